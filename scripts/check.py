@@ -1,0 +1,364 @@
+"""The gates a change must pass. Run by ./check inside .venv, with the standard library only."""
+
+import argparse
+import ast
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, assert_never, get_args
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "pinfold"
+GOLDEN = ROOT / "tests" / "logs" / "v1"
+BIN = Path(sys.executable).parent
+UV = ROOT / ".uv" / "uv"
+
+GATE_LIMIT_S = 900
+FILE_LINES = 600
+FUNCTION_LINES = 100
+SMOKE_CHECKS = 14
+SMOKE_LIMIT_S = 30
+
+Part: TypeAlias = Literal["lint", "types", "unit", "integration", "safety", "smoke", "wheel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    reason: str
+
+
+Outcome: TypeAlias = Passed | Failed | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    name: str
+    part: Part
+    judge: Callable[[], Outcome]
+
+
+@dataclass(slots=True)
+class Tally:
+    passed: int = 0
+    failed: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        self.passed += isinstance(outcome, Passed)
+        self.failed += isinstance(outcome, Failed)
+
+
+# Running programs
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    code: int
+    output: str
+
+    @property
+    def outcome(self) -> Outcome:
+        return Passed() if self.code == 0 else Failed(f"{self.output}\nexit status {self.code}")
+
+
+def run(*argv: str | Path, cwd: Path = ROOT, without: tuple[str, ...] = ()) -> Finished:
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={name: value for name, value in os.environ.items() if name not in without},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that what a stopped gate had started is stopped with it
+        )
+    except OSError as error:
+        return Finished(code=127, output=str(error))
+    try:
+        output, _ = process.communicate(timeout=GATE_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return Finished(code=124, output=f"{output}\nstopped after {GATE_LIMIT_S} s")
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return Finished(code=process.returncode, output=output)
+
+
+def command(*argv: str | Path) -> Callable[[], Outcome]:
+    return lambda: run(*argv).outcome
+
+
+def pytest(marker: str, *options: str) -> Callable[[], Outcome]:
+    # A marker that selects nothing exits 5, and so fails: a part without tests proves nothing.
+    return command(sys.executable, "-m", "pytest", "-q", "-m", marker, *options)
+
+
+# Gates on the text of the repository
+
+
+def code_version() -> str:
+    text = (SOURCE / "_version.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    return found[1] if found else "none"
+
+
+def version_is_the_top_of_the_changelog() -> Outcome:
+    changelog = ROOT / "CHANGELOG.md"
+    if not changelog.exists():
+        return Failed("there is no CHANGELOG.md")
+    heading = re.search(r"^## \[(\d.*?)\]", changelog.read_text(encoding="utf-8"), re.MULTILINE)
+    top = heading[1] if heading else "none"
+    if top != code_version():
+        return Failed(f"CHANGELOG.md is at {top}, src/pinfold/_version.py at {code_version()}")
+    return Passed()
+
+
+def golden_logs_are_unchanged() -> Outcome:
+    sums = GOLDEN / "SHA256SUMS"
+    if not sums.exists():
+        return Failed(f"there is no {sums.relative_to(ROOT)}")
+    listed: dict[str, str] = {}
+    for line in sums.read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        listed[name] = digest
+    found = {
+        path.relative_to(GOLDEN).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in GOLDEN.rglob("*")
+        if path.is_file() and path != sums
+    }
+    problems = [
+        *(f"{name}: not listed in SHA256SUMS" for name in sorted(found.keys() - listed.keys())),
+        *(f"{name}: listed and gone" for name in sorted(listed.keys() - found.keys())),
+        *(f"{name}: changed" for name in sorted(found.keys() & listed.keys()) if found[name] != listed[name]),
+    ]
+    if not found:
+        problems.append("no golden log at all")
+    return Failed("\n".join(problems)) if problems else Passed()
+
+
+def files_and_functions_are_small() -> Outcome:
+    problems = [problem for path in sorted(SOURCE.rglob("*.py")) for problem in too_long(path)]
+    return Failed("\n".join(problems)) if problems else Passed()
+
+
+def too_long(path: Path) -> Iterator[str]:
+    text = path.read_text(encoding="utf-8")
+    where = path.relative_to(ROOT)
+    lines = len(text.splitlines())
+    if lines > FILE_LINES:
+        yield f"{where}: {lines} lines, at most {FILE_LINES}"
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        yield f"{where}:{error.lineno}: {error.msg}"
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES:
+                yield f"{where}:{node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES}"
+
+
+# Gates on packaging
+
+
+def lock_is_current() -> Outcome:
+    # Without the user's mirror: the lock names the index it was made from, and any other makes it look outdated.
+    mirror = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")
+    finished = run(UV, "lock", "--check", "--python", sys.executable, without=mirror)
+    offline = "error sending request" in finished.output or "network was disabled" in finished.output
+    if finished.code == 2 and offline:
+        return Skipped("uv cannot reach the package index")
+    return finished.outcome
+
+
+def every_test_is_in_a_part() -> Outcome:
+    strays = "not (unit or integration or safety or smoke)"
+    finished = run(sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", strays)
+    return Passed() if finished.code == 5 else Failed(f"{finished.output}\nno part of ./check runs these")
+
+
+def wheel_works_when_installed() -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="pinfold-wheel-") as name:
+        return install_and_try(Path(name))
+
+
+def install_and_try(folder: Path) -> Outcome:
+    venv, dist, checkout = folder / "venv", folder / "dist", folder / "checkout"
+    python = venv / "bin" / "python"
+    locked, dev = folder / "locked.txt", folder / "dev.txt"
+    checkout.mkdir()
+    shutil.copy(ROOT / "pyproject.toml", checkout)  # pytest's settings; without src/ beside it
+    shutil.copytree(ROOT / "tests", checkout / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    export = (UV, "export", "--quiet", "--frozen", "--no-hashes")
+    steps: list[tuple[str | Path, ...]] = [
+        (UV, "build", "--quiet", "--python", sys.executable, "--out-dir", dist),
+        (UV, "venv", "--quiet", "--python", sys.executable, venv),
+        (*export, "--no-emit-project", "--group", "dev", "--output-file", locked),
+        (*export, "--only-group", "dev", "--output-file", dev),
+    ]
+    for step in steps:
+        finished = run(*step)
+        if finished.code:
+            return failed_step(step, finished)
+    (wheel,) = dist.glob("*.whl")
+    here = f"import pinfold; assert pinfold.__file__.startswith({str(venv)!r}), pinfold.__file__"
+    says_version: list[tuple[str | Path, ...]] = [
+        (python, "-m", "pinfold", "--version"),
+        (UV, "tool", "run", "--quiet", "--python", sys.executable, "--from", wheel, "pinfold", "--version"),
+    ]
+    steps = [
+        (UV, "pip", "install", "--quiet", "--python", python, "-c", locked, "-r", dev, wheel),
+        (python, "-c", here),
+        *says_version,
+        (python, "-m", "pytest", "-q", "-m", "installed"),
+    ]
+    for step in steps:
+        finished = run(*step, cwd=checkout, without=("PYTHONPATH", "VIRTUAL_ENV"))
+        if finished.code or (step in says_version and code_version() not in finished.output):
+            return failed_step(step, finished)
+    return Passed()
+
+
+def failed_step(step: tuple[str | Path, ...], finished: Finished) -> Failed:
+    return Failed(f"$ {' '.join(map(str, step))}\n{finished.output}\nexit status {finished.code}")
+
+
+# Smoke
+
+
+@dataclass(frozen=True, slots=True)
+class Smoke:
+    name: str
+    seconds: float
+    outcome: Outcome
+
+
+def smoke() -> Iterator[Smoke]:
+    with tempfile.TemporaryDirectory(prefix="pinfold-smoke-") as folder:
+        report = Path(folder) / "report.xml"
+        began = time.monotonic()
+        finished = run(sys.executable, "-m", "pytest", "-q", "-m", "smoke", f"--junitxml={report}")
+        seconds = time.monotonic() - began
+        cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
+    yield from map(smoke_case, cases)
+    if finished.code not in (0, 1):
+        yield Smoke("pytest", seconds, finished.outcome)
+    if len(cases) < SMOKE_CHECKS:
+        yield Smoke("enough checks", 0, Failed(f"{len(cases)} of at least {SMOKE_CHECKS}"))
+    if seconds > SMOKE_LIMIT_S:
+        yield Smoke("fast enough", seconds, Failed(f"{seconds:.0f} s, at most {SMOKE_LIMIT_S}"))
+
+
+def smoke_case(case: ET.Element) -> Smoke:
+    outcome: Outcome = Passed()
+    for result in case:
+        if result.tag in ("failure", "error"):
+            outcome = Failed(result.text or result.get("message", ""))
+        elif result.tag == "skipped":
+            outcome = Skipped(result.get("message", ""))
+    return Smoke(case.get("name", "?"), float(case.get("time", "0")), outcome)
+
+
+def smoke_passes() -> Outcome:
+    outcomes = [(check.name, check.outcome) for check in smoke()]
+    problems = [f"{name}\n{outcome.output}" for name, outcome in outcomes if isinstance(outcome, Failed)]
+    return Failed("\n\n".join(problems)) if problems else Passed()
+
+
+GATES = (
+    Gate("ruff check", "lint", command(BIN / "ruff", "check")),
+    Gate("ruff format", "lint", command(BIN / "ruff", "format", "--check")),
+    Gate("import contracts", "lint", command(BIN / "lint-imports", "--no-logo")),
+    Gate("pyright", "types", command(BIN / "pyright")),
+    Gate("version is the top of CHANGELOG", "lint", version_is_the_top_of_the_changelog),
+    Gate("golden logs unchanged", "lint", golden_logs_are_unchanged),
+    Gate("files and functions are small", "lint", files_and_functions_are_small),
+    Gate("uv.lock is current", "lint", lock_is_current),
+    Gate("every test is in a part", "lint", every_test_is_in_a_part),
+    Gate("unit tests", "unit", pytest("unit", "-n", "2")),
+    Gate("integration tests", "integration", pytest("integration", "-n", "2")),
+    Gate("safety tests", "safety", pytest("safety")),
+    Gate("smoke tests", "smoke", smoke_passes),
+    Gate("the wheel works when installed", "wheel", wheel_works_when_installed),
+)
+
+
+def show(name: str, outcome: Outcome, seconds: float) -> None:
+    match outcome:
+        case Passed():
+            print(f"ok    {seconds:6.1f} s  {name}")
+        case Failed(output):
+            print(f"FAIL  {seconds:6.1f} s  {name}\n{output.strip()}\n")
+        case Skipped(reason):
+            print(f"skip  {seconds:6.1f} s  {name}: {reason}")
+        case _:
+            assert_never(outcome)
+    sys.stdout.flush()
+
+
+def run_gates(gates: list[Gate], tally: Tally) -> None:
+    for gate in gates:
+        if sys.stdout.isatty():
+            print(f"...             {gate.name}", end="\r", flush=True)
+        began = time.monotonic()
+        outcome = gate.judge()
+        show(gate.name, outcome, time.monotonic() - began)
+        tally.count(outcome)
+
+
+def run_smoke(tally: Tally) -> None:
+    for check in smoke():
+        show(check.name, check.outcome, check.seconds)
+        tally.count(check.outcome)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./check", description="Run every gate, or one part of them.")
+    parser.add_argument("part", nargs="?", choices=get_args(Part), help="run only this part")
+    parser.add_argument("--list", action="store_true", help="name the gates, each with its part, and stop")
+    arguments = parser.parse_args()
+    gates = [gate for gate in GATES if arguments.part in (None, gate.part)]
+    if arguments.list:
+        for gate in gates:
+            print(f"{gate.part:12} {gate.name}")
+        return 0
+    tally = Tally()
+    try:
+        if arguments.part == "smoke":
+            run_smoke(tally)
+        else:
+            run_gates(gates, tally)
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
+    finally:
+        print(f"{tally.passed} passed, {tally.failed} failed")
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

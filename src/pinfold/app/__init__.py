@@ -1,0 +1,46 @@
+"""The composition root: configuration, sessions on disk, their owners, and `Agent`."""
+
+from pinfold.app.agent import Agent, Approval, RunResult
+from pinfold.app.config import Config, Loaded, config_schema, load_config
+from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
+from pinfold.app.live import LiveSession, Options, Standing, own
+from pinfold.app.opening import new_session_options, resumed_options
+from pinfold.app.operator import start_operator_log
+from pinfold.app.owner import Feed, Link, RemoteSession, attach, take
+from pinfold.app.reading import read_session, recorded
+from pinfold.app.shelf import Shelf, Shelved
+from pinfold.app.tasks import background
+from pinfold.log import export_bundle
+
+__all__ = [
+    "Agent",
+    "Approval",
+    "Config",
+    "ConfigError",
+    "Feed",
+    "Link",
+    "LiveSession",
+    "Loaded",
+    "NoSuchSession",
+    "Options",
+    "OwnerGone",
+    "RemoteSession",
+    "RunResult",
+    "SessionBusy",
+    "Shelf",
+    "Shelved",
+    "Standing",
+    "TurnError",
+    "attach",
+    "background",
+    "config_schema",
+    "export_bundle",
+    "load_config",
+    "new_session_options",
+    "own",
+    "read_session",
+    "recorded",
+    "resumed_options",
+    "start_operator_log",
+    "take",
+]

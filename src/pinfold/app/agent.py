@@ -1,0 +1,246 @@
+"""`Agent`: Pinfold from Python. A front door over a live session; it adds nothing of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import anyio
+
+from pinfold.app.errors import ConfigError, TurnError
+from pinfold.app.live import LiveSession, own
+from pinfold.app.opening import new_session_options, resumed_options
+from pinfold.app.owner import take
+from pinfold.app.reading import read_session
+from pinfold.app.shelf import Shelf
+from pinfold.app.tasks import background
+from pinfold.engine import CommandRefused, Hook, Hooks, Model
+from pinfold.events import (
+    Action,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalRequested,
+    Decide,
+    Delta,
+    DisplayRef,
+    Entry,
+    Event,
+    Interrupt,
+    Mode,
+    Say,
+    SessionId,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
+    Usage,
+    new_session_id,
+    new_turn_id,
+)
+from pinfold.log import Damage, export_bundle
+from pinfold.sandbox import Display, Provider
+
+_HOOKS_CATCH_UP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A question to `Agent(approve=...)`: may this run?"""
+
+    action: Action
+    reason: str
+
+
+Approve: TypeAlias = Callable[[Approval], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    text: str
+    usage: Usage
+    cost: float | None
+    displays: tuple[Display, ...]
+    session_id: SessionId
+
+
+class Agent:
+    """One session with a model. Use it as an async context manager.
+
+    What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
+    what policy asks, and without it an ask is a no.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | Model | None = None,
+        workspace: str | PathLike[str] | None = None,
+        tools: Iterable[Callable[..., Any]] = (),
+        mode: Mode | None = None,
+        sandbox: str | Provider | None = None,
+        data: Iterable[str | PathLike[str]] = (),
+        packages: Iterable[str] = (),
+        settings: Mapping[str, Any] | None = None,
+        approve: Approve | None = None,
+        max_steps: int | None = None,
+        ephemeral: bool = False,
+        session: str | None = None,
+    ) -> None:
+        if tuple(data) or tuple(packages):
+            raise ConfigError("data and packages need an isolating sandbox; none is built in yet")
+        place = Path(workspace) if workspace is not None else None
+        flags: dict[str, Any] = {
+            "model.name": model if isinstance(model, str) else None,
+            "run.mode": mode,
+            "run.max_steps": max_steps,
+            "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
+        }
+        shelf = None if ephemeral else Shelf()
+        self._folder: Path | None
+        if session is not None and shelf is not None:
+            self.session_id, self._folder = shelf.find(session)
+            options = resumed_options(place, flags)
+        else:
+            self.session_id = new_session_id()
+            options = new_session_options(self.session_id, place, flags)
+            self._folder = shelf.place(self.session_id) if shelf else None
+        self._hooks = Hooks()
+        self._approve = approve
+        self._options = replace(
+            options,
+            model=options.model if model is None or isinstance(model, str) else model,
+            sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
+            settings={**options.settings, **(settings or {})},
+            tools=tuple(tools),
+            hooks=self._hooks,
+            unattended=approve is None,
+        )
+        self._stack = AsyncExitStack()
+        self._live: LiveSession | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            if self._folder is None:
+                live = await stack.enter_async_context(own(None, self.session_id, self._options))
+            else:
+                live = await stack.enter_async_context(take(self._folder, self.session_id, self._options))
+            if self._approve:
+                tasks = await stack.enter_async_context(background())
+                tasks.start_soon(self._answer_asks, live, self._approve)
+            self._live = live
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._live = None
+        return await self._stack.__aexit__(kind, error, trace)
+
+    def add_callback(self, hook: Hook) -> None:
+        """Let `hook` watch events, judge actions or change requests; see `pinfold.hooks`."""
+        self._hooks.add(hook)
+
+    async def run(self, prompt: str) -> RunResult:
+        """One turn. Raises TurnError if it ends without an answer."""
+        displays: list[Display] = []
+        async with aclosing(self.stream(prompt)) as events:
+            async for event in events:
+                match event:
+                    case ActionFinished(displays=shown):
+                        displays += map(self._display, shown)
+                    case TurnEnded(text=text, usage=usage, cost=cost):
+                        return RunResult(
+                            text=text,
+                            usage=usage,
+                            cost=cost,
+                            displays=tuple(displays),
+                            session_id=self.session_id,
+                        )
+                    case TurnFailed(error=words):
+                        raise TurnError(words)
+                    case TurnInterrupted(reason=words):
+                        raise TurnError(f"interrupted: {words}")
+                    case _:
+                        pass
+        raise TurnError("the session ended before the turn did")
+
+    async def stream(self, prompt: str) -> AsyncGenerator[Event | Delta]:
+        """One turn, event by event. Leaving it early interrupts the turn."""
+        live = self._entered()
+        turn = new_turn_id()
+        async with live.subscribe(live.log.seq) as feed:
+            await live.submit(Say(turn=turn, text=prompt))
+            ended = False
+            try:
+                async for item in feed:
+                    event = item.event if isinstance(item, Entry) else item
+                    if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
+                        ended = True
+                        await self._seen_by_hooks(live)
+                    yield event
+                    if ended:
+                        return
+            finally:
+                if not ended:
+                    with anyio.CancelScope(shield=True):
+                        await live.submit(Interrupt())
+
+    async def interrupt(self) -> None:
+        """Stop the running turn; the session stays as it is."""
+        await self._entered().submit(Interrupt())
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the whole session, blobs included, as one bundle file."""
+        target = Path(path)
+        if self._live:
+            export_bundle(self._live.log, target, Damage())
+        elif self._folder:
+            with read_session(self._folder, self.session_id) as (log, damage):
+                export_bundle(log, target, damage)
+        else:
+            raise ConfigError("an ephemeral session is gone once it is closed; save it before")
+        return target
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
+        """An agent that goes on with a saved session. `arguments` are those of Agent."""
+        session, _ = Shelf().bring_in(Path(path))
+        return cls(session=session, **arguments)
+
+    def _entered(self) -> LiveSession:
+        if self._live is None:
+            raise ConfigError("open the agent first: async with Agent(...) as agent")
+        return self._live
+
+    async def _seen_by_hooks(self, live: LiveSession) -> None:
+        with anyio.move_on_after(_HOOKS_CATCH_UP_S):
+            await live.watched(live.log.seq)
+
+    def _display(self, shown: DisplayRef) -> Display:
+        blobs = self._entered().log.blobs
+        return Display(mime={mime: blobs.get(blob) for mime, blob in shown.mime.items()})
+
+    async def _answer_asks(self, live: LiveSession, approve: Approve) -> None:
+        proposed: dict[ActionId, Action] = {}
+        async with live.subscribe() as feed:
+            async for item in feed:
+                match item.event if isinstance(item, Entry) else item:
+                    case ActionProposed(id=id_, action=action):
+                        proposed[id_] = action
+                    case ActionFinished(id=id_):
+                        proposed.pop(id_, None)
+                    case ApprovalRequested(id=id_, reason=reason, digest=digest) if id_ in proposed:
+                        yes = await approve(Approval(action=proposed[id_], reason=reason))
+                        # It may have been answered elsewhere meanwhile.
+                        with suppress(CommandRefused):
+                            await live.submit(
+                                Decide(id=id_, digest=digest, verdict="allow" if yes else "deny")
+                            )
+                    case _:
+                        pass

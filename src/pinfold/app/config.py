@@ -1,0 +1,205 @@
+"""Configuration in layers, each value with its origin: defaults, user file, project file, environment, flags."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir
+from pinfold.events import Mode
+
+Values: TypeAlias = dict[str, dict[str, Any]]
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which model, and the settings sent with every request."""
+
+    name: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+
+    def settings(self) -> dict[str, Any]:
+        given = {
+            name: value for name, value in msgspec.structs.asdict(self).items() if value not in (None, ())
+        }
+        extra = given.pop("extra")
+        del given["name"]
+        return {**given, **extra}
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a turn may go."""
+
+    mode: Mode = "auto"
+    max_steps: int = 20
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+
+
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where code runs."""
+
+    provider: str = "auto"
+    cell_s: float = 120.0
+
+
+class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long sessions are kept; `pinfold sessions gc` removes what is beyond."""
+
+    keep_days: float = 30.0
+    quota_gb: float = 10.0
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The operator log, for finding faults in Pinfold itself."""
+
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: ModelConfig = ModelConfig()
+    run: RunConfig = RunConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    sessions: SessionsConfig = SessionsConfig()
+    log: LogConfig = LogConfig()
+
+
+_LIMITS = ("run.max_steps", "run.max_tokens", "run.max_cost", "run.max_seconds", "sandbox.cell_s")
+"""What a project's own file may set, and only downwards: it may come from a stranger."""
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    config: Config
+    origins: Mapping[str, str]
+
+    def rows(self) -> Iterator[tuple[str, Any, str]]:
+        """Every key with its value and where that came from."""
+        for section, values in msgspec.to_builtins(self.config).items():
+            for key, value in values.items():
+                yield f"{section}.{key}", value, self.origins.get(f"{section}.{key}", "default")
+
+
+def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
+    """All layers, checked. `flags` are by dotted key; None means not given. Raises ConfigError."""
+    values: Values = {}
+    origins: dict[str, str] = {}
+    user_file = config_dir() / "config.toml"
+    _overlay(values, origins, _read_toml(user_file), str(user_file))
+    if workspace is not None:
+        project_file = workspace / "pinfold.toml"
+        limits = _project_limits(_read_toml(project_file), project_file, _checked(values, origins))
+        _overlay(values, origins, limits, str(project_file))
+    _overlay_environment(values, origins)
+    for dotted, value in (flags or {}).items():
+        if value is not None:
+            section, key = dotted.split(".")
+            _overlay(values, origins, {section: {key: value}}, "flag")
+    return Loaded(config=_checked(values, origins), origins=origins)
+
+
+def config_schema() -> dict[str, Any]:
+    """JSON schema of config.toml."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
+
+
+def _read_toml(path: Path) -> Values:
+    try:
+        with path.open("rb") as file:
+            parsed = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    for section, content in parsed.items():
+        if section not in Config.__struct_fields__:
+            raise ConfigError(
+                f"{path}: unknown section [{section}]{_nearest(section, Config.__struct_fields__)}"
+            )
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path}: {section} must be a section: write [{section}] and its keys below")
+        for key in cast(dict[str, Any], content):
+            known = _fields(section)
+            if key not in known:
+                raise ConfigError(f"{path}: unknown key {key!r} in [{section}]{_nearest(key, known)}")
+    return parsed
+
+
+def _fields(section: str) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(getattr(Config(), section)))
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+
+
+def _project_limits(given: Values, path: Path, above: Config) -> Values:
+    for section, content in given.items():
+        for key, value in content.items():
+            dotted = f"{section}.{key}"
+            if dotted not in _LIMITS:
+                raise ConfigError(
+                    f"{path}: a project may not set {dotted}; put it into {config_dir()}/config.toml"
+                )
+            ceiling = getattr(getattr(above, section), key)
+            if not isinstance(value, int | float) or (ceiling is not None and value > ceiling):
+                raise ConfigError(f"{path}: a project may only lower {dotted}; it is {ceiling}")
+    return given
+
+
+def _overlay(values: Values, origins: dict[str, str], layer: Values, origin: str) -> None:
+    for section, content in layer.items():
+        for key, value in content.items():
+            values.setdefault(section, {})[key] = value
+            origins[f"{section}.{key}"] = origin
+
+
+def _overlay_environment(values: Values, origins: dict[str, str]) -> None:
+    for section in Config.__struct_fields__:
+        hints = {field.name: field.type for field in msgspec.structs.fields(getattr(Config(), section))}
+        for key, hint in hints.items():
+            variable = f"PINFOLD_{section}_{key}".upper()
+            if (text := os.environ.get(variable)) is None:
+                continue
+            try:
+                value = msgspec.convert(text, hint, strict=False)
+            except msgspec.ValidationError:
+                try:
+                    value = msgspec.json.decode(text, type=hint)
+                except msgspec.MsgspecError as error:
+                    raise ConfigError(
+                        f"the environment variable {variable}={text!r} is wrong: {error}"
+                    ) from error
+            _overlay(values, origins, {section: {key: value}}, variable)
+
+
+def _checked(values: Values, origins: Mapping[str, str]) -> Config:
+    try:
+        config = msgspec.convert(values, Config)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$.")
+        dotted = where.rstrip("`")
+        raise ConfigError(f"{origins.get(dotted, 'configuration')}: {dotted}: {message}") from error
+    for dotted in _LIMITS:
+        section, key = dotted.split(".")
+        value = getattr(getattr(config, section), key)
+        if value is not None and not value > 0:
+            raise ConfigError(
+                f"{origins.get(dotted, 'configuration')}: {dotted} must be more than 0, not {value}"
+            )
+    return config

@@ -1,0 +1,145 @@
+"""The engine's hands: cells go to the sandbox, calls to the tools, and policy stands before both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from pinfold.engine import OnOutput, Performed
+from pinfold.events import (
+    Action,
+    ActionId,
+    BlobId,
+    Call,
+    CallTool,
+    DisplayRef,
+    Effect,
+    Mode,
+    RunCell,
+    ToolSchema,
+    Verdict,
+)
+from pinfold.log import Blobs
+from pinfold.policy import judge
+from pinfold.sandbox import Limits, Outcome, Provider, Session, Spec
+from pinfold.text import capped
+from pinfold.tools import Registry, ToolFailed
+
+OBSERVATION = 10_000
+"""Characters of one action that the model sees."""
+
+
+@dataclass(kw_only=True)
+class SandboxAndTools:
+    provider: Provider
+    spec: Spec
+    registry: Registry
+    granted: frozenset[str]
+    """Tools the user handed over in person."""
+    mode: Mode
+    blobs: Blobs
+    _session: Session | None = field(default=None, init=False)
+
+    @property
+    def limits(self) -> Limits:
+        return self.spec.limits
+
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        return self.registry.schemas()
+
+    def action(self, call: Call) -> Action:
+        return self.registry.action(call.tool, call.args)
+
+    def effect(self, action: Action) -> Effect:
+        match action:
+            case RunCell():
+                return "once"
+            case CallTool(tool=name):
+                tool = self.registry.get(name)
+                # A tool that does not exist does nothing but say so.
+                return tool.effect if tool else "pure"
+            case _:
+                assert_never(action)
+
+    def parallel_safe(self, action: Action) -> bool:
+        tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
+        return tool is not None and tool.parallel_safe
+
+    def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
+        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+
+    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002, ARG002
+        match action:
+            case RunCell():
+                session = await self._started()
+                outcome = await session.run(action.code, timeout_s=action.timeout_s, on_output=on_output)
+                return self._seen(outcome)
+            case CallTool():
+                return await self._call(action)
+            case _:
+                assert_never(action)
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    async def _started(self) -> Session:
+        # Not before the first cell: a session that is only renamed or read starts no process.
+        if self._session is None:
+            self._session = await self.provider.open(self.spec)
+        return self._session
+
+    async def _call(self, action: CallTool) -> Performed:
+        try:
+            text = await self.registry.call(action.tool, action.args)
+        except ToolFailed as failure:
+            unknown = failure.may_have_happened and self.effect(action) != "pure"
+            words = f"{failure}; it may or may not have taken effect" if unknown else str(failure)
+            return Performed(
+                outcome="outcome_unknown" if unknown else "error",
+                observation=capped(words, OBSERVATION),
+                at_fault=action.tool if failure.at_fault else None,
+            )
+        shown, blobs = self._bounded(text)
+        return Performed(outcome="ok", observation=shown, blobs=blobs)
+
+    def _seen(self, outcome: Outcome) -> Performed:
+        shown, blobs = self._bounded(observation(outcome))
+        displays = tuple(
+            DisplayRef(mime={mime: self.blobs.put(data) for mime, data in display.mime.items()})
+            for display in outcome.displays
+        )
+        return Performed(
+            outcome=outcome.status,
+            observation=shown,
+            value=None if outcome.value is None else capped(outcome.value, OBSERVATION),
+            error=None if outcome.error is None else capped(outcome.error, OBSERVATION),
+            blobs=blobs,
+            displays=displays,
+        )
+
+    def _bounded(self, text: str) -> tuple[str, tuple[BlobId, ...]]:
+        if len(text) <= OBSERVATION:
+            return text, ()
+        blob = self.blobs.put(text.encode("utf-8", "surrogatepass"))
+        return capped(text, OBSERVATION, whole=f"blob {blob[:19]}"), (blob,)
+
+
+def observation(outcome: Outcome) -> str:
+    """What the model sees of a cell: its output, then its value or its error."""
+    parts = [outcome.stdout]
+    if outcome.stderr:
+        parts.append(f"[stderr]\n{outcome.stderr}")
+    if outcome.value is not None:
+        parts.append(outcome.value)
+    if outcome.error:
+        parts.append(outcome.error)
+    if outcome.dropped_bytes:
+        parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
+    if outcome.state_lost:
+        parts.append(
+            "[The interpreter was restarted: all variables are gone, files are as the code left them.]"
+        )
+    text = "\n".join(part.rstrip("\n") for part in parts if part)
+    return f"{text}\n" if text else "(no output)\n"

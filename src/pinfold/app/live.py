@@ -1,0 +1,228 @@
+"""A session this process owns: log, engine, sandbox and tools put together, and taken apart again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+
+from pinfold._version import __version__
+from pinfold.app.errors import ConfigError
+from pinfold.app.hands import SandboxAndTools
+from pinfold.app.prompt import system_prompt
+from pinfold.app.tasks import background
+from pinfold.engine import Budget, Core, Engine, Hooks, Model, State, fold
+from pinfold.events import (
+    Command,
+    Entry,
+    Event,
+    Mode,
+    ModelFailed,
+    ModelReplied,
+    Noticed,
+    PinfoldError,
+    SessionChanged,
+    SessionId,
+    SessionOpened,
+    TurnId,
+)
+from pinfold.log import Damage, Log, Subscription
+from pinfold.model import ModelError, model_named
+from pinfold.sandbox import Limits, Provider, Spec, provider_named
+from pinfold.tools import Registry, as_tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to open a session. What is None is taken from the session's own past, else from the defaults."""
+
+    workspace: Path | None = None
+    model: str | Model | None = None
+    mode: Mode | None = None
+    sandbox: str | Provider | None = None
+    title: str | None = None
+    cell_s: float = 120.0
+    budget: Budget = field(default_factory=Budget)
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tools: tuple[Callable[..., Any], ...] = ()
+    hooks: Hooks = field(default_factory=Hooks)
+    unattended: bool = True
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a session stands, for a front end that joins it."""
+
+    seq: int
+    """Subscribe after this to see what is new."""
+    turn: TurnId | None = None
+    """The last turn, if there was one."""
+    end: Literal["open", "ended", "interrupted", "failed"] | None = None
+    """How it ended; `open` while it runs or if it was cut off."""
+
+
+class NoModel:
+    """Stands where a model would: in sessions that only run the user's own cells, or whose model is gone."""
+
+    def __init__(self, name: str, problem: PinfoldError) -> None:
+        self.name = name
+        self._problem = problem
+
+    def stream(self, request: object) -> AsyncIterator[Any]:  # noqa: ARG002
+        raise self._problem
+
+
+class LiveSession:
+    """Front ends have two calls: `submit` and `subscribe`."""
+
+    def __init__(self, log: Log, engine: Engine, hooks: Hooks, began: int) -> None:
+        self.session = log.session
+        self.began = began
+        """The last event before this process became the owner."""
+        self.log = log
+        self._engine = engine
+        self._hooks = hooks
+        self._watched = anyio.Event()
+        self._watched_seq = 0
+
+    async def submit(self, command: Command) -> None:
+        await self._engine.submit(command)
+
+    def subscribe(self, after: int = 0) -> Subscription:
+        return self.log.subscribe(after)
+
+    async def standing(self) -> Standing:
+        return self.standing_after(self.began)
+
+    def standing_after(self, seq: int) -> Standing:
+        state = self._engine.core.state
+        if state.turn:
+            return Standing(seq=seq, turn=state.turn.id, end="open")
+        if state.past:
+            return Standing(seq=seq, turn=state.past[-1].id, end=state.past[-1].end)
+        return Standing(seq=seq)
+
+    async def watch(self) -> None:
+        """Show every event to the hooks, in order, outside the turn's way."""
+        async with self.log.subscribe(self.began) as feed:
+            async for item in feed:
+                await self._hooks.on_event(item)
+                if isinstance(item, Entry):
+                    self._watched_seq = item.seq
+                    self._watched.set()
+                    self._watched = anyio.Event()
+
+    async def watched(self, seq: int) -> None:
+        """Wait until the hooks have seen event `seq`."""
+        while self._watched_seq < seq:
+            await self._watched.wait()
+
+
+@asynccontextmanager
+async def own(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
+    """Open a session whose lock is held, or an ephemeral one when there is no folder."""
+    log = Log(folder, session)
+    hands: SandboxAndTools | None = None
+    try:
+        damage = Damage()
+        entries = list(log.read(damage=damage))
+        log.repair(damage)
+        state = fold(entries)
+        began = log.seq
+        hands, model, opened = _assembled(options, log, entries, state)
+        core = Core(
+            journal=log,
+            model=model,
+            hands=hands,
+            state=state,
+            hooks=options.hooks,
+            budget=options.budget,
+            settings=options.settings,
+            unattended=options.unattended,
+        )
+        del entries
+        engine = Engine(core)
+        await core.record(opened, *_first_words(options, hands, damage, state.title))
+        await engine.recover()
+        live = LiveSession(log, engine, options.hooks, began)
+        async with background() as tasks:
+            tasks.start_soon(engine.serve)
+            tasks.start_soon(live.watch)
+            yield live
+    finally:
+        with anyio.CancelScope(shield=True):
+            if hands:
+                await hands.close()
+        log.close()
+
+
+def _assembled(
+    options: Options, log: Log, entries: Iterable[Entry], state: State
+) -> tuple[SandboxAndTools, Model, SessionOpened]:
+    past = state.opened
+    workspace = options.workspace or (Path(past.workspace) if past else None)
+    if workspace is None or not workspace.is_dir():
+        raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
+    wanted = options.sandbox or (past.sandbox if past else "auto")
+    provider = provider_named(wanted) if isinstance(wanted, str) else wanted
+    model = _model(options.model, past.model if past else "", entries)
+    mode: Mode = options.mode or (past.mode if past else "auto")
+    tools = [as_tool(tool) for tool in options.tools]
+    hands = SandboxAndTools(
+        provider=provider,
+        spec=Spec(workspace=workspace, limits=Limits(cell_s=options.cell_s)),
+        registry=Registry(tools),
+        granted=frozenset(tool.name for tool in tools),
+        mode=mode,
+        blobs=log.blobs,
+    )
+    opened = SessionOpened(
+        version=__version__,
+        workspace=str(workspace),
+        model=model.name,
+        mode=mode,
+        sandbox=provider.name,
+        prompt=system_prompt(workspace),
+        lost=("all Python variables",) if state.cells else (),
+    )
+    return hands, model, opened
+
+
+def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> Model:
+    """The model asked for, or BadScript and the like; the one the session had, even if it cannot be had now."""
+    if wanted is not None and not isinstance(wanted, str):
+        return wanted
+    name = wanted or past
+    if not name:
+        return NoModel("", ConfigError("no model is configured; name one with --model"))
+    said = (entry.event for entry in entries)
+    served = [
+        event.request_id
+        for event in said
+        if isinstance(event, ModelReplied | ModelFailed) and event.model == name
+    ]
+    try:
+        return model_named(name, served)
+    except ModelError as error:
+        if wanted:
+            raise
+        return NoModel(name, error)
+
+
+def _first_words(options: Options, hands: SandboxAndTools, damage: Damage, title: str) -> list[Event]:
+    events: list[Event] = []
+    if options.title and options.title != title:
+        events.append(SessionChanged(title=options.title))
+    texts = [*options.notices]
+    if hands.provider.notice:
+        texts.append(hands.provider.notice)
+    if damage:
+        texts.append(
+            f"The log was damaged: {damage}. The rest is intact; the damaged file is kept beside it."
+        )
+    return [*events, *(Noticed(text=text) for text in texts)]

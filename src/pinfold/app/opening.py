@@ -1,0 +1,50 @@
+"""From configuration to the options of a session: a new one, or one that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pinfold.app.config import Config, load_config
+from pinfold.app.live import Options
+from pinfold.app.paths import default_workspace, workspace_at
+from pinfold.engine import Budget
+from pinfold.events import SessionId
+
+
+def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
+    """For a session that begins: flags over environment over files over defaults."""
+    if workspace is not None:
+        folder, notice = workspace_at(workspace), None
+    else:
+        folder, notice = default_workspace(session)
+    config = load_config(folder, flags).config
+    return Options(
+        workspace=folder,
+        model=config.model.name,
+        mode=config.run.mode,
+        sandbox=config.sandbox.provider,
+        notices=(notice,) if notice else (),
+        **_bounds(config),
+    )
+
+
+def resumed_options(workspace: Path | None, flags: Mapping[str, Any]) -> Options:
+    """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise."""
+    config = load_config(None, flags).config
+    return Options(
+        workspace=workspace_at(workspace) if workspace is not None else None,
+        model=flags.get("model.name"),
+        mode=flags.get("run.mode"),
+        sandbox=flags.get("sandbox.provider"),
+        **_bounds(config),
+    )
+
+
+def _bounds(config: Config) -> dict[str, Any]:
+    run = config.run
+    budget = Budget(
+        max_steps=run.max_steps, max_tokens=run.max_tokens, max_cost=run.max_cost, max_seconds=run.max_seconds
+    )
+    return {"cell_s": config.sandbox.cell_s, "budget": budget, "settings": config.model.settings()}

@@ -1,0 +1,37 @@
+"""The operator log: for finding faults in Pinfold itself. Rotated, and free of secrets. The story is in the event log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import logging.handlers
+import os
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import private_dir, state_dir
+from pinfold.text import redacted
+
+_SIZE = 2 << 20
+_FILES = 3
+
+
+class _Redacting(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        secrets = [
+            value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))
+        ]
+        return redacted(super().format(record), secrets)
+
+
+def start_operator_log(level: str) -> None:
+    """Write what Pinfold's own parts have to say to the state folder. No folder, no log: never a reason to stop."""
+    root = logging.getLogger("pinfold")
+    root.setLevel(level.upper())
+    root.propagate = False
+    with contextlib.suppress(ConfigError, OSError):
+        path = private_dir(private_dir(state_dir()) / "log") / "pinfold.log"
+        handler = logging.handlers.RotatingFileHandler(
+            path, maxBytes=_SIZE, backupCount=_FILES, encoding="utf-8", delay=True
+        )
+        handler.setFormatter(_Redacting("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+        root.addHandler(handler)

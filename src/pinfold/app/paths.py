@@ -1,0 +1,79 @@
+"""Where Pinfold keeps things, by the XDG conventions, and which folders it may not be pointed at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pinfold.app.errors import ConfigError
+
+
+def _xdg(variable: str, default: str) -> Path:
+    value = os.environ.get(variable, "")
+    # The convention says to ignore relative paths.
+    base = Path(value) if value.startswith("/") else Path.home() / default
+    return base / "pinfold"
+
+
+def config_dir() -> Path:
+    return _xdg("XDG_CONFIG_HOME", ".config")
+
+
+def data_dir() -> Path:
+    return _xdg("XDG_DATA_HOME", ".local/share")
+
+
+def state_dir() -> Path:
+    return _xdg("XDG_STATE_HOME", ".local/state")
+
+
+def cache_dir() -> Path:
+    return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def private_dir(path: Path) -> Path:
+    """Make sure the folder is there, writable, and for its owner alone."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be used: {error.strerror}; fix its permissions or set XDG_DATA_HOME elsewhere"
+        ) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path} is not writable; fix its permissions or set XDG_DATA_HOME elsewhere")
+    return path
+
+
+def workspace_at(path: Path) -> Path:
+    """A folder the user named as workspace, or ConfigError."""
+    try:
+        folder = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"the workspace {path} does not exist; make it or name another") from error
+    if not folder.is_dir():
+        raise ConfigError(f"the workspace {path} is not a folder")
+    if is_too_wide(folder):
+        raise ConfigError(
+            f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it"
+        )
+    for own in (config_dir().resolve(), data_dir().resolve(), state_dir().resolve()):
+        if folder.is_relative_to(own) or own.is_relative_to(folder):
+            raise ConfigError(
+                f"{folder} cannot be a workspace: Pinfold's own files are in {own}; name another folder"
+            )
+    return folder
+
+
+def is_too_wide(folder: Path) -> bool:
+    return folder in (Path("/"), Path.home().resolve())
+
+
+def default_workspace(session: str) -> tuple[Path, str | None]:
+    """The current folder; where that is too wide, a scratch folder and the words to say so."""
+    here = Path.cwd()
+    if not is_too_wide(here.resolve()):
+        return workspace_at(here), None
+    scratch = private_dir(cache_dir() / "scratch" / session)
+    return scratch, f"{here} is too wide to be a workspace; using {scratch}"

@@ -1,0 +1,17 @@
+"""What every model is told first. Short, and the same from turn to turn, so that providers can cache it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PROMPT = """\
+You are Pinfold, an agent that works by writing Python. Your code runs in one persistent session: variables, \
+imports and files stay from call to call. You see only what the code prints, the value of its last expression \
+and errors, so print what you need and keep it short.
+The workspace, and current folder, is {workspace}.
+When the task is done, answer in plain words without calling a tool.
+"""
+
+
+def system_prompt(workspace: Path) -> str:
+    return _PROMPT.format(workspace=workspace)

@@ -1,0 +1,33 @@
+"""The one loop, and the ports through which it sees the world."""
+
+from pinfold.engine.acting import digest_of
+from pinfold.engine.breaker import Breaker
+from pinfold.engine.context import request_of
+from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
+from pinfold.engine.engine import Engine
+from pinfold.engine.hooks import Hook, Hooks
+from pinfold.engine.ports import Hands, Journal, Model, OnOutput, Performed
+from pinfold.engine.state import OpenAction, State, Turn, apply, fold
+
+__all__ = [
+    "Breaker",
+    "Budget",
+    "CommandRefused",
+    "Core",
+    "Engine",
+    "Hands",
+    "Hook",
+    "Hooks",
+    "Journal",
+    "Model",
+    "OnOutput",
+    "OpenAction",
+    "Performed",
+    "State",
+    "Turn",
+    "TurnStopped",
+    "apply",
+    "digest_of",
+    "fold",
+    "request_of",
+]

@@ -1,0 +1,209 @@
+"""From a proposed action to its outcome: hooks, policy, approval, then the act itself, each step on record.
+
+Works from the state alone, so a turn that was cut off anywhere is taken up where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from itertools import groupby
+
+import anyio
+import msgspec
+
+from pinfold.engine.core import Core
+from pinfold.engine.ports import Performed
+from pinfold.engine.state import OpenAction
+from pinfold.events import (
+    Action,
+    ActionAllowed,
+    ActionDenied,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ActionStarted,
+    Allow,
+    ApprovalDecided,
+    ApprovalRequested,
+    Ask,
+    Call,
+    CallTool,
+    Deny,
+    Event,
+    OutputDelta,
+    PinfoldError,
+    Result,
+    RunCell,
+    TurnId,
+    Unavailable,
+    plain_json,
+)
+from pinfold.text import capped
+
+_PARTIAL = 4000
+"""Characters of an interrupted action's output that the model still sees."""
+
+
+def digest_of(action: Action) -> str:
+    """Binds an approval to the exact bytes that were shown."""
+    return hashlib.sha256(plain_json(msgspec.to_builtins(action)).encode()).hexdigest()
+
+
+async def settle(core: Core, turn: TurnId) -> None:
+    """Carry every action of the turn to its end: one after the other, parallel-safe neighbours side by side."""
+    await _propose(core, turn)
+    for group in _groups(core, turn):
+        if len(group) == 1:
+            await carry(core, group[0])
+        else:
+            await _carry_side_by_side(core, group)
+
+
+async def _carry_side_by_side(core: Core, group: list[ActionId]) -> None:
+    limiter = anyio.CapacityLimiter(core.budget.side_by_side)
+    failures: list[PinfoldError] = []
+
+    async def carry_one(id_: ActionId) -> None:
+        async with limiter:
+            try:
+                await carry(core, id_)
+            except PinfoldError as failure:
+                failures.append(failure)
+
+    async with anyio.create_task_group() as tasks:
+        for id_ in group:
+            tasks.start_soon(carry_one, id_)
+    if failures:
+        raise failures[0]
+
+
+async def _propose(core: Core, turn: TurnId) -> None:
+    calls = core.state.turn.unproposed if core.state.turn else ()
+    events: list[Event] = []
+    for call in calls:
+        events += await _proposal(core, turn, call)
+    if events:
+        await core.record(*events)
+
+
+async def _proposal(core: Core, turn: TurnId, call: Call) -> list[Event]:
+    action = core.hands.action(call)
+    answer = await core.hooks.before_action(action)
+    if isinstance(answer, Deny):
+        return [
+            ActionProposed(id=call.id, action=action, turn=turn),
+            ActionDenied(id=call.id, reason=answer.reason),
+        ]
+    return [ActionProposed(id=call.id, action=answer, turn=turn)]
+
+
+def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
+    mine = [item.proposed for item in core.state.open.values() if item.proposed.turn == turn]
+    for safe, neighbours in groupby(mine, key=lambda proposed: core.hands.parallel_safe(proposed.action)):
+        ids = [proposed.id for proposed in neighbours]
+        yield from [ids] if safe else ([id_] for id_ in ids)
+
+
+async def carry(core: Core, id_: ActionId) -> None:
+    """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
+    item = core.state.open[id_]
+    if item.stage == "proposed":
+        match core.hands.judge(item.proposed.action, core.state.granted):
+            case Allow(rule=rule):
+                return await _run(core, item, ActionAllowed(id=id_, rule=rule))
+            case Deny(reason=reason):
+                await core.record(ActionDenied(id=id_, reason=reason))
+            case Ask(reason=reason):
+                digest = digest_of(item.proposed.action)
+                await core.record(ApprovalRequested(id=id_, reason=reason, digest=digest))
+    await _decided(core, id_)
+    item = core.state.open[id_]
+    if item.stage == "denied":
+        observation = f"This was not run: {item.reason}"
+        return await core.record(ActionFinished(id=id_, outcome="denied", observation=observation))
+    return await _run(core, item)
+
+
+async def _decided(core: Core, id_: ActionId) -> None:
+    """Wait for the answer if one is due, without a bound: it may come days later, from anywhere."""
+    while (item := core.state.open[id_]).stage == "asking":
+        if core.unattended:
+            words = f"{item.reason}, and nobody is there to ask"
+            await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
+        else:
+            await core.changed()
+
+
+async def _run(core: Core, item: OpenAction, *before: Event) -> None:
+    id_, action = item.proposed.id, item.proposed.action
+    effect = core.hands.effect(action)
+    started = ActionStarted(
+        id=id_, effect=effect, cell=core.state.cells + 1 if isinstance(action, RunCell) else None
+    )
+    if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(action.tool)):
+        words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
+        return await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words))
+    # A pure action may be run again, so its start need not be on disk before its effect: there is none.
+    intent = (*before, started)
+    if effect != "pure":
+        await core.record(*intent)
+        intent = ()
+    begun = time.monotonic()
+    shown: list[str] = []
+
+    def finished(outcome: Result, observation: str, performed: Performed | None = None) -> tuple[Event, ...]:
+        end = ActionFinished(
+            id=id_,
+            outcome=outcome,
+            observation=observation,
+            value=performed.value if performed else None,
+            error=performed.error if performed else None,
+            blobs=performed.blobs if performed else (),
+            displays=performed.displays if performed else (),
+            duration_s=round(time.monotonic() - begun, 6),
+        )
+        return (*intent, end)
+
+    def on_output(stream: str, text: str) -> None:
+        if sum(map(len, shown)) < _PARTIAL:
+            shown.append(text)
+        core.journal.broadcast(
+            OutputDelta(id=id_, stream="stderr" if stream == "stderr" else "stdout", text=text)
+        )
+
+    try:
+        performed = await core.hands.perform(id_, action, on_output)
+    except Unavailable:
+        _account(core, action, None)
+        await core.record(*finished("not_run", "This could not be run: the sandbox is not available."))
+        raise
+    except anyio.get_cancelled_exc_class():
+        _account(core, action, None)
+        with anyio.CancelScope(shield=True):
+            await core.record(*finished(*_cut_off(action, effect, "".join(shown))))
+        raise
+    _account(core, action, performed)
+    return await core.record(*finished(performed.outcome, performed.observation, performed))
+
+
+def _cut_off(action: Action, effect: str, shown: str) -> tuple[Result, str]:
+    output = f"\nOutput until then:\n{capped(shown, _PARTIAL)}" if shown else ""
+    if isinstance(action, CallTool) and effect != "pure":
+        return (
+            "outcome_unknown",
+            "This was interrupted while it ran; it may or may not have taken effect." + output,
+        )
+    return "interrupted", "This was interrupted; variables and files are as the code left them." + output
+
+
+def _account(core: Core, action: Action, performed: Performed | None) -> None:
+    if not isinstance(action, CallTool):
+        return
+    if performed is None:
+        core.breaker.abandoned(action.tool)
+    elif performed.at_fault:
+        core.breaker.failed(action.tool)
+    else:
+        core.breaker.succeeded(action.tool)

@@ -1,0 +1,77 @@
+"""What every part of the engine holds: the session's state, its log, and the bounds of a turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import anyio
+
+from pinfold.engine.breaker import Breaker
+from pinfold.engine.hooks import Hooks
+from pinfold.engine.ports import Hands, Journal, Model
+from pinfold.engine.state import State, apply
+from pinfold.events import Entry, Event, Json, PinfoldError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Bounds of one turn. None means no bound."""
+
+    max_steps: int = 20
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+    attempts: int = 4
+    """How often one model call is tried."""
+    retry_base_s: float = 0.5
+    side_by_side: int = 8
+    """How many parallel-safe actions run at once."""
+
+
+class TurnStopped(PinfoldError):
+    """The turn cannot go on; the message is for the user and, next turn, for the model."""
+
+    def __init__(self, message: str, *, temporary: bool = False) -> None:
+        super().__init__(message)
+        self.temporary = temporary
+
+
+class CommandRefused(PinfoldError):
+    """The command makes no sense now; says why."""
+
+
+def _new_breaker() -> Breaker:
+    return Breaker(clock=time.monotonic)
+
+
+@dataclass(kw_only=True)
+class Core:
+    journal: Journal
+    model: Model
+    hands: Hands
+    state: State = field(default_factory=State)
+    hooks: Hooks = field(default_factory=Hooks)
+    budget: Budget = field(default_factory=Budget)
+    settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    breaker: Breaker = field(default_factory=_new_breaker)
+    unattended: bool = True
+    """Nobody can be asked: what needs a decision is denied, on record."""
+
+    def __post_init__(self) -> None:
+        self._change = anyio.Event()
+        self.journal.follow(self._follow)
+
+    async def record(self, *events: Event) -> None:
+        """On disk, and in the state, when this returns."""
+        await self.journal.append(*events)
+
+    def _follow(self, entry: Entry) -> None:
+        self.state = apply(self.state, entry)
+        self._change.set()
+        self._change = anyio.Event()
+
+    async def changed(self) -> None:
+        """Wait for the next event."""
+        await self._change.wait()

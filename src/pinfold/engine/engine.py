@@ -1,0 +1,204 @@
+"""The one loop: commands in, events out. Everything it knows is in the log; everything it does goes through a port."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import assert_never
+
+import anyio
+
+from pinfold.engine.acting import carry, settle
+from pinfold.engine.asking import ask
+from pinfold.engine.core import CommandRefused, Core, TurnStopped
+from pinfold.engine.state import Turn
+from pinfold.events import (
+    ActionFinished,
+    ActionProposed,
+    ApprovalDecided,
+    Command,
+    Continue,
+    Decide,
+    Event,
+    Execute,
+    Interrupt,
+    Noticed,
+    PinfoldError,
+    Rename,
+    RunCell,
+    Say,
+    SessionChanged,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Unavailable,
+    Usage,
+    UserSpoke,
+)
+
+log = logging.getLogger(__name__)
+_QUEUED = 1000
+_UNKNOWN = (
+    "This was started, then Pinfold stopped before its end was seen. It may or may not have taken effect. "
+    "It was not run again; check before repeating it."
+)
+_NOT_RUN = "This was not run: the turn was cut off before it."
+
+
+class Engine:
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._inbox, self._commands = anyio.create_memory_object_stream[Say | Continue | Execute](_QUEUED)
+        self._running: anyio.CancelScope | None = None
+
+    async def recover(self) -> None:
+        """Name what a crash left open: nothing that had begun is ever run again by itself."""
+        events: list[Event] = []
+        for id_, item in self.core.state.open.items():
+            if item.stage == "started":
+                events.append(ActionFinished(id=id_, outcome="outcome_unknown", observation=_UNKNOWN))
+            elif item.proposed.turn is None:
+                events.append(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
+        if events:
+            await self.core.record(*events)
+
+    async def submit(self, command: Command) -> None:
+        """Take a command. What it leads to is seen in the log. Raises CommandRefused."""
+        match command:
+            case Interrupt():
+                if self._running:
+                    self._running.cancel()
+            case Decide():
+                await self._decide(command)
+            case Rename(title=title):
+                await self.core.record(SessionChanged(title=title))
+            case Say() | Continue() | Execute():
+                if isinstance(command, Continue) and self.core.state.turn is None:
+                    raise CommandRefused("there is no turn to go on with")
+                try:
+                    self._inbox.send_nowait(command)
+                except anyio.WouldBlock:
+                    raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
+            case _:
+                assert_never(command)
+
+    async def serve(self) -> None:
+        """Work through the commands, one at a time, for as long as the session lives."""
+        async for command in self._commands:
+            match command:
+                case Say():
+                    await self._say(command)
+                case Continue():
+                    if turn := self.core.state.turn:
+                        await self._turn(turn.id)
+                case Execute():
+                    await self._execute(command)
+                case _:
+                    assert_never(command)
+
+    async def _say(self, say: Say) -> None:
+        state = self.core.state
+        if any(turn.id == say.turn for turn in (*state.past, *([state.turn] if state.turn else []))):
+            return
+        if state.turn:
+            end = TurnInterrupted(turn=state.turn.id, reason="the process ended early", usage=self._spent())
+            await self._close(state.turn.id, end)
+        await self.core.record(UserSpoke(turn=say.turn, text=say.text))
+        await self._turn(say.turn)
+
+    async def _turn(self, id_: TurnId) -> None:
+        """From the state as it is to the end of the turn, whatever that end is."""
+        seconds = self.core.budget.max_seconds or math.inf
+        end: Event | None = None
+        with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
+            self._running = scope
+            try:
+                end = await self._steps(id_)
+            except TurnStopped as stop:
+                end = TurnFailed(turn=id_, error=str(stop), temporary=stop.temporary, usage=self._spent())
+            except PinfoldError as error:
+                end = TurnFailed(turn=id_, error=str(error), usage=self._spent())
+            except Exception as error:
+                log.exception("turn %s", id_)
+                words = f"internal error, please report it: {type(error).__name__}: {error}"
+                end = TurnFailed(turn=id_, error=words, usage=self._spent())
+            finally:
+                self._running = None
+        if end is None and anyio.current_time() >= scope.deadline:
+            words = f"stopped after {seconds:g} s, the limit for a turn"
+            end = TurnFailed(turn=id_, error=words, usage=self._spent())
+        if end is None:
+            end = TurnInterrupted(turn=id_, reason="interrupted by the user", usage=self._spent())
+        await self._close(id_, end)
+
+    async def _steps(self, id_: TurnId) -> Event:
+        while True:
+            await settle(self.core, id_)
+            turn = self.core.state.turn
+            if turn is None:
+                raise TurnStopped("the turn ended from outside")
+            if turn.answer is not None:
+                return TurnEnded(turn=id_, text=turn.answer, usage=turn.usage, cost=turn.cost)
+            self._check_budget(turn)
+            await ask(self.core, id_)
+
+    def _spent(self) -> Usage:
+        return self.core.state.turn.usage if self.core.state.turn else Usage()
+
+    def _check_budget(self, turn: Turn) -> None:
+        budget = self.core.budget
+        if turn.steps >= budget.max_steps:
+            raise TurnStopped(f"stopped after {turn.steps} steps, the limit (max_steps)")
+        if budget.max_tokens is not None and turn.usage.total >= budget.max_tokens:
+            raise TurnStopped(
+                f"stopped after {turn.usage.total:,} tokens, the limit is {budget.max_tokens:,}"
+            )
+        if budget.max_cost is not None and turn.steps:
+            if turn.cost is None:
+                raise TurnStopped("stopped: a cost limit is set but this model's price is not known")
+            if turn.cost >= budget.max_cost:
+                raise TurnStopped(f"stopped after ${turn.cost:.4f}, the limit is ${budget.max_cost:.4f}")
+
+    async def _close(self, id_: TurnId, end: Event) -> None:
+        """End the turn. No action of it stays open, and no call without an answer."""
+        state = self.core.state
+        events: list[Event] = []
+        for call in state.turn.unproposed if state.turn else ():
+            events.append(ActionProposed(id=call.id, action=self.core.hands.action(call), turn=id_))
+            events.append(ActionFinished(id=call.id, outcome="not_run", observation=_NOT_RUN))
+        for open_id, item in state.open.items():
+            if item.proposed.turn == id_:
+                known = item.stage != "started" or item.effect == "pure"
+                outcome, words = ("not_run", _NOT_RUN) if known else ("outcome_unknown", _UNKNOWN)
+                events.append(ActionFinished(id=open_id, outcome=outcome, observation=words))
+        with anyio.CancelScope(shield=True):
+            await self.core.record(*events, end)
+
+    async def _execute(self, command: Execute) -> None:
+        action = RunCell(code=command.code, timeout_s=command.timeout_s)
+        await self.core.record(ActionProposed(id=command.id, action=action, by="user"))
+        with anyio.CancelScope() as scope:
+            self._running = scope
+            try:
+                await carry(self.core, command.id)
+            except Unavailable as error:
+                await self.core.record(Noticed(text=str(error)))
+            finally:
+                self._running = None
+
+    async def _decide(self, decide: Decide) -> None:
+        item = self.core.state.open.get(decide.id)
+        if item is None or item.stage != "asking":
+            raise CommandRefused(
+                f"no approval is waiting for {decide.id}; it was answered already or never asked"
+            )
+        if decide.digest != item.digest:
+            raise CommandRefused(
+                f"the approval for {decide.id} is about other content than what was answered"
+            )
+        await self.core.record(
+            ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
+        )
+        if self._running is None and self.core.state.turn:
+            await self.submit(Continue())

@@ -1,0 +1,81 @@
+"""What the engine needs of the world. The app puts the concrete things in; the engine imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from pinfold.events import (
+    Action,
+    ActionId,
+    BlobId,
+    Call,
+    Delta,
+    DisplayRef,
+    Effect,
+    Entry,
+    Event,
+    Reply,
+    Request,
+    Result,
+    ToolSchema,
+    Verdict,
+)
+
+OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], str], None]
+
+
+class Journal(Protocol):
+    """The session's log."""
+
+    async def append(self, *events: Event) -> tuple[Entry, ...]:
+        """Returns when the events are on disk."""
+        ...
+
+    def follow(self, callback: Callable[[Entry], None]) -> None:
+        """Call back for every event from now on, in order, before `append` returns."""
+        ...
+
+    def broadcast(self, delta: Delta) -> None: ...
+
+
+class Model(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def stream(self, request: Request) -> AsyncIterator[str | Reply]:
+        """Pieces of text as they come, then the whole reply. Raises RequestFailed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performed:
+    """How an action went, bounded for the model."""
+
+    outcome: Result
+    observation: str
+    value: str | None = None
+    error: str | None = None
+    blobs: tuple[BlobId, ...] = ()
+    displays: tuple[DisplayRef, ...] = ()
+    at_fault: str | None = None
+    """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
+
+
+class Hands(Protocol):
+    """Everything that can be done to the world: the sandbox and the tools, behind policy."""
+
+    def schemas(self) -> tuple[ToolSchema, ...]: ...
+
+    def action(self, call: Call) -> Action: ...
+
+    def effect(self, action: Action) -> Effect: ...
+
+    def parallel_safe(self, action: Action) -> bool: ...
+
+    def judge(self, action: Action, granted: frozenset[str]) -> Verdict: ...
+
+    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002
+        """Do it. Raises Unavailable when it could not even be tried."""
+        ...

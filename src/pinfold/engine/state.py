@@ -1,0 +1,222 @@
+"""The session's state: a fold over its log. Pure and total; cheap for each event however long the log is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Literal, TypeAlias, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.events import (
+    ActionAllowed,
+    ActionDenied,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ActionStarted,
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantMessage,
+    Call,
+    CallTool,
+    Effect,
+    Entry,
+    Event,
+    Message,
+    ModelCalled,
+    ModelFailed,
+    ModelReplied,
+    Noticed,
+    RunCell,
+    SessionChanged,
+    SessionOpened,
+    ToolMessage,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Unknown,
+    Usage,
+    UserMessage,
+    UserSpoke,
+)
+
+End: TypeAlias = Literal["ended", "interrupted", "failed"]
+Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
+
+
+class OpenAction(Struct, frozen=True, kw_only=True):
+    """An action whose end is not in the log yet."""
+
+    proposed: ActionProposed
+    stage: Stage = "proposed"
+    effect: Effect = "once"
+    digest: str = ""
+    reason: str = ""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    id: TurnId
+    messages: tuple[Message, ...] = ()
+    unproposed: tuple[Call, ...] = ()
+    """Calls of the last reply that no ActionProposed stands for yet."""
+    steps: int = 0
+    """Replies so far."""
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    """None once any reply had no known price."""
+    answer: str | None = None
+    """The last reply's text if it proposed nothing: the turn can end."""
+    end: End | None = None
+
+
+class State(Struct, frozen=True, kw_only=True):
+    seq: int = 0
+    opened: SessionOpened | None = None
+    title: str = ""
+    past: tuple[Turn, ...] = ()
+    turn: Turn | None = None
+    """The turn under way, or cut off."""
+    open: Mapping[ActionId, OpenAction] = {}
+    notes: tuple[str, ...] = ()
+    """What the model must be told with the next message."""
+    granted: frozenset[str] = frozenset()
+    cells: int = 0
+    usage: Usage = Usage()
+
+
+def fold(entries: Iterable[Entry], state: State | None = None) -> State:
+    return reduce(apply, entries, state or State())
+
+
+def apply(state: State, entry: Entry) -> State:
+    return replace(_applied(state, entry.event), seq=entry.seq)
+
+
+def _applied(state: State, event: Event) -> State:
+    match event:
+        case ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished():
+            return _action(state, event)
+        case ApprovalRequested() | ApprovalDecided():
+            return _approval(state, event)
+        case UserSpoke(turn=turn, text=text):
+            told = UserMessage(text="\n\n".join((*state.notes, text)))
+            return replace(state, turn=Turn(id=turn, messages=(told,)), notes=())
+        case ModelReplied():
+            return _replied(state, event)
+        case TurnEnded(turn=turn):
+            return _closed(state, turn, "ended", note=None)
+        case TurnInterrupted(turn=turn, reason=reason):
+            return _closed(state, turn, "interrupted", note=f"[The previous turn was interrupted: {reason}.]")
+        case TurnFailed(turn=turn, error=error):
+            return _closed(state, turn, "failed", note=f"[The previous turn was stopped: {error}]")
+        case SessionOpened():
+            return _opened(state, event)
+        case SessionChanged(title=title):
+            return replace(state, title=title)
+        case ModelCalled() | ModelFailed() | Noticed() | Unknown():
+            return state
+        case _:
+            assert_never(event)
+
+
+def _opened(state: State, event: SessionOpened) -> State:
+    """A new owner. What was cut off and may be run again goes back to where it can be."""
+    again = {
+        id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
+        for id_, item in state.open.items()
+    }
+    state = replace(state, opened=event, open=again)
+    return (
+        _told(state, f"[The session was reopened. Lost: {', '.join(event.lost)}.]") if event.lost else state
+    )
+
+
+def _told(state: State, note: str) -> State:
+    """Tell the model: within the open turn if there is one, else with the next message."""
+    if state.turn is None:
+        return replace(state, notes=(*state.notes, note))
+    return replace(state, turn=_saying(state.turn, UserMessage(text=note)))
+
+
+def _saying(turn: Turn, message: Message) -> Turn:
+    return replace(turn, messages=(*turn.messages, message))
+
+
+def _replied(state: State, event: ModelReplied) -> State:
+    if state.turn is None or state.turn.id != event.turn:
+        return state
+    said = AssistantMessage(text=event.text, calls=event.actions)
+    known = state.turn.cost is not None and event.cost is not None
+    turn = replace(
+        _saying(state.turn, said),
+        unproposed=event.actions,
+        steps=state.turn.steps + 1,
+        usage=state.turn.usage + event.usage,
+        cost=(state.turn.cost or 0.0) + (event.cost or 0.0) if known else None,
+        answer=None if event.actions else event.text,
+    )
+    return replace(state, turn=turn, usage=state.usage + event.usage)
+
+
+def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
+    if state.turn is None or state.turn.id != turn:
+        return state
+    past = (*state.past, replace(state.turn, end=end))
+    state = replace(state, past=past, turn=None)
+    return _told(state, note) if note else state
+
+
+def _action(
+    state: State, event: ActionProposed | ActionAllowed | ActionDenied | ActionStarted | ActionFinished
+) -> State:
+    if isinstance(event, ActionProposed):
+        state = replace(state, open={**state.open, event.id: OpenAction(proposed=event)})
+        if state.turn is None or state.turn.id != event.turn:
+            return state
+        rest = tuple(call for call in state.turn.unproposed if call.id != event.id)
+        return replace(state, turn=replace(state.turn, unproposed=rest))
+    item = state.open.get(event.id)
+    if item is None:
+        return state
+    match event:
+        case ActionAllowed():
+            return _staged(state, item, stage="allowed")
+        case ActionDenied(reason=reason):
+            return _staged(state, item, stage="denied", reason=reason)
+        case ActionStarted(effect=effect):
+            cells = state.cells + isinstance(item.proposed.action, RunCell)
+            return replace(_staged(state, item, stage="started", effect=effect), cells=cells)
+        case ActionFinished():
+            return _finished(state, item, event)
+        case _:
+            assert_never(event)
+
+
+def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
+    still = {id_: other for id_, other in state.open.items() if id_ != event.id}
+    state = replace(state, open=still)
+    from_model = item.proposed.turn is not None and item.proposed.parent is None
+    if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
+        return state
+    return replace(state, turn=_saying(state.turn, ToolMessage(id=event.id, text=event.observation)))
+
+
+def _approval(state: State, event: ApprovalRequested | ApprovalDecided) -> State:
+    item = state.open.get(event.id)
+    if item is None:
+        return state
+    if isinstance(event, ApprovalRequested):
+        return _staged(state, item, stage="asking", digest=event.digest, reason=event.reason)
+    if event.verdict == "deny":
+        return _staged(state, item, stage="denied", reason=event.words or "the user said no")
+    state = _staged(state, item, stage="allowed")
+    if event.scope == "session" and isinstance(item.proposed.action, CallTool):
+        return replace(state, granted=state.granted | {item.proposed.action.tool})
+    return state
+
+
+def _staged(state: State, item: OpenAction, **changes: str) -> State:
+    return replace(state, open={**state.open, item.proposed.id: replace(item, **changes)})

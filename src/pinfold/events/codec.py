@@ -1,0 +1,142 @@
+"""The one codec: events, deltas and commands to JSON text and back. JSON only, ASCII only.
+
+Lone surrogates, NUL and big integers survive the round trip. What JSON cannot say (NaN, infinity,
+objects) is refused here with NotPlain, before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, Union, cast, get_args
+
+import msgspec
+
+from pinfold.events.commands import Command
+from pinfold.events.errors import PinfoldError
+from pinfold.events.happened import Delta, Event, Unknown
+from pinfold.events.ids import SessionId
+from pinfold.events.talk import Json
+
+Upcast: TypeAlias = Callable[[dict[str, Json]], dict[str, Json]]
+UPCASTERS: Mapping[str, Upcast] = {}
+"""By the kind an old log wrote: turns that body into one of today's, `kind` included."""
+
+_EVENT_TYPES = tuple(kind for kind in get_args(Event) if kind is not Unknown)
+_KINDS = frozenset(kind.__name__ for kind in _EVENT_TYPES)
+_DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
+_KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KNOWN)
+_ENVELOPE = ("seq", "session", "at")
+
+
+class NotPlain(PinfoldError, ValueError):
+    """A value that JSON cannot carry; says which and why."""
+
+
+class BadEvent(PinfoldError, ValueError):
+    """Text that is not an event, a delta or a command of ours; says where it goes wrong."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its place in a session's log."""
+
+    seq: int
+    session: SessionId
+    at: str
+    event: Event
+
+
+def encode(value: Event | Delta | Command) -> str:
+    """As JSON text; `kind` names the type."""
+    plain = {"kind": value.kind, **value.body} if isinstance(value, Unknown) else msgspec.to_builtins(value)
+    return plain_json(plain)
+
+
+def plain_json(value: Json) -> str:
+    """JSON text of plain data, or NotPlain."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotPlain(f"this cannot be written as JSON: {error}") from error
+
+
+def parse_json(text: str | bytes) -> Json:
+    """Strict JSON: NaN and infinity are refused, so is nesting too deep to handle."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadEvent(f"not JSON: {error}") from error
+
+
+def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
+    """The event in `body`, a JSON object whose `kind` is given; unknown kinds are kept."""
+    if kind in _KINDS and kind not in upcasters and "\\ud" not in body:
+        try:
+            return cast(Event, _decoder.decode(body))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise BadEvent(f"{kind}: {error}") from error
+    # msgspec's parser refuses lone surrogates; the standard library's reads them.
+    return decode_object(parse_json(body), upcasters)
+
+
+def decode_object(value: Json, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
+    """The event in an already parsed JSON object."""
+    body = _object(value)
+    if upcast := upcasters.get(body["kind"]):
+        body = upcast(body)
+    kind: str = body["kind"]
+    if kind not in _KINDS:
+        return Unknown(kind=kind, body={key: item for key, item in body.items() if key != "kind"})
+    return cast(Event, _convert(body, _KNOWN))
+
+
+def decode_command(value: Json) -> Command:
+    return cast(Command, _convert(_object(value), Command))
+
+
+def entry_line(entry: Entry) -> str:
+    """One line of `--json` and of a JSONL export: the envelope and the event's own fields, flat."""
+    return line_of(entry.seq, entry.session, entry.at, encode(entry.event))
+
+
+def line_of(seq: int, session: SessionId, at: str, body: str) -> str:
+    """As `entry_line`, for a body that is JSON text already: fields we do not know stay in."""
+    envelope = plain_json({"seq": seq, "session": session, "at": at})
+    return f"{envelope[:-1]},{body[1:]}"
+
+
+def delta_line(delta: Delta) -> str:
+    return encode(delta)
+
+
+def decode_line(line: str | bytes) -> Entry | Delta:
+    """The reverse of `entry_line` and `delta_line`."""
+    fields = _object(parse_json(line))
+    if fields["kind"] in _DELTAS:
+        return cast(Delta, _convert(fields, Delta))
+    envelope: _Envelope = _convert({key: fields.pop(key, None) for key in _ENVELOPE}, _Envelope)
+    return Entry(seq=envelope.seq, session=envelope.session, at=envelope.at, event=decode_object(fields))
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    seq: int
+    session: SessionId
+    at: str
+
+
+def _object(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict) or not isinstance(cast(dict[str, Json], value).get("kind"), str):
+        raise BadEvent("not an object with a `kind`")
+    return dict(cast(dict[str, Json], value))
+
+
+def _convert(value: dict[str, Json], to: Any) -> Any:
+    try:
+        return msgspec.convert(value, to)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadEvent(f"{value.get('kind', 'envelope')}: {error}") from error
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")

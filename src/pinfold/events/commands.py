@@ -1,0 +1,54 @@
+"""What a front end can ask of a session. The sender picks the ids, so it knows its own events again."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from pinfold.events.happened import Scope
+from pinfold.events.ids import ActionId, TurnId
+
+
+class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
+    pass
+
+
+class Say(_Command, frozen=True, kw_only=True):
+    """Begin a turn. A turn id that is already in the log is taken as sent twice and ignored."""
+
+    turn: TurnId
+    text: str
+
+
+class Continue(_Command, frozen=True, kw_only=True):
+    """Go on with the turn that a crash or an interrupt cut off."""
+
+
+class Execute(_Command, frozen=True, kw_only=True):
+    """Run a cell on the user's own behalf, without any model."""
+
+    id: ActionId
+    code: str
+    timeout_s: float | None = None
+
+
+class Decide(_Command, frozen=True, kw_only=True):
+    """Answer an approval. `digest` must be the one that was asked about."""
+
+    id: ActionId
+    digest: str
+    verdict: Literal["allow", "deny"]
+    scope: Scope = "once"
+    words: str = ""
+
+
+class Interrupt(_Command, frozen=True, kw_only=True):
+    """Stop the running turn or cell; the state is kept."""
+
+
+class Rename(_Command, frozen=True, kw_only=True):
+    title: str
+
+
+Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Rename

@@ -1,0 +1,41 @@
+"""Errors that more than one room must know. Every other error of ours lives in its own room, under this base."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PinfoldError(Exception):
+    """Base. The message is one line for the user: what is wrong and what to do.
+
+    PinfoldError
+      RequestFailed    theirs: a model's server said no; ask again or switch
+      Unavailable      ours: the sandbox; never shown to the model as its program's output
+    """
+
+    exit_code: ClassVar[int] = 1
+    """What a command that ends with this error exits with: 1 failed, 2 fix the input, 75 try again later."""
+
+
+class Unavailable(PinfoldError):
+    exit_code = 2
+
+
+class RequestFailed(PinfoldError):
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        request_id: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.request_id = request_id
+
+    @property
+    def retryable(self) -> bool:
+        """Asking again can help: no answer at all, too many requests, or a server in trouble."""
+        return self.status is None or self.status in (408, 409, 425, 429) or self.status >= 500

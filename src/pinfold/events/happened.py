@@ -1,0 +1,229 @@
+"""What can happen, as it is written to the log. Plain data: no behaviour, no rendering.
+
+Fields are only ever added, with a default; a rename goes through an upcaster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from pinfold.events.ids import ActionId, BlobId, TurnId
+from pinfold.events.talk import Call, Json, Usage
+
+Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
+Effect: TypeAlias = Literal["pure", "keyed", "once"]
+"""Whether an action may be run again: freely, under the same key, or never."""
+Scope: TypeAlias = Literal["once", "session"]
+Result: TypeAlias = Literal[
+    "ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"
+]
+"""`outcome_unknown`: it was started and nobody saw its end. `not_run`: it was never started."""
+
+
+class RunCell(Struct, frozen=True, kw_only=True, tag_field="type", tag="cell"):
+    """Run Python in the session's interpreter."""
+
+    code: str
+    timeout_s: float | None = None
+
+
+class CallTool(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool"):
+    """Call any other tool by name."""
+
+    tool: str
+    args: Json
+
+
+Action: TypeAlias = RunCell | CallTool
+
+
+class DisplayRef(Struct, frozen=True, kw_only=True):
+    """Something rich an action showed: its representations by mime type, kept as blobs."""
+
+    mime: Mapping[str, BlobId]
+
+
+class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
+    pass
+
+
+class SessionOpened(_Event, frozen=True, kw_only=True):
+    """An owner took the session. The first event of every log, and one for each later owner."""
+
+    version: str
+    workspace: str
+    model: str
+    mode: Mode
+    sandbox: str
+    prompt: str = ""
+    """The system prompt in force from here on; the context is a projection of the log alone."""
+    restored: tuple[str, ...] = ()
+    replayed: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+class SessionChanged(_Event, frozen=True, kw_only=True):
+    title: str
+
+
+class Noticed(_Event, frozen=True, kw_only=True):
+    """Something the user should know that is no action's outcome."""
+
+    text: str
+
+
+class UserSpoke(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    text: str
+
+
+class ModelCalled(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    model: str
+    attempt: int = 1
+
+
+class ModelReplied(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    model: str
+    text: str
+    actions: tuple[Call, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None
+    request_id: str = ""
+
+
+class ModelFailed(_Event, frozen=True, kw_only=True):
+    """One call of a model failed; `retry_in_s` is None when it will not be tried again."""
+
+    turn: TurnId
+    model: str
+    error: str
+    status: int | None = None
+    retry_in_s: float | None = None
+    request_id: str = ""
+
+
+class ActionProposed(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    action: Action
+    by: Literal["model", "user", "cell"] = "model"
+    turn: TurnId | None = None
+    parent: ActionId | None = None
+
+
+class ActionAllowed(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    rule: str = ""
+
+
+class ActionDenied(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    reason: str
+
+
+class ApprovalRequested(_Event, frozen=True, kw_only=True):
+    """The user must decide; `digest` binds the decision to the exact bytes of the action."""
+
+    id: ActionId
+    reason: str
+    digest: str
+
+
+class ApprovalDecided(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    verdict: Literal["allow", "deny"]
+    scope: Scope = "once"
+    by: str = "user"
+    words: str = ""
+
+
+class ActionStarted(_Event, frozen=True, kw_only=True):
+    """For `keyed` and `once` actions this is on disk before the effect begins."""
+
+    id: ActionId
+    effect: Effect
+    cell: int | None = None
+    """Which cell of the session this is, counted from 1."""
+
+
+class ActionFinished(_Event, frozen=True, kw_only=True):
+    id: ActionId
+    outcome: Result
+    observation: str
+    value: str | None = None
+    """Of a cell: the text of its last expression."""
+    error: str | None = None
+    """Of a cell: its traceback, or why it is gone."""
+    blobs: tuple[BlobId, ...] = ()
+    displays: tuple[DisplayRef, ...] = ()
+    duration_s: float = 0.0
+
+
+class TurnEnded(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    text: str
+    usage: Usage = Usage()
+    cost: float | None = None
+
+
+class TurnInterrupted(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    reason: str = "interrupted"
+    usage: Usage = Usage()
+
+
+class TurnFailed(_Event, frozen=True, kw_only=True):
+    turn: TurnId
+    error: str
+    temporary: bool = False
+    """The same turn may well succeed later: an overloaded model, a full disk."""
+    usage: Usage = Usage()
+
+
+class TextDelta(_Event, frozen=True, kw_only=True):
+    """Broadcast only; the whole comes in ModelReplied."""
+
+    turn: TurnId
+    text: str
+
+
+class OutputDelta(_Event, frozen=True, kw_only=True):
+    """Broadcast only; the whole comes in ActionFinished."""
+
+    id: ActionId
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+class Unknown(Struct, frozen=True, kw_only=True):
+    """An event of a newer version: kept as it is, passed on, never interpreted."""
+
+    kind: str
+    body: Mapping[str, Json]
+
+
+Event: TypeAlias = (
+    SessionOpened
+    | SessionChanged
+    | Noticed
+    | UserSpoke
+    | ModelCalled
+    | ModelReplied
+    | ModelFailed
+    | ActionProposed
+    | ActionAllowed
+    | ActionDenied
+    | ApprovalRequested
+    | ApprovalDecided
+    | ActionStarted
+    | ActionFinished
+    | TurnEnded
+    | TurnInterrupted
+    | TurnFailed
+    | Unknown
+)
+Delta: TypeAlias = TextDelta | OutputDelta

@@ -1,0 +1,26 @@
+"""What policy, or a hook, says of an action."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+
+class Allow(Struct, frozen=True, kw_only=True):
+    rule: str
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """The user must decide; `reason` is shown to them as it is."""
+
+    reason: str
+
+
+class Deny(Struct, frozen=True):
+    """`reason` is shown to the user and to the model."""
+
+    reason: str
+
+
+Verdict: TypeAlias = Allow | Ask | Deny

@@ -1,0 +1,1 @@
+"""Front ends. Each is only a subscriber: it submits commands and shows events."""

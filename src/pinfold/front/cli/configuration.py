@@ -1,0 +1,31 @@
+"""`pinfold config`: what is configured, and by whom."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from pinfold.app import config_schema, load_config
+from pinfold.events import plain_json
+
+
+@click.group("config")
+def config_command() -> None:
+    """Show the configuration and where it comes from."""
+
+
+@config_command.command("show")
+@click.option("--origin", is_flag=True, help="Where each value comes from.")
+def show(origin: bool) -> None:
+    """Print every setting in force in this folder."""
+    for dotted, value, source in load_config(Path.cwd()).rows():
+        line = f"{dotted} = {plain_json(value)}"
+        click.echo(f"{line:<40}  # {source}" if origin else line)
+
+
+@config_command.command("schema")
+def schema() -> None:
+    """Print the JSON schema of config.toml."""
+    click.echo(json.dumps(config_schema(), indent=2))

@@ -1,0 +1,129 @@
+"""`pinfold exec`: Python in a session, no model at all."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from pinfold.app import (
+    Link,
+    Shelf,
+    attach,
+    background,
+    load_config,
+    new_session_options,
+    own,
+    resumed_options,
+    start_operator_log,
+)
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    Delta,
+    Entry,
+    Execute,
+    Noticed,
+    OutputDelta,
+    new_action_id,
+    new_session_id,
+)
+from pinfold.front.cli.running import flags_of, stop_on_signal
+from pinfold.front.cli.showing import JsonLines
+from pinfold.text import printable
+
+
+@click.command("exec")
+@click.argument("file", required=False)
+@click.option("-c", "code", help="The code itself, instead of a file.")
+@click.option("-s", "--session", "name", help="Keep the session under this name, or go on with it.")
+@click.option("--sandbox", help="Where the code runs, by name.")
+@click.option(
+    "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
+)
+@click.option("--timeout", type=float, metavar="SECONDS", help="Limit for the cell.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
+def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
+    """Run the Python in FILE, from standard input (-), or given with -c.
+
+    Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
+    """
+    start_operator_log(load_config().config.log.level)
+    source = _source(file, code)
+    execute = Execute(id=new_action_id(), code=source, timeout_s=given["timeout"])
+    return anyio.run(_cell, _opened(name, given), execute, JsonLines() if as_json else _Streams(execute.id))
+
+
+def _source(file: str | None, code: str | None) -> str:
+    if (file is None) == (code is None):
+        raise click.UsageError("give either a FILE (- for standard input) or -c CODE")
+    if code is not None:
+        return code
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file or "").read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _opened(name: str | None, given: dict[str, Any]) -> AbstractAsyncContextManager[Link]:
+    flags = flags_of(given)
+    if name is not None and (found := Shelf().named(name)):
+        return attach(found[1], found[0], resumed_options(given["workspace"], flags))
+    session = new_session_id()
+    options = replace(new_session_options(session, given["workspace"], flags), title=name)
+    return own(None, session, options) if name is None else attach(Shelf().place(session), session, options)
+
+
+async def _cell(
+    opened: AbstractAsyncContextManager[Link], execute: Execute, shown: JsonLines | _Streams
+) -> int:
+    async with opened as link, background() as tasks:
+        standing = await link.standing()
+        tasks.start_soon(stop_on_signal, link)
+        async with link.subscribe(standing.seq) as feed:
+            await link.submit(execute)
+            async for item in feed:
+                shown.show(item)
+                if (
+                    isinstance(item, Entry)
+                    and isinstance(item.event, ActionFinished)
+                    and item.event.id == execute.id
+                ):
+                    return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1)
+    return 1
+
+
+class _Streams:
+    """The cell's own streams on ours."""
+
+    def __init__(self, cell: ActionId) -> None:
+        self._cell = cell
+
+    def show(self, item: Entry | Delta) -> None:
+        match item.event if isinstance(item, Entry) else item:
+            case OutputDelta(id=id_, stream=stream, text=text) if id_ == self._cell:
+                _write(sys.stderr if stream == "stderr" else sys.stdout, text)
+            case Noticed(text=text):
+                click.echo(f"pinfold: {printable(text)}", err=True)
+            case ActionFinished(id=id_, value=value, error=error, outcome=outcome) if id_ == self._cell:
+                if value is not None:
+                    _write(sys.stdout, f"{value}\n")
+                if error or outcome != "ok":
+                    _write(sys.stderr, f"{error or outcome}\n")
+            case _:
+                pass
+
+
+def _write(stream: Any, text: str) -> None:
+    if stream.isatty():
+        text = printable(text)
+    stream.buffer.write(text.encode("utf-8", "backslashreplace"))
+    stream.flush()

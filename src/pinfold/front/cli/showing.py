@@ -1,0 +1,77 @@
+"""What a turn looks like on a plain terminal or in a pipe: the answer on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pinfold.events import (
+    ActionDenied,
+    ActionFinished,
+    ActionProposed,
+    CallTool,
+    Delta,
+    Entry,
+    ModelFailed,
+    Noticed,
+    RunCell,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
+    entry_line,
+    plain_json,
+)
+from pinfold.text import capped, printable
+
+_SHOWN = 2000
+
+
+class JsonLines:
+    """Every durable event, one per line, nothing else on stdout."""
+
+    def show(self, item: Entry | Delta) -> None:
+        if isinstance(item, Entry):
+            sys.stdout.write(entry_line(item) + "\n")
+            sys.stdout.flush()
+
+
+class Plain:
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def show(self, item: Entry | Delta) -> None:
+        if not isinstance(item, Entry):
+            return
+        match item.event:
+            case TurnEnded(text=text):
+                click.echo(
+                    printable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace")
+                )
+            case TurnFailed(error=error):
+                _say(f"pinfold: {error}")
+            case Noticed(text=text):
+                _say(f"pinfold: {text}")
+            case ModelFailed(error=error, retry_in_s=wait_s) if wait_s is not None:
+                _say(f"pinfold: the model failed ({error}); trying again in {wait_s:.1f} s")
+            case TurnInterrupted() | _ if self._quiet:
+                pass
+            case ActionProposed(action=RunCell(code=code)):
+                _say(f"> {_indented(code)}")
+            case ActionProposed(action=CallTool(tool=tool, args=args)):
+                _say(f"> {tool} {capped(plain_json(args), 200)}")
+            case ActionDenied(reason=reason):
+                _say(f"  not run: {reason}")
+            case ActionFinished(outcome=outcome, observation=observation, duration_s=took):
+                _say(f"  {_indented(observation)}")
+                _say(f"  [{outcome}, {took:.2f} s]")
+            case _:
+                pass
+
+
+def _indented(text: str) -> str:
+    return capped(text.rstrip("\n"), _SHOWN).replace("\n", "\n  ")
+
+
+def _say(text: str) -> None:
+    click.echo(printable(text), err=True)

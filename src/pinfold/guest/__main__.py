@@ -1,0 +1,20 @@
+"""Starts the guest: `PYTHON -I .../guest/__main__.py CHANNEL_FD PARENT_PID`. Not a module to import.
+
+The folder is loaded as package `_pinfold_guest` and never put on `sys.path`, so a cell that says
+`import files` gets its own `files.py` or nothing, never ours.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+
+def start() -> None:
+    package = ModuleType("_pinfold_guest")
+    package.__path__ = [__file__.rpartition("/")[0]]
+    sys.modules[package.__name__] = package
+    import_module("_pinfold_guest.serve").main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,42 @@
+"""SIGINT as KeyboardInterrupt while the program runs, and as nothing at all while we do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+
+class Interrupts:
+    """Raises at most once per request, and only between `arm` and `disarm`.
+
+    The handler disarms by itself, so an interrupt that lands just before `disarm` cannot be followed
+    by one that lands in our own code.
+    """
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self.fired = False
+        self._armed = False
+        self._asked = asked
+
+    def begin(self) -> None:
+        """A new request: forget the last one, and take SIGINT back if the program had its own handler."""
+        self._armed = False
+        self.fired = False
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    def arm(self) -> None:
+        self._armed = True
+
+    def arm_cell(self) -> None:
+        """Arm, and catch up with an interrupt that came before we were listening for its signal."""
+        self._armed = True
+        if self._asked():
+            self._on_signal(signal.SIGINT, None)
+
+    def disarm(self) -> None:
+        self._armed = False
+
+    def _on_signal(self, _signum: int, _frame: object) -> None:
+        if self._armed and not self.fired:
+            self.fired = True
+            raise KeyboardInterrupt

@@ -1,0 +1,82 @@
+"""The guest's loop: one request, one reply with its id. What a cell does is not decided here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from json import dumps
+
+from .cells import Engine
+from .files import Files, Refused
+from .frames import LOST_CHANNEL, Channel, Header
+from .interrupts import Interrupts
+from .inventory import inventory
+from .lifeline import tie_to
+from .streams import Streams
+
+PROTOCOL = 1
+
+
+class Server:
+    def __init__(self, channel: Channel, engine: Engine, files: Files) -> None:
+        self._channel = channel
+        self._engine = engine
+        self._files = files
+
+    def serve(self) -> None:
+        """Until the host closes the channel."""
+        while True:
+            self._engine.idle(self._channel.wait)
+            try:
+                request = self._channel.receive()
+            except OSError:
+                os._exit(LOST_CHANNEL)
+            if request is None:
+                return
+            header, body = request
+            if header["op"] == "run":
+                self._run(header, body)
+            elif header["op"] != "interrupt":  # one that came too late for its cell means nothing now
+                self._answer(header, body)
+
+    def _run(self, header: Header, body: bytes) -> None:
+        result = self._engine.run(body.decode("utf-8", "surrogatepass"))
+        reply: Header = {
+            "id": header["id"],
+            "status": result.status,
+            "value": None if result.value is None else len(result.value),
+            "error": None if result.error is None else len(result.error),
+            "interrupted": result.interrupted,
+        }
+        self._channel.send(reply, (result.value or b"") + (result.error or b""))
+
+    def _answer(self, header: Header, body: bytes) -> None:
+        status = "ok"
+        try:
+            match header["op"]:
+                case "variables":
+                    answer = dumps(inventory(self._engine.namespace)).encode()
+                case "put":
+                    self._files.put(str(header["path"]), body)
+                    answer = b""
+                case "get":
+                    answer = self._files.get(str(header["path"]), int(str(header["limit"])))
+                case unknown:
+                    status, answer = "refused", f"the guest does not know {unknown!r}".encode()
+        except Refused as refused:
+            status, answer = "refused", str(refused).encode("utf-8", "backslashreplace")
+        self._channel.send({"id": header["id"], "status": status}, answer)
+
+
+def main(arguments: list[str]) -> None:
+    channel_fd, parent_pid = (int(argument) for argument in arguments)
+    tie_to(parent_pid)
+    channel = Channel(channel_fd)
+    workspace = os.getcwd()  # noqa: PTH109 - pathlib is too heavy for a start
+    sys.argv[:] = [""]
+    sys.path.insert(0, "")
+    interrupts = Interrupts(channel.waiting)
+    interrupts.begin()
+    engine = Engine(interrupts, Streams())
+    channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
+    Server(channel, engine, Files(workspace)).serve()

@@ -1,0 +1,66 @@
+"""The program's stdin, stdout and stderr: plain pipes, apart from the channel. Never parsed by anyone."""
+
+from __future__ import annotations
+
+import builtins
+import fcntl
+import os
+import sys
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import NoReturn, TextIO
+
+NAMES = {1: "stdout", 2: "stderr"}
+SPARE_FD = 64
+"""Lowest number for our spare copies, out of the way of programs that close 3 to 63."""
+
+
+class Streams:
+    """Gives each cell a working stdout and stderr, whatever the cell before did to them."""
+
+    def __init__(self) -> None:
+        self._spares = {fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE_FD) for fd in NAMES}
+        self._ours: dict[int, TextIO] = {}
+        for fd in NAMES:
+            self._install(fd)
+        builtins.input = _input
+
+    def prepare(self) -> None:
+        """A stream the program replaced stays replaced; one it closed comes back."""
+        for fd, name in NAMES.items():
+            try:
+                os.fstat(fd)
+            except OSError:
+                os.dup2(self._spares[fd], fd)
+            current = getattr(sys, name, None)
+            if current is None or (current is self._ours[fd] and _is_closed(current)):
+                self._install(fd)
+
+    def flush(self) -> None:
+        """May call the program's own code, if it put something of its own in place of stdout."""
+        for fd, name in NAMES.items():
+            for stream in {getattr(sys, name, None), self._ours[fd]}:
+                try:
+                    if stream is not None:
+                        stream.flush()
+                except Exception:  # noqa: S110 - a broken stream is the program's affair
+                    pass
+
+    def _install(self, fd: int) -> None:
+        # Line buffered: what a cell printed before it crashed, or before a long step, is already out.
+        stream = open(fd, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        self._ours[fd] = stream
+        setattr(sys, NAMES[fd], stream)
+        setattr(sys, f"__{NAMES[fd]}__", stream)
+
+
+def _is_closed(stream: TextIO) -> bool:
+    try:
+        return stream.closed
+    except ValueError:  # detached
+        return True
+
+
+def _input(_prompt: object = "", /) -> NoReturn:
+    raise EOFError("input() has no user to ask here; put the value in a variable, or read it from a file")

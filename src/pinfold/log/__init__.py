@@ -1,0 +1,26 @@
+"""The append-only store: events in SQLite, blobs by hash beside it."""
+
+from pinfold.log.blobs import Blobs, blob_id
+from pinfold.log.errors import BadBundle, BlobMissing, LogError, LogUnreadable, LogUnwritable
+from pinfold.log.portable import export_bundle, import_file
+from pinfold.log.rows import Damage
+from pinfold.log.store import Log, Subscription, utc_now
+from pinfold.log.summary import Summary, summarise
+
+__all__ = [
+    "BadBundle",
+    "BlobMissing",
+    "Blobs",
+    "Damage",
+    "Log",
+    "LogError",
+    "LogUnreadable",
+    "LogUnwritable",
+    "Subscription",
+    "Summary",
+    "blob_id",
+    "export_bundle",
+    "import_file",
+    "summarise",
+    "utc_now",
+]

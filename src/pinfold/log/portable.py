@@ -1,0 +1,134 @@
+"""Sessions as files to carry: JSON lines, or one bundle with the blobs. Reads nobody's code, only JSON and bytes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import IO
+
+from pinfold.events import BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
+from pinfold.log.blobs import Blobs, blob_id
+from pinfold.log.errors import BadBundle, LogUnwritable
+from pinfold.log.rows import Damage, Row
+from pinfold.log.store import Log
+
+_LINE_LIMIT = 256 << 20
+_BLOB_LIMIT = 1 << 30
+_TOTAL_LIMIT = 20 << 30
+"""A bundle may not unpack to more than this, whatever its own headers claim."""
+
+
+def export_bundle(log: Log, target: Path, damage: Damage) -> None:
+    """Write the session as one file, in place of whatever is there, all or nothing."""
+    try:
+        descriptor, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
+            bundle.writestr(
+                "manifest.json",
+                plain_json({"format": "pinfold-bundle", "version": 1, "session": log.session}),
+            )
+            with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
+                for line in log.lines(damage):
+                    lines.write(line.encode() + b"\n")
+            for blob in log.blobs.all():
+                bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
+        Path(partial).replace(target)
+    except OSError as error:
+        raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
+    """Fill the new session folder from a bundle or JSON lines.
+
+    Returns how many events came in, and the session they were written in.
+    """
+    try:
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as bundle:
+                return _import_bundle(bundle, source, folder, session)
+        with source.open("rb") as lines:
+            return _import_lines(lines, source, folder, session)
+    except OSError as error:
+        raise BadBundle(f"{source} cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise BadBundle(f"{source} is damaged: {error}; export it again") from error
+
+
+def _import_bundle(
+    bundle: zipfile.ZipFile, source: Path, folder: Path, session: SessionId
+) -> tuple[int, SessionId]:
+    names = {info.filename: info for info in bundle.infolist()}
+    if not {"manifest.json", "events.jsonl"} <= names.keys():
+        raise BadBundle(
+            f"{source} is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing"
+        )
+    try:
+        manifest = parse_json(_bounded(bundle, names["manifest.json"], 1 << 20, source))
+    except BadEvent as error:
+        raise BadBundle(f"{source}: manifest.json is {error}") from error
+    match manifest:
+        case {"format": "pinfold-bundle", "version": 1}:
+            pass
+        case {"format": "pinfold-bundle"}:
+            raise BadBundle(f"{source} was written by a newer Pinfold; upgrade to import it")
+        case _:
+            raise BadBundle(f"{source} is no Pinfold bundle")
+    if sum(info.file_size for info in names.values()) > _TOTAL_LIMIT:
+        raise BadBundle(f"{source} would unpack to more than {_TOTAL_LIMIT >> 30} GiB")
+    blobs = Blobs(folder / "blobs")
+    for name, info in names.items():
+        if name.startswith("blobs/"):
+            data = _bounded(bundle, info, _BLOB_LIMIT, source)
+            if blob_id(data) != BlobId(f"sha256:{name.removeprefix('blobs/')}"):
+                raise BadBundle(f"{source}: {name} does not hold what its name says; export it again")
+            blobs.put(data)
+    with bundle.open("events.jsonl") as lines:
+        return _import_lines(lines, source, folder, session)
+
+
+def _bounded(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, source: Path) -> bytes:
+    with bundle.open(info) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise BadBundle(f"{source}: {info.filename} is larger than {limit >> 20} MiB")
+    return data
+
+
+def _import_lines(lines: IO[bytes], source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
+    rows: list[Row] = []
+    origin = session
+    while line := lines.readline(_LINE_LIMIT):
+        if not line.strip():
+            continue
+        try:
+            row, origin = _row(line)
+        except BadEvent as error:
+            raise BadBundle(f"{source}, event {len(rows) + 1}: {error}; export it again") from error
+        if row[0] <= (rows[-1][0] if rows else 0):
+            raise BadBundle(f"{source}, event {len(rows) + 1}: number {row[0]} is out of order")
+        rows.append(row)
+    if not rows:
+        raise BadBundle(f"{source} holds no events")
+    log = Log(folder, session)
+    try:
+        log.fill(rows)
+    finally:
+        log.close()
+    return len(rows), origin
+
+
+def _row(line: bytes) -> tuple[Row, SessionId]:
+    entry = decode_line(line)
+    if not isinstance(entry, Entry):
+        raise BadEvent("a delta, which is never stored")
+    # From the line itself, not from the event: fields we do not know stay in.
+    fields = {key: item for key, item in parse_json(line).items() if key not in ("seq", "session", "at")}
+    body = plain_json(fields).encode()
+    return (entry.seq, entry.at.encode(), fields["kind"].encode(), body, b""), entry.session

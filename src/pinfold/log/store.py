@@ -1,0 +1,294 @@
+"""The session's log: append, read, subscribe. One process writes it; anyone may read the file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self, TypeAlias, cast
+
+import anyio
+import anyio.to_thread
+
+from pinfold.events import (
+    BadEvent,
+    Delta,
+    Entry,
+    Event,
+    SessionId,
+    Unknown,
+    decode,
+    encode,
+    line_of,
+    parse_json,
+)
+from pinfold.log.blobs import Blobs
+from pinfold.log.errors import LogUnwritable
+from pinfold.log.rows import GENESIS, Damage, Head, Row, chained, connect, insert, last_row, verified
+
+Clock: TypeAlias = Callable[[], datetime]
+STORE = "log.sqlite"
+_REBUILT = "log.rebuilt.sqlite"
+_QUEUE = 10_000
+"""Items a subscriber may lag behind before it is served from disk again."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class _Batch:
+    """What one `append` waits for."""
+
+    def __init__(self, events: tuple[Event, ...], bodies: list[bytes]) -> None:
+        self.events, self.bodies = events, bodies
+        self.entries: tuple[Entry, ...] | None = None
+        self.error: LogUnwritable | None = None
+
+
+class Log:
+    """One session's events in `folder`, or in memory when there is none.
+
+    `append` returns when the events are on disk; appends that wait at the same time share one
+    commit. Subscribers see an event only after that.
+    """
+
+    def __init__(self, folder: Path | None, session: SessionId, *, clock: Clock = utc_now) -> None:
+        self.session = session
+        self.folder = folder
+        self.blobs = Blobs(folder / "blobs" if folder else None)
+        self._clock = clock
+        if folder:
+            _finish_rebuild(folder)
+        self._connection = connect(folder / STORE if folder else ":memory:")
+        self._head = Head(folder / "head") if folder else None
+        self._pending: list[_Batch] = []
+        self._lock = anyio.Lock()
+        self._subscriptions: set[Subscription] = set()
+        self._followers: list[Callable[[Entry], None]] = []
+        last, self._sum = last_row(self._connection)
+        self.seq = max(last, self._head.read() if self._head else 0)
+        """The last number given out; never given out again, even if its event was lost."""
+
+    def read(self, after: int = 0, damage: Damage | None = None) -> Iterator[Entry]:
+        """Events after `after` that are still what was written; the rest is noted in `damage`."""
+        session = self.session
+        for seq, at, kind, body, _ in self._rows(after, damage if damage is not None else Damage()):
+            yield Entry(seq=seq, session=session, at=at.decode(), event=_event(kind, body))
+
+    def lines(self, damage: Damage) -> Iterator[str]:
+        """Every readable event as a JSON line, with fields this version does not know."""
+        for seq, at, _, body, _ in self._rows(0, damage):
+            yield line_of(seq, self.session, at.decode(), body.decode("ascii"))
+
+    def repair(self, damage: Damage) -> None:
+        """Put what is readable into a new store. The damaged one is kept beside it."""
+        if not damage.unreadable or self.folder is None:
+            return
+        rebuilt = self.folder / _REBUILT
+        partial = rebuilt.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        with contextlib.closing(connect(partial)) as connection:
+            insert(connection, list(_rechained(self._rows(0, Damage()))))
+            connection.execute("PRAGMA journal_mode = DELETE")
+        self._connection.close()
+        partial.replace(rebuilt)
+        _finish_rebuild(self.folder)
+        self._connection = connect(self.folder / STORE)
+        _, self._sum = last_row(self._connection)
+
+    def fill(self, rows: list[Row]) -> None:
+        """Put imported rows into an empty log, chained anew."""
+        try:
+            self._write(list(_rechained(iter(rows))))
+        except (sqlite3.Error, OSError) as error:
+            raise LogUnwritable(f"cannot write {self.folder}: {error}") from error
+
+    async def append(self, *events: Event) -> tuple[Entry, ...]:
+        """Write events, in order, together. Raises NotPlain or LogUnwritable, and then wrote none of them."""
+        if not events:
+            return ()
+        batch = _Batch(events, [encode(event).encode("ascii") for event in events])
+        self._pending.append(batch)
+        # Once queued it may be committed with others at any moment, so its fate must be learned.
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                if batch.entries is None and batch.error is None:
+                    await self._commit_pending()
+        if batch.error:
+            raise batch.error
+        return batch.entries or ()
+
+    async def _commit_pending(self) -> None:
+        batches, self._pending = self._pending, []
+        at = _timestamp(self._clock())
+        rows: list[Row] = []
+        seq, previous = self.seq, self._sum
+        for batch in batches:
+            entries: list[Entry] = []
+            for event, body in zip(batch.events, batch.bodies, strict=True):
+                seq += 1
+                kind = (event.kind if isinstance(event, Unknown) else type(event).__name__).encode()
+                previous = chained(previous, seq, at, kind, body)
+                rows.append((seq, at, kind, body, previous))
+                entries.append(Entry(seq=seq, session=self.session, at=at.decode(), event=event))
+            batch.entries = tuple(entries)
+        try:
+            if self.folder is None:
+                insert(self._connection, rows)
+            else:
+                await anyio.to_thread.run_sync(self._write, rows)
+        except (sqlite3.Error, OSError) as error:
+            for batch in batches:
+                batch.entries = None
+                batch.error = LogUnwritable(
+                    f"cannot write {self.folder}: {error}; free some space or check the permissions"
+                )
+            return
+        self.seq, self._sum = seq, previous
+        for batch in batches:
+            for entry in batch.entries or ():
+                self._publish(entry)
+
+    def _write(self, rows: list[Row]) -> None:
+        insert(self._connection, rows)
+        if self._head:
+            self._head.write(rows[-1][0])
+
+    def broadcast(self, delta: Delta) -> None:
+        """Show a delta to whoever listens now. It is not kept."""
+        self._publish(delta)
+
+    def subscribe(self, after: int = 0) -> Subscription:
+        """Every event after `after`, then those to come, with deltas between them; leave it to be done."""
+        subscription = Subscription(self, after)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def follow(self, callback: Callable[[Entry], None]) -> None:
+        """Call back for every event from now on, in order, before its `append` returns."""
+        self._followers.append(callback)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+
+    def close(self) -> None:
+        for subscription in tuple(self._subscriptions):
+            subscription.close()
+        self._connection.close()
+        if self._head:
+            self._head.close()
+
+    def _publish(self, item: Entry | Delta) -> None:
+        if isinstance(item, Entry):
+            for callback in self._followers:
+                callback(item)
+        for subscription in self._subscriptions:
+            subscription.offer(item)
+
+    def _rows(self, after: int, damage: Damage) -> Iterator[Row]:
+        last = after
+        for row in verified(self._connection, damage, after=after, upto=self.seq):
+            last = row[0]
+            yield row
+        acknowledged = self._head.read() if self._head else 0
+        if acknowledged > max(last, *damage.unreadable, 0):
+            damage.lost_after, damage.acknowledged = last, acknowledged
+
+
+class Subscription:
+    """An endless async iterator over one log; ends when it or the log is closed."""
+
+    def __init__(self, log: Log, after: int) -> None:
+        self._log = log
+        self._cursor = after
+        self._queue: deque[Entry | Delta] = deque()
+        self._stored: Iterator[Entry] | None = log.read(after)
+        self._wake = anyio.Event()
+        self._closed = False
+
+    def offer(self, item: Entry | Delta) -> None:
+        if len(self._queue) >= _QUEUE:
+            # Deltas may be lost, each is followed by an event that holds the whole; events are on disk.
+            self._queue.clear()
+            self._stored = self._log.read(self._cursor)
+        else:
+            self._queue.append(item)
+        self._wake.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Entry | Delta:
+        while True:
+            if self._stored is not None:
+                entry = next(self._stored, None)
+                if entry is None:
+                    self._stored = None
+                    continue
+                self._cursor = entry.seq
+                return entry
+            while self._queue:
+                item = self._queue.popleft()
+                if not isinstance(item, Entry):
+                    return item
+                if item.seq > self._cursor:
+                    self._cursor = item.seq
+                    return item
+            if self._closed:
+                raise StopAsyncIteration
+            self._wake = anyio.Event()
+            await self._wake.wait()
+
+    def close(self) -> None:
+        self._log.unsubscribe(self)
+        self._closed = True
+        self._wake.set()
+
+
+def _event(raw_kind: bytes, raw_body: bytes) -> Event:
+    kind, body = raw_kind.decode("ascii", "replace"), raw_body.decode("ascii", "replace")
+    try:
+        return decode(kind, body)
+    except BadEvent:
+        # The checksum holds, so this is what was written: a shape only a newer version knows.
+        with contextlib.suppress(BadEvent):
+            return Unknown(kind=kind, body=cast("dict[str, object]", parse_json(body)))
+        return Unknown(kind=kind, body={"text": body})
+
+
+def _timestamp(now: datetime) -> bytes:
+    return f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03d}Z".encode()
+
+
+def _rechained(rows: Iterator[Row]) -> Iterator[Row]:
+    previous = GENESIS
+    for seq, at, kind, body, _ in rows:
+        previous = chained(previous, seq, at, kind, body)
+        yield seq, at, kind, body, previous
+
+
+def _finish_rebuild(folder: Path) -> None:
+    """Swap a rebuilt store in. Whoever finds one after a crash finishes the swap."""
+    rebuilt, store = folder / _REBUILT, folder / STORE
+    if not rebuilt.exists():
+        return
+    number = 1 + len(list(folder.glob("log.damaged-*.sqlite")))
+    kept = folder / f"log.damaged-{number}.sqlite"
+    # A write-ahead log left beside another store would be replayed into it.
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            os.link(f"{store}{suffix}", f"{kept}{suffix}")
+    for suffix in ("-wal", "-shm"):
+        Path(f"{store}{suffix}").unlink(missing_ok=True)
+    rebuilt.replace(store)

@@ -1,0 +1,71 @@
+"""A session at a glance, read from its store without loading it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinfold.events import BadEvent, SessionChanged, SessionOpened, UserSpoke, decode
+from pinfold.log.store import STORE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    events: int = 0
+    began: str = ""
+    last: str = ""
+    title: str = ""
+    """As the user named it; else the first thing they said."""
+    named: bool = False
+    workspace: str = ""
+    cut_off: bool = False
+    """The last turn has no end yet."""
+
+
+def summarise(folder: Path) -> Summary | None:
+    """None if there is nothing to read, or nothing readable."""
+    if not (folder / STORE).is_file():
+        return None
+    try:
+        # Not as owner: nothing is created or changed by looking.
+        uri = f"file:{_escaped(folder / STORE)}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+            return _summary(connection)
+    except (sqlite3.Error, BadEvent):
+        return None
+
+
+def _summary(connection: sqlite3.Connection) -> Summary | None:
+    events, began, last = connection.execute("SELECT count(*), min(at), max(at) FROM events").fetchone()
+    if not events:
+        return None
+    changed = _newest(connection, "SessionChanged")
+    opened = _newest(connection, "SessionOpened")
+    first = _one(connection, "SELECT kind, body FROM events WHERE kind = 'UserSpoke' ORDER BY seq LIMIT 1")
+    ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
+    newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()  # noqa: S608
+    named = changed.title if isinstance(changed, SessionChanged) else ""
+    return Summary(
+        events=events,
+        began=began,
+        last=last,
+        title=named or (first.text if isinstance(first, UserSpoke) else ""),
+        named=bool(named),
+        workspace=opened.workspace if isinstance(opened, SessionOpened) else "",
+        cut_off=newest is not None and newest[0] == "UserSpoke",
+    )
+
+
+def _newest(connection: sqlite3.Connection, kind: str) -> object:
+    return _one(connection, f"SELECT kind, body FROM events WHERE kind = '{kind}' ORDER BY seq DESC LIMIT 1")  # noqa: S608
+
+
+def _one(connection: sqlite3.Connection, query: str) -> object:
+    row = connection.execute(query).fetchone()
+    return decode(row[0], row[1]) if row else None
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

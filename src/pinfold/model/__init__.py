@@ -1,0 +1,20 @@
+"""Context in, text and calls out. No provider's format leaves this room."""
+
+from pinfold.model.errors import BadScript, ModelError, UnknownModel
+from pinfold.model.lines import KeptCall, KeptReply
+from pinfold.model.names import Model, model_named
+from pinfold.model.replay import ReplayModel, record
+from pinfold.model.scripted import ScriptedModel
+
+__all__ = [
+    "BadScript",
+    "KeptCall",
+    "KeptReply",
+    "Model",
+    "ModelError",
+    "ReplayModel",
+    "ScriptedModel",
+    "UnknownModel",
+    "model_named",
+    "record",
+]

@@ -1,0 +1,24 @@
+"""How using a model fails, by what helps."""
+
+from __future__ import annotations
+
+from pinfold.events import PinfoldError
+
+
+class ModelError(PinfoldError):
+    """Base. `RequestFailed` (in events) is what a provider's refusal becomes.
+
+    ModelError
+      UnknownModel    the name means nothing here: fix the name
+      BadScript       a script or recording that cannot be read, or that expected something else
+    """
+
+    exit_code = 2
+
+
+class UnknownModel(ModelError):
+    pass
+
+
+class BadScript(ModelError):
+    pass

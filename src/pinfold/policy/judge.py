@@ -1,0 +1,30 @@
+"""Decides whether an action may run. Pure: no clock, no disk, no network."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from pinfold.events import Action, Allow, Ask, CallTool, Deny, Effect, Mode, RunCell, Verdict
+
+
+def judge(action: Action, *, effect: Effect, mode: Mode, granted: frozenset[str]) -> Verdict:
+    """`granted` names the tools the user has handed to this session themselves."""
+    match action:
+        case RunCell():
+            return Allow(rule="cells run in the sandbox")
+        case CallTool(tool=tool):
+            return _judge_tool(tool, effect, mode, granted)
+        case _:
+            assert_never(action)
+
+
+def _judge_tool(tool: str, effect: Effect, mode: Mode, granted: frozenset[str]) -> Verdict:
+    if effect == "pure":
+        return Allow(rule="pure tools change nothing")
+    if mode == "read-only":
+        return Deny(f"{tool} has effects ({effect}), and the mode is read-only")
+    if tool in granted:
+        return Allow(rule=f"{tool} was granted to this session")
+    if mode == "full":
+        return Allow(rule="mode full")
+    return Ask(reason=f"{tool} has effects that may not be undone ({effect})")

@@ -1,0 +1,242 @@
+"""One live guest process as the host holds it: a request in, exactly one end of it out.
+
+Event-loop callbacks only; it never waits. What an end means for a cell is the session's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pinfold.sandbox._output import Output
+from pinfold.sandbox.channel import ChannelBroken, GuestStatus, Reply, ReplyReader, frame
+
+HELLO = frozenset[GuestStatus]({"hello"})
+RECEIVE_BYTES = 1 << 18
+EXIT_S = 0.5
+"""Between the end of the channel and the end of the process; longer means the program closed the channel."""
+EXIT_POLL_S = 0.005
+"""Where the kernel has no pidfd."""
+KILL_S = 5.0
+"""For SIGKILL to take effect; a process stuck in the kernel longer than this is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """The process is gone."""
+
+    how: str
+    """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
+    ours: bool = False
+    """We killed it, and `how` is our reason."""
+
+
+End: TypeAlias = Reply | Death
+
+
+class Guest:
+    """Owns the process, its process group, the channel and both streams."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: socket.socket, stdout: Output, stderr: Output
+    ) -> None:
+        self.pid = process.pid
+        self.stdout = stdout
+        self.stderr = stderr
+        self.death: Death | None = None
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._channel = channel
+        self._reader = ReplyReader()
+        self._outbox = bytearray()
+        self._next_id = 0
+        self._busy = False
+        self._end: End | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._killed_for: str | None = None
+        channel.setblocking(False)
+        self._pidfd = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None
+        self._watch(channel.fileno(), self._on_channel)
+        self._watch(stdout.fd, lambda: self._on_output(stdout))
+        self._watch(stderr.fd, lambda: self._on_output(stderr))
+        if self._pidfd is not None:
+            self._watch(self._pidfd, self._on_exit)
+        self._open(0, HELLO, 0)
+
+    def post(
+        self, op: str, body: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
+    ) -> None:
+        """Send a request; `end` then gives its one end."""
+        self._next_id += 1
+        self._open(self._next_id, statuses, reply_bytes)
+        if self.death is None:
+            self._send(frame({"id": self._next_id, "op": op, **fields}, body))
+
+    async def end(self) -> End:
+        """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
+        while self._end is None:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return self._end
+
+    def interrupt(self) -> None:
+        """Ctrl-C for the guest and for what it runs in the foreground."""
+        if not self._busy or self.death is not None:
+            return
+        # The frame first: a cell that has not started yet looks for it, and cannot miss both.
+        self._send(frame({"id": self._next_id, "op": "interrupt"}))
+        self._signal_group(signal.SIGINT)
+
+    def kill(self, why: str) -> None:
+        if self.death is None and self._killed_for is None:
+            self._killed_for = why
+            self._signal_group(signal.SIGKILL)
+            self._loop.call_later(KILL_S, self._give_up)
+
+    def hang_up(self) -> None:
+        """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""
+        self._busy = True
+        self._end = self.death
+        if self.death is None:
+            with suppress(OSError):
+                self._channel.shutdown(socket.SHUT_WR)
+
+    def drain(self) -> None:
+        self.stdout.drain()
+        self.stderr.drain()
+
+    def _open(self, request_id: int, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
+        self._end = self.death
+        self._busy = True
+        self._reader.expect(request_id, statuses, reply_bytes)
+
+    def _resolve(self, end: End) -> None:
+        if not self._busy:
+            return
+        self._busy = False
+        self._end = end
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _send(self, data: bytes) -> None:
+        if not self._outbox:
+            try:
+                sent = self._channel.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it is gone; `_on_exit` says how
+            if sent == len(data):
+                return
+            data = data[sent:]
+            self._loop.add_writer(self._channel.fileno(), self._on_writable)
+        self._outbox += data
+
+    def _on_writable(self) -> None:
+        try:
+            del self._outbox[: self._channel.send(self._outbox)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._outbox.clear()
+        if not self._outbox:
+            self._loop.remove_writer(self._channel.fileno())
+
+    def _on_channel(self) -> None:
+        data = self._receive()
+        if data is None:
+            return
+        if not data:
+            self._loop.remove_reader(self._channel.fileno())
+            if self._pidfd is None:
+                self._poll_exit()
+            self._loop.call_later(EXIT_S, self.kill, "its channel was broken: the program closed it")
+            return
+        try:
+            self._accept(data)
+        except ChannelBroken as broken:
+            self._loop.remove_reader(self._channel.fileno())
+            self.kill(f"its channel was broken: {broken}")
+
+    def _receive(self) -> bytes | None:
+        """What has come; empty at the end of the channel, None when there is nothing now."""
+        try:
+            return self._channel.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def _accept(self, data: bytes) -> None:
+        reply = self._reader.feed(data)
+        if reply is not None:
+            self.drain()
+            self._resolve(reply)
+
+    def _on_output(self, output: Output) -> None:
+        if not output.read():
+            self._loop.remove_reader(output.fd)
+
+    def _poll_exit(self) -> None:
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            self._loop.call_later(EXIT_POLL_S, self._poll_exit)
+        else:
+            self._on_exit()
+
+    def _on_exit(self) -> None:
+        # A reply it sent before it died still counts.
+        with suppress(ChannelBroken):
+            while self._busy and (data := self._receive()):
+                self._accept(data)
+        self.drain()
+        # Before the process is reaped, so that the group's number is still its own.
+        self._signal_group(signal.SIGKILL)
+        code = self._process.wait()
+        if self._killed_for is not None:
+            self.death = Death(how=self._killed_for, ours=True)
+        else:
+            self.death = Death(how=_how_it_died(code))
+        self._release()
+        self._resolve(self.death)
+
+    def _give_up(self) -> None:
+        if self.death is None:
+            self.death = Death(
+                how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True
+            )
+            self._release()
+            self._resolve(self.death)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
+        self._loop.add_reader(fd, callback)
+
+    def _release(self) -> None:
+        fds = [self._channel.fileno(), self.stdout.fd, self.stderr.fd]
+        if self._pidfd is not None:
+            fds.append(self._pidfd)
+        for fd in fds:
+            self._loop.remove_reader(fd)
+        self._loop.remove_writer(fds[0])
+        self._channel.close()
+        for fd in fds[1:]:
+            os.close(fd)
+
+
+def _how_it_died(code: int) -> str:
+    if code >= 0:
+        return f"it exited with code {code}"
+    try:
+        return f"it was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was killed by signal {-code}"

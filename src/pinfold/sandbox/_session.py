@@ -1,0 +1,278 @@
+"""A session over one guest at a time: cells, interrupts, limits, and what is said when a guest is lost.
+
+How a guest is started, and what confines it, is the provider's: it comes in as a Launcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Protocol
+
+import anyio
+
+from pinfold.sandbox._guest import Death, End, Guest
+from pinfold.sandbox.channel import (
+    CELL_BYTES,
+    INVENTORY_BYTES,
+    REFUSAL_BYTES,
+    ChannelBroken,
+    GuestStatus,
+    Reply,
+    inventory,
+)
+from pinfold.sandbox.contract import (
+    Capabilities,
+    FileRefused,
+    Limits,
+    NotSupported,
+    OnOutput,
+    Outcome,
+    SandboxUnavailable,
+    Session,
+    Status,
+    Variable,
+    What,
+)
+
+CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
+ASK_STATUSES = frozenset[GuestStatus]({"ok", "refused"})
+GONE = "the variables are gone"
+OVERDUE = "it could not be interrupted and its process was killed"
+
+
+class Launcher(Protocol):
+    """Where a session's guests come from."""
+
+    async def launch(self) -> Guest:
+        """A guest that has said hello. Raises SandboxUnavailable."""
+        ...
+
+    async def sweep(self) -> None:
+        """End what a dead guest left running."""
+        ...
+
+    async def release(self) -> None:
+        """The session is over: sweep, and remove what was made for it."""
+        ...
+
+
+class GuestSession:
+    """The Session of every provider whose guest is one process on this machine. No fork, no undo."""
+
+    def __init__(
+        self,
+        *,
+        launcher: Launcher,
+        capabilities: Capabilities,
+        limits: Limits,
+    ) -> None:
+        self._launcher = launcher
+        self._capabilities = capabilities
+        self._limits = limits
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._guest: Guest | None = None
+        self._cell_runs = False
+        self._closed = False
+        self._lost: str | None = None
+        """Why the variables are gone, until a cell's outcome has said so."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def start(self) -> None:
+        async with self._lock:
+            await self._live_guest()
+
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        async with self._lock:
+            guest = await self._live_guest()
+            if self._lost is not None:
+                lost, self._lost = self._lost, None
+                return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
+            limit_s = self._limits.cell_s if timeout_s is None else timeout_s
+            return await self._cell(guest, code, limit_s, on_output)
+
+    async def _cell(self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None) -> Outcome:
+        started = perf_counter()
+        guest.stdout.begin(on_output)
+        guest.stderr.begin(on_output)
+        guest.post("run", code.encode("utf-8", "surrogatepass"), CELL_STATUSES, CELL_BYTES)
+        deadline = _Deadline(guest, limit_s, self._limits.interrupt_grace_s)
+        self._cell_runs = True
+        try:
+            end = await self._settled(guest, deadline)
+        finally:
+            self._cell_runs = False
+            (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
+        if isinstance(end, Death):
+            self._guest = None
+        for output in (guest.stdout, guest.stderr):
+            if output.failure is not None:
+                raise output.failure
+        status, error = _verdict(end, limit_s if deadline.passed else None)
+        return Outcome(
+            status=status,
+            value=end.value if isinstance(end, Reply) else None,
+            stdout=stdout,
+            stderr=stderr,
+            error=error,
+            duration_s=perf_counter() - started,
+            state_lost=isinstance(end, Death),
+            dropped_bytes=dropped_out + dropped_err,
+        )
+
+    async def interrupt(self) -> None:
+        if self._cell_runs and self._guest is not None:
+            self._guest.interrupt()
+
+    async def fork(self) -> Session:
+        raise NotSupported("this sandbox cannot fork a live session")
+
+    async def keep(self, branch: Session) -> None:
+        raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
+
+    async def undo(self, to: int | None = None, what: What = "all") -> None:
+        raise NotSupported(f"this sandbox keeps no snapshots to undo to (asked: {to!r}, {what!r})")
+
+    async def redo(self) -> None:
+        raise NotSupported("this sandbox keeps no snapshots, so nothing was undone")
+
+    async def variables(self) -> tuple[Variable, ...]:
+        reply = await self._ask("variables", b"", INVENTORY_BYTES)
+        try:
+            return inventory(reply.body)
+        except ChannelBroken as broken:
+            if self._guest is not None:
+                self._guest.kill(f"its channel was broken: {broken}")
+            raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
+
+    async def put(self, path: str, data: bytes) -> None:
+        if len(data) > self._limits.file_bytes:
+            raise FileRefused(f"{path!r} has {len(data)} bytes; the limit is {self._limits.file_bytes}")
+        reply = await self._ask("put", data, REFUSAL_BYTES, path=_sendable(path))
+        if reply.status == "refused":
+            raise FileRefused(reply.body.decode("utf-8", "replace"))
+
+    async def get(self, path: str) -> bytes:
+        limit = self._limits.file_bytes
+        reply = await self._ask("get", b"", limit + REFUSAL_BYTES, path=_sendable(path), limit=limit)
+        if reply.status == "refused":
+            raise FileRefused(reply.body.decode("utf-8", "replace"))
+        return reply.body
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._guest is not None and self._cell_runs:
+                self._guest.kill("the session was closed")
+            async with self._lock:
+                if self._guest is not None:
+                    await self._retire(self._guest)
+                await self._launcher.release()
+
+    async def _retire(self, guest: Guest) -> None:
+        """Lets the guest close the program's files, bounded, then ends it."""
+        guest.hang_up()
+        grace_s = self._limits.interrupt_grace_s
+        timer = asyncio.get_running_loop().call_later(grace_s, guest.kill, "the session was closed")
+        try:
+            await guest.end()
+        finally:
+            timer.cancel()
+            self._guest = None
+
+    async def _live_guest(self) -> Guest:
+        """The guest, or a fresh one in place of a dead one: then `_lost` holds what is to be said."""
+        if self._closed:
+            raise SandboxUnavailable("the session is closed; open a new one")
+        if self._guest is not None and self._guest.death is not None:
+            self._forget(f"died between cells: {self._guest.death.how}")
+        if self._guest is None:
+            await self._launcher.sweep()
+            self._guest = await self._launcher.launch()
+        return self._guest
+
+    async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
+        """Anything that is not a cell."""
+        async with self._lock:
+            guest = await self._live_guest()
+            guest.post(op, body, ASK_STATUSES, reply_bytes, **fields)
+            deadline = _Deadline(guest, self._limits.reply_s, 0.0)
+            end = await self._settled(guest, deadline)
+            if isinstance(end, Death):
+                self._forget(f"died while it served {op!r}: {end.how}")
+                raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
+            return end
+
+    async def _settled(self, guest: Guest, deadline: _Deadline) -> End:
+        """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
+        try:
+            return await guest.end()
+        except asyncio.CancelledError:
+            deadline.now(self._limits.interrupt_grace_s)
+            await self._stopped(guest)
+            raise
+        finally:
+            deadline.cancel()
+
+    async def _stopped(self, guest: Guest) -> None:
+        with anyio.CancelScope(shield=True):
+            try:
+                end = await guest.end()
+            except asyncio.CancelledError:  # asyncio's own second cancel, which no shield stops
+                guest.kill("it was cancelled twice")
+                raise
+            if isinstance(end, Death):
+                self._forget(f"was cancelled: {end.how}")
+
+    def _forget(self, how: str) -> None:
+        self._guest = None
+        self._lost = f"The interpreter {how}; {GONE}."
+
+
+class _Deadline:
+    """Interrupts the guest when the limit has passed, kills it when the grace has too."""
+
+    def __init__(self, guest: Guest, limit_s: float, grace_s: float) -> None:
+        self.passed = False
+        self._guest = guest
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(limit_s, self.now, grace_s)
+
+    def now(self, grace_s: float) -> None:
+        self.passed = True
+        self._timer.cancel()
+        self._guest.interrupt()
+        self._timer = self._loop.call_later(grace_s, self._guest.kill, OVERDUE)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+
+def _verdict(end: End, limit_s: float | None) -> tuple[Status, str | None]:
+    """What a cell's end is called; `limit_s` when it had passed."""
+    if isinstance(end, Death):
+        if limit_s is not None and end.how == OVERDUE:
+            return "timeout", f"The cell ran for more than {limit_s:g} s; {OVERDUE}, so {GONE}.\n"
+        return "killed", f"The interpreter is gone: {end.how}; {GONE}.\n"
+    if limit_s is not None and end.interrupted:
+        said = (
+            f"The cell ran for more than {limit_s:g} s and was interrupted; variables are as it left them.\n"
+        )
+        return "timeout", said + (end.error or "")
+    match end.status:
+        case "ok" | "error" | "interrupted":
+            return end.status, end.error
+        case "hello" | "refused":
+            raise AssertionError(f"the reader let {end.status!r} through as the end of a cell")
+
+
+def _sendable(path: str) -> str:
+    """Lone surrogates have no place in JSON; no file of ours has such a name."""
+    return path.encode("utf-8", "replace").decode()

@@ -1,0 +1,136 @@
+"""The host's end of the channel: bounded frames of JSON and bytes from a peer that may be hostile.
+
+Whatever is wrong with what the guest sends raises ChannelBroken, which never leaves this room: the
+guest is killed for it. Nothing here decides that, and nothing here reads a descriptor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from pinfold.sandbox.contract import Variable
+
+LENGTHS = Struct("<II")
+HEADER_BYTES = 4096
+"""A reply's header holds an id, a status and three numbers."""
+TEXT_BYTES = 1 << 20
+"""The guest's own cap on the text of a value and of an error, each."""
+CELL_BYTES = 2 * TEXT_BYTES
+INVENTORY_BYTES = 8 << 20
+REFUSAL_BYTES = 64 << 10
+
+GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused"]
+
+
+class ChannelBroken(Exception):
+    """The guest said something that is not the protocol; the text says what."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    id: int
+    status: GuestStatus
+    value: int | None = None
+    error: int | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One checked answer of the guest."""
+
+    status: GuestStatus
+    body: bytes
+    value: str | None = None
+    error: str | None = None
+    interrupted: bool = False
+
+
+class _Row(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    shape: str | None
+    size: int | None
+
+
+_header = msgspec.json.Decoder(Header)
+_rows = msgspec.json.Decoder(list[_Row])
+
+
+def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
+    encoded = msgspec.json.encode(header)
+    return LENGTHS.pack(len(encoded), len(body)) + encoded + body
+
+
+class ReplyReader:
+    """Turns the bytes that come into replies, each checked against the one request that is open."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._id: int | None = None
+        self._statuses: frozenset[GuestStatus] = frozenset()
+        self._body_bytes = 0
+
+    def expect(self, request_id: int, statuses: frozenset[GuestStatus], body_bytes: int) -> None:
+        """Open a request; its reply may say one of these and carry this much."""
+        self._id = request_id
+        self._statuses = statuses
+        self._body_bytes = body_bytes
+
+    def feed(self, data: bytes) -> Reply | None:
+        """The reply, when these bytes complete it. Raises ChannelBroken."""
+        if self._id is None:
+            raise ChannelBroken("it spoke without being asked")
+        self._buffer += data
+        buffer = self._buffer
+        if len(buffer) < LENGTHS.size:
+            return None
+        header_size, body_size = LENGTHS.unpack_from(buffer)
+        if header_size > HEADER_BYTES or body_size > self._body_bytes:
+            raise ChannelBroken(f"it announced a frame of {header_size} + {body_size} bytes")
+        size = LENGTHS.size + header_size + body_size
+        if len(buffer) < size:
+            return None
+        if len(buffer) > size:
+            raise ChannelBroken("it answered more than once")
+        start = LENGTHS.size + header_size
+        reply = self._checked(bytes(buffer[LENGTHS.size : start]), bytes(buffer[start:]))
+        buffer.clear()
+        self._id = None
+        return reply
+
+    def _checked(self, encoded: bytes, body: bytes) -> Reply:
+        try:
+            header = _header.decode(encoded)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ChannelBroken("its header is not ours") from error
+        if header.id != self._id:
+            raise ChannelBroken(f"it answered request {header.id}, asked was {self._id}")
+        if header.status not in self._statuses:
+            raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
+        value, error = header.value, header.error
+        if value is None and error is None:
+            return Reply(status=header.status, body=body, interrupted=header.interrupted)
+        split = value or 0
+        if split < 0 or (error or 0) < 0 or split + (error or 0) != len(body):
+            raise ChannelBroken("its texts do not add up")
+        return Reply(
+            status=header.status,
+            body=b"",
+            value=None if value is None else body[:split].decode("utf-8", "replace"),
+            error=None if error is None else body[split:].decode("utf-8", "replace"),
+            interrupted=header.interrupted,
+        )
+
+
+def inventory(body: bytes) -> tuple[Variable, ...]:
+    """Raises ChannelBroken."""
+    try:
+        rows = _rows.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ChannelBroken("its list of variables is not one") from error
+    return tuple(Variable(name=row.name, type=row.type, shape=row.shape, size=row.size) for row in rows)

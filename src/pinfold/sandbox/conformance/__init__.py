@@ -1,0 +1,81 @@
+"""The contract as checks that anyone can run against a provider. Public as `pinfold.testing`."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio
+
+from pinfold.sandbox.conformance import capabilities, cells, endings, files
+from pinfold.sandbox.conformance.bench import CHECKS, Bench, Check, ContractBroken
+from pinfold.sandbox.contract import Provider
+
+__all__ = ["SANDBOX_CHECKS", "Check", "CheckResult", "SandboxReport", "run_check", "sandbox_contract"]
+
+CHECK_S = 60.0
+"""For one check; a provider that hangs fails it."""
+
+CheckVerdict: TypeAlias = Literal["passed", "failed", "skipped"]
+
+_GROUPS = (cells, endings, files, capabilities)
+SANDBOX_CHECKS: tuple[Check, ...] = tuple(CHECKS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What became of one check."""
+
+    name: str
+    verdict: CheckVerdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxReport:
+    """All checks of one provider; `str` of it is for people."""
+
+    provider: str
+    results: tuple[CheckResult, ...]
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        return tuple(result for result in self.results if result.verdict == "failed")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed, and something was tried."""
+        return not self.failed and any(result.verdict == "passed" for result in self.results)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{one.verdict:8}{one.name}" + (f": {one.reason}" if one.reason else "") for one in self.results
+        ]
+        return "\n".join([f"sandbox contract of {self.provider!r}, {len(lines)} checks", *lines])
+
+
+async def sandbox_contract(provider: Provider) -> SandboxReport:
+    """Try the whole contract. The programs it runs are harmless, also without any isolation."""
+    results = [await run_check(check, provider) for check in SANDBOX_CHECKS]
+    return SandboxReport(provider=provider.name, results=tuple(results))
+
+
+async def run_check(check: Check, provider: Provider) -> CheckResult:
+    """One check in a folder of its own. Whatever goes wrong is a failure of the provider, told as such."""
+    reason = check.skip_reason(provider)
+    if reason is not None:
+        return CheckResult(name=check.name, verdict="skipped", reason=reason)
+    with tempfile.TemporaryDirectory(prefix="pinfold-check-", ignore_cleanup_errors=True) as folder:
+        bench = Bench(provider, Path(folder) / "workspace")
+        for place in (bench.folder, bench.outside):
+            place.mkdir()
+        try:
+            with anyio.fail_after(CHECK_S):
+                await check.attempt(bench)
+        except ContractBroken as broken:
+            return CheckResult(name=check.name, verdict="failed", reason=str(broken))
+        except Exception as error:  # noqa: BLE001 - a foreign provider may raise anything
+            return CheckResult(name=check.name, verdict="failed", reason=f"it raised {error!r}")
+    return CheckResult(name=check.name, verdict="passed")

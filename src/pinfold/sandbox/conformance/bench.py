@@ -1,0 +1,87 @@
+"""What a check of the contract is and what it works on. The checks themselves are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
+
+Need: TypeAlias = Literal["isolated", "fork", "files_view", "sockets", "mounts", "local", "no fork"]
+"""What a provider must say of itself for a check to apply."""
+
+
+class ContractBroken(AssertionError):
+    """A provider does not do what the contract says; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Opens sessions of the provider under test, in a folder that is this check's own."""
+
+    provider: Provider
+    folder: Path
+    """The workspace. Beside it lies `outside`, so that a provider that lets a path out harms nothing."""
+
+    @property
+    def outside(self) -> Path:
+        return self.folder.parent / "outside"
+
+    @asynccontextmanager
+    async def session(
+        self, limits: Limits | None = None, data: Mapping[str, Path] | None = None
+    ) -> AsyncGenerator[Session]:
+        spec = Spec(workspace=self.folder, data=data or {}, limits=limits or Limits())
+        session = await self.provider.open(spec)
+        try:
+            yield session
+        finally:
+            await session.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One sentence of the contract that can be tried."""
+
+    name: str
+    attempt: Callable[[Bench], Awaitable[None]] = field(repr=False)
+    needs: Need | None = None
+
+    def skip_reason(self, provider: Provider) -> str | None:
+        has = provider.capabilities
+        match self.needs:
+            case None:
+                return None
+            case "local":
+                return "it runs on another machine" if has.remote else None
+            case "no fork":
+                return "it says it can fork" if has.fork else None
+            case capability:
+                return None if getattr(has, capability) else f"it does not say it has {capability!r}"
+
+
+CHECKS: list[Check] = []
+
+
+def check(needs: Need | None = None) -> Callable[[Callable[[Bench], Awaitable[None]]], Check]:
+    """Registers a check under its function's name, read as a sentence."""
+
+    def register(attempt: Callable[[Bench], Awaitable[None]]) -> Check:
+        made = Check(name=getattr(attempt, "__name__", "").replace("_", " "), attempt=attempt, needs=needs)
+        CHECKS.append(made)
+        return made
+
+    return register
+
+
+def expect(holds: object, message: str) -> None:
+    if not holds:
+        raise ContractBroken(message)
+
+
+def expect_outcome(outcome: Outcome, *, status: str, value: str | None = None) -> None:
+    if outcome.status != status or outcome.value != value:
+        raise ContractBroken(f"expected {status!r} with value {value!r}, got {outcome!r}")

@@ -1,0 +1,148 @@
+"""Checks that a provider can do what it says, and says what it can do."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+
+from pinfold.sandbox.conformance.bench import Bench, check, expect, expect_outcome
+from pinfold.sandbox.contract import NotSupported
+
+SOCKETS = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+accepted, _ = server.accept()
+accepted.sendall(b"heard")
+client.recv(5)
+"""
+
+
+@check()
+async def a_session_has_its_providers_capabilities(bench: Bench) -> None:
+    async with bench.session() as session:
+        expect(session.capabilities == bench.provider.capabilities, "session and provider disagree")
+
+
+@check()
+async def a_provider_that_does_not_isolate_says_so(bench: Bench) -> None:
+    expect(bench.provider.name, "it has no name")
+    expect(
+        bench.provider.capabilities.isolated or bench.provider.notice, "it does not isolate and has no notice"
+    )
+
+
+@check()
+async def the_hosts_environment_stays_outside(bench: Bench) -> None:
+    name, secret = "PINFOLD_CANARY_API_KEY", secrets.token_hex(16)
+    os.environ[name] = secret
+    try:
+        async with bench.session() as session:
+            outcome = await session.run("import os\ndict(os.environ)")
+    finally:
+        del os.environ[name]
+    expect(
+        outcome.status == "ok" and secret not in (outcome.value or ""),
+        "a secret of the host's environment got in",
+    )
+
+
+@check(needs="isolated")
+async def an_isolated_session_cannot_read_a_file_outside(bench: Bench) -> None:
+    canary = bench.outside / "canary"
+    canary.write_text("a secret of the host", encoding="utf-8")
+    async with bench.session() as session:
+        outcome = await session.run(f"open({str(canary)!r}).read()")
+    expect(outcome.status == "error", f"it says it is isolated, but read a file of the host: {outcome!r}")
+
+
+@check(needs="sockets")
+async def sockets_work_on_the_sessions_loopback(bench: Bench) -> None:
+    async with bench.session() as session:
+        expect_outcome(await session.run(SOCKETS, timeout_s=20), status="ok", value="b'heard'")
+
+
+@check(needs="mounts")
+async def data_is_mounted(bench: Bench) -> None:
+    source = bench.outside / "numbers.csv"
+    source.write_text("1,2,3", encoding="utf-8")
+    async with bench.session(data={"numbers.csv": source}) as session:
+        read = "open('/mnt/datasets/numbers.csv').read()"
+        expect_outcome(await session.run(read), status="ok", value="'1,2,3'")
+        written = await session.run("open('/mnt/datasets/numbers.csv', 'w')")
+        expect(written.status == "error", "data can be written")
+
+
+@check(needs="no fork")
+async def without_the_capability_fork_and_undo_are_not_supported(bench: Bench) -> None:
+    async with bench.session() as session:
+
+        async def keep() -> None:
+            await session.keep(session)
+
+        for attempt in (session.fork, session.undo, session.redo, keep):
+            await _expect_not_supported(attempt)
+
+
+async def _expect_not_supported(attempt: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await attempt()
+    except NotSupported:
+        return
+    expect(None, f"it says it cannot fork, but {attempt!r} was done")
+
+
+@check(needs="fork")
+async def a_branch_starts_equal_and_goes_its_own_way(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("items = [1]")
+        branch = await session.fork()
+        try:
+            await branch.run("items.append(2)")
+            expect_outcome(await branch.run("items"), status="ok", value="[1, 2]")
+            expect_outcome(await session.run("items"), status="ok", value="[1]")
+        finally:
+            await branch.close()
+        expect_outcome(await session.run("items"), status="ok", value="[1]")
+
+
+@check(needs="fork")
+async def a_kept_branch_becomes_the_session(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("items = [1]")
+        branch = await session.fork()
+        await branch.run("items.append(2)")
+        await session.keep(branch)
+        expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
+
+
+@check(needs="fork")
+async def undo_takes_back_exactly_the_last_cell(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("items = [1]")
+        await session.run("items.append(2)")
+        await session.run("items.append(3)")
+        await session.undo()
+        expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
+
+
+@check(needs="fork")
+async def undo_to_a_cell_is_the_state_after_it_and_redo_comes_back(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("items = [1]")
+        await session.run("items.append(2)")
+        await session.undo(to=1)
+        await session.redo()
+        expect_outcome(await session.run("items"), status="ok", value="[1, 2]")
+        await session.undo(to=1)
+        expect_outcome(await session.run("items"), status="ok", value="[1]")
+
+
+@check(needs="fork")
+async def a_cell_that_crashes_is_rolled_back(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("items = [1]")
+        outcome = await session.run("items.append(2)\nimport os\nos._exit(1)")
+        expect(outcome.status == "killed" and outcome.rolled_back, f"got {outcome!r}")
+        expect_outcome(await session.run("items"), status="ok", value="[1]")

@@ -1,0 +1,179 @@
+"""What a sandbox is to the rest of the product. No provider lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from pinfold.events import PinfoldError, Unavailable
+
+Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
+Stream: TypeAlias = Literal["stdout", "stderr"]
+What: TypeAlias = Literal["all", "variables", "files"]
+OnOutput: TypeAlias = Callable[[Stream, str], None]
+"""Called as output arrives, in order within a stream; must not block."""
+
+
+class SandboxError(PinfoldError):
+    """Base. None of these is the program's own failure; that is an Outcome.
+
+    SandboxError
+      SandboxUnavailable   ours: it cannot start or it broke; never shown to the model
+      NotSupported         this provider lacks the capability; ask `capabilities` first
+      FileRefused          a path that leaves the workspace, is missing or is too large
+    """
+
+
+class SandboxUnavailable(SandboxError, Unavailable):
+    """Says what failed and what the user can do."""
+
+
+class NotSupported(SandboxError):
+    """The provider does not have this capability."""
+
+
+class FileRefused(SandboxError):
+    """`put` or `get` of this path is not possible; says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a provider can do. The engine asks, never guesses."""
+
+    isolated: bool
+    fork: bool = False
+    """Live copies: fork, keep, undo and redo by snapshot."""
+    files_view: bool = False
+    """A branch has its own view of the workspace files."""
+    sockets: bool = False
+    """Code inside may listen and connect on its own loopback."""
+    mounts: bool = False
+    """`data` and `mount` paths appear inside."""
+    remote: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one session; every wait and every buffer has its name here."""
+
+    cell_s: float = 120.0
+    interrupt_grace_s: float = 0.4
+    """How long a cell may take to end after SIGINT before its process is killed."""
+    start_s: float = 30.0
+    reply_s: float = 10.0
+    """How long anything that is not a cell may take: variables, put, get."""
+    output_bytes: int = 64 << 20
+    """Kept of one stream of one cell; the rest is counted and dropped."""
+    file_bytes: int = 64 << 20
+    """Largest file `put` and `get` carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What to open."""
+
+    workspace: Path
+    data: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Display:
+    """Something rich the cell showed: one value, several representations."""
+
+    mime: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a cell ended."""
+
+    status: Status
+    value: str | None = None
+    """Text of the last expression, None when there was none."""
+    stdout: str = ""
+    stderr: str = ""
+    error: str | None = None
+    """Trimmed traceback, or why the process is gone."""
+    displays: tuple[Display, ...] = ()
+    duration_s: float = 0.0
+    rolled_back: bool = False
+    """The session is as it was before the cell."""
+    state_lost: bool = False
+    """The interpreter was restarted empty; variables are gone."""
+    dropped_bytes: int = 0
+    """Output beyond `Limits.output_bytes`, counted and not kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One name in the session. Never made by calling the user's own code."""
+
+    name: str
+    type: str
+    shape: str | None = None
+    size: int | None = None
+
+
+class Session(Protocol):
+    """One live interpreter with its workspace. Calls are serial; `interrupt` may come at any time."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state.
+
+        Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
+        (exceptions, exit, crash, endless loop) is an Outcome.
+        """
+        ...
+
+    async def interrupt(self) -> None:
+        """Stop the running cell as Ctrl-C would; does nothing when none runs."""
+        ...
+
+    async def fork(self) -> Session: ...
+
+    async def keep(self, branch: Session) -> None: ...
+
+    async def undo(self, to: int | None = None, what: What = "all") -> None: ...
+
+    async def redo(self) -> None: ...
+
+    async def variables(self) -> tuple[Variable, ...]: ...
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file of the workspace. Raises FileRefused."""
+        ...
+
+    async def get(self, path: str) -> bytes:
+        """Read a file of the workspace. Raises FileRefused."""
+        ...
+
+    async def close(self) -> None:
+        """End every process of the session. Idempotent."""
+        ...
+
+
+class Provider(Protocol):
+    """Where sessions come from. Third parties register what makes one as entry point `pinfold.sandboxes`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def notice(self) -> str | None:
+        """What a user must know before trusting it; front ends show it as is. None when nothing."""
+        ...
+
+    async def open(self, spec: Spec) -> Session:
+        """A session whose interpreter has answered. Raises SandboxUnavailable."""
+        ...

@@ -1,0 +1,93 @@
+"""Every tool of a session by name: told to the model, called with checked arguments. Judges nothing."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema, plain_json
+from pinfold.tools.errors import BadTool, ToolFailed
+from pinfold.tools.tool import Tool
+
+PYTHON = ToolSchema(
+    name="python",
+    description=(
+        "Run Python in the session's interpreter. Variables, imports and files stay for later calls. "
+        "You see what the code prints, the value of its last expression, and errors."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {"code": {"type": "string"}},
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+)
+
+
+class Registry:
+    def __init__(self, tools: Iterable[Tool[..., Any]] = ()) -> None:
+        self._tools: dict[str, Tool[..., Any]] = {}
+        for tool in tools:
+            if tool.name in self._tools or tool.name == PYTHON.name:
+                raise BadTool(f"two tools are called {tool.name!r}; give one another name")
+            self._tools[tool.name] = tool
+
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        return PYTHON, *(tool.schema for tool in self._tools.values())
+
+    def get(self, name: str) -> Tool[..., Any] | None:
+        return self._tools.get(name)
+
+    def action(self, tool: str, args: Json) -> Action:
+        """What a call proposes. A call that makes no sense stays a call: it fails when it is run, and says why."""
+        match tool, args:
+            case PYTHON.name, {"code": str(code), **rest} if not rest:
+                return RunCell(code=code)
+            case _:
+                return CallTool(tool=tool, args=args)
+
+    async def call(self, name: str, args: Json) -> str:
+        """The tool's result as text, or ToolFailed with words for the model."""
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolFailed(self._no_such(name))
+        arguments = tool.checked(args)
+        try:
+            with anyio.fail_after(tool.timeout_s):
+                if inspect.iscoroutinefunction(tool.function):
+                    result = await tool.function(**arguments)
+                else:
+                    call = partial(tool.function, **arguments)
+                    result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except TimeoutError as error:
+            words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
+            raise ToolFailed(words, at_fault=True, may_have_happened=True) from error
+        except Exception as error:
+            raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
+        return _as_text(result)
+
+    def _no_such(self, name: str) -> str:
+        if name == PYTHON.name:
+            return 'wrong arguments for python: it takes {"code": "..."} and nothing else'
+        known = [PYTHON.name, *self._tools]
+        near = difflib.get_close_matches(name, known, n=1)
+        return f"no tool is called {name!r}; " + (
+            f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        )
+
+
+def _as_text(result: object) -> str:
+    if isinstance(result, str):
+        return result
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        return plain_json(to_jsonable_python(result, inf_nan_mode="strings"))
+    except (PydanticSerializationError, ValueError):
+        return repr(result)

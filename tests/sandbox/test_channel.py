@@ -1,0 +1,104 @@
+"""The host's reader of frames, against everything a hostile guest could write."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfold.sandbox.channel import ChannelBroken, GuestStatus, Reply, ReplyReader, frame, inventory
+
+pytestmark = pytest.mark.unit
+
+STATUSES = frozenset[GuestStatus]({"ok", "error"})
+
+
+def reader_for(request_id: int = 7, body_bytes: int = 1000) -> ReplyReader:
+    reader = ReplyReader()
+    reader.expect(request_id, STATUSES, body_bytes)
+    return reader
+
+
+def fed(data: bytes, step: int) -> Reply | None:
+    reader = reader_for()
+    reply = None
+    for start in range(0, len(data), step):
+        reply = reader.feed(data[start : start + step])
+    return reply
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_a_reply_is_the_same_however_it_is_cut(step: int) -> None:
+    header = {"id": 7, "status": "ok", "value": 4, "error": 3, "interrupted": True}
+    assert fed(frame(header, b"\xc3\xa9xyerr"), step) == Reply(
+        status="ok", body=b"", value="éxy", error="err", interrupted=True
+    )
+
+
+def test_texts_that_are_not_utf8_are_replaced() -> None:
+    reply = fed(frame({"id": 7, "status": "ok", "value": 2}, b"\xff\xfe"), 1000)
+    assert reply is not None
+    assert reply.value == "\ufffd\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (frame({"id": 8, "status": "ok"}), "answered request 8, asked was 7"),
+        (frame({"id": 7, "status": "hello"}), "answered 'hello'"),
+        (frame({"id": 7, "status": "maybe"}), "header is not ours"),
+        (frame({"id": "7", "status": "ok"}), "header is not ours"),
+        (frame({"status": "ok"}), "header is not ours"),
+        (frame({"id": 7, "status": "ok", "value": -1, "error": 1}), "do not add up"),
+        (frame({"id": 7, "status": "ok", "value": 5}, b"1234"), "do not add up"),
+        (frame({"id": 7, "status": "ok"}) * 2, "more than once"),
+        (frame({"id": 7, "status": "ok"}, b"x" * 1001), "announced a frame"),
+        (pack("<II", 0xFFFFFFFF, 0), "announced a frame"),
+        (pack("<II", 10, 0xFFFFFFFF), "announced a frame"),
+        (pack("<II", 4096, 0) + b"[" * 4096, "header is not ours"),
+        (pack("<II", 2, 0) + b"\xff\xff", "header is not ours"),
+        (pack("<II", 0, 0), "header is not ours"),
+        (b"Traceback (most recent call last)", "announced a frame"),
+    ],
+)
+def test_what_is_not_the_protocol_breaks_the_channel(data: bytes, why: str) -> None:
+    with pytest.raises(ChannelBroken, match=why):
+        reader_for().feed(data)
+
+
+def test_a_guest_that_speaks_unasked_breaks_the_channel() -> None:
+    reader = reader_for()
+    assert reader.feed(frame({"id": 7, "status": "ok"})) is not None
+    with pytest.raises(ChannelBroken, match="without being asked"):
+        reader.feed(b"\0")
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20))
+def test_no_bytes_raise_anything_but_channel_broken(chunks: list[bytes]) -> None:
+    reader = reader_for()
+    with suppress(ChannelBroken):
+        for chunk in chunks:
+            reader.feed(chunk)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.binary(max_size=50),
+)
+def test_no_json_raises_anything_but_channel_broken(header: object, body: bytes) -> None:
+    encoded = json.dumps(header).encode()
+    with suppress(ChannelBroken):
+        reader_for().feed(pack("<II", len(encoded), len(body)) + encoded + body)
+
+
+@given(st.binary())
+def test_an_inventory_is_one_or_breaks_the_channel(body: bytes) -> None:
+    with suppress(ChannelBroken):
+        inventory(body)
