@@ -37,7 +37,7 @@ compile() {
   [[ -w $venv && -w $root/src/pinfold ]] || return 0
   : >"$venv/.pinfold-compiling"
   "$venv/bin/python" -m compileall -qq "$root/src/pinfold" >&2
-  mv -f "$venv/.pinfold-compiling" "$venv/.pinfold-compiled"
+  mv -f "$venv/.pinfold-compiling" "$venv/.pinfold-compiled" 2>/dev/null # another run may have been first
 }
 
 # A subshell, so that the lock, the traps and the environment end with it.

@@ -189,6 +189,20 @@ async def test_a_slow_repr_can_be_interrupted(session: Session) -> None:
     assert (outcome.status, outcome.state_lost) == ("timeout", False)
 
 
+async def test_a_huge_repr_can_be_interrupted(session: Session) -> None:
+    await session.run("huge = [0] * 60_000_000")
+    with anyio.fail_after(20):
+        outcome = await session.run("huge", timeout_s=0.1)
+    assert (outcome.status, outcome.state_lost) == ("timeout", False)
+
+
+async def test_a_caller_that_is_cancelled_already_starts_nothing(session: Session) -> None:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await session.run("started = True")
+    assert (await session.run("'started' in globals()")).value == "False"
+
+
 async def test_an_exception_with_a_slow_text_can_be_interrupted(session: Session) -> None:
     await session.run("class Slow(Exception):\n    def __str__(self):\n        while True: pass")
     outcome = await session.run("raise Slow", timeout_s=0.2)
@@ -327,9 +341,9 @@ def test_killing_the_host_takes_the_guest_along(tmp_path: Path) -> None:
         "        await s.run(code, on_output=lambda _stream, text: print(text, end='', flush=True))\n"
         "anyio.run(main)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", host, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-c", host, str(tmp_path)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         guest = int(process.stdout.readline())
         assert Path(f"/proc/{guest}").exists()

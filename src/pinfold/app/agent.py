@@ -39,6 +39,7 @@ from pinfold.events import (
     TurnFailed,
     TurnInterrupted,
     Usage,
+    UserSpoke,
     new_session_id,
     new_turn_id,
 )
@@ -176,10 +177,13 @@ class Agent:
         turn = new_turn_id()
         async with live.subscribe(live.log.seq) as feed:
             await live.submit(Say(turn=turn, text=prompt))
-            ended = False
+            begun = ended = False
             try:
                 async for item in feed:
                     event = item.event if isinstance(item, Entry) else item
+                    begun = begun or (isinstance(event, UserSpoke) and event.turn == turn)
+                    if not begun:
+                        continue  # the end of an earlier turn
                     if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
                         ended = True
                         await self._seen_by_hooks(live)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import anyio
 
-from pinfold._version import __version__
+from pinfold import __version__
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.prompt import system_prompt
@@ -100,12 +100,12 @@ class LiveSession:
         return self.standing_after(self.began)
 
     def standing_after(self, seq: int) -> Standing:
-        state = self._engine.core.state
-        if state.turn:
-            return Standing(seq=seq, turn=state.turn.id, end="open")
-        if state.past:
-            return Standing(seq=seq, turn=state.past[-1].id, end=state.past[-1].end)
-        return Standing(seq=seq)
+        last = self._engine.core.state.last
+        return Standing(seq=seq, turn=last.id, end=last.end or "open") if last else Standing(seq=seq)
+
+    async def idle(self) -> None:
+        """Wait until nothing that was submitted is left to do."""
+        await self._engine.idle()
 
     async def watch(self) -> None:
         """Show every event to the hooks, in order, outside the turn's way."""

@@ -45,6 +45,8 @@ _ANSWER_S = 10.0
 _TAKE_OVER_S = 5.0
 """How long an owner may take between holding the lock and answering its socket."""
 _LOOK_AGAIN_S = 0.05
+_FAREWELL_S = 5.0
+"""How long other processes may take to read the last events."""
 
 
 class Feed(Protocol):
@@ -215,30 +217,52 @@ def _short(folder: Path) -> Generator[str]:
 
 @asynccontextmanager
 async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
+    """Answer other processes meanwhile; at the end, finish what they asked for."""
     (folder / _SOCKET).unlink(missing_ok=True)
     with _short(folder) as path:
         listener = await anyio.create_unix_listener(path, mode=0o600)
-
-    async def answer(stream: SocketStream) -> None:
-        await _answer(live, stream)
-
+    talks = _Talks(live)
     try:
-        async with background() as tasks:
-            tasks.start_soon(listener.serve, answer)
+        async with listener, background() as tasks:
+            tasks.start_soon(listener.serve, talks.answer)
             yield
+            (folder / _SOCKET).unlink(missing_ok=True)
+            await live.idle()
+            live.log.end_subscriptions()
+            with anyio.move_on_after(_FAREWELL_S):
+                await talks.over()
     finally:
         (folder / _SOCKET).unlink(missing_ok=True)
 
 
-async def _answer(live: LiveSession, stream: SocketStream) -> None:
-    """One question from another process of the same user. Nothing it sends can hurt the session."""
-    async with stream:
-        if not _same_user(stream):
-            return
+class _Talks:
+    """Questions from other processes of the same user. Nothing they send can hurt the session."""
+
+    def __init__(self, live: LiveSession) -> None:
+        self._live = live
+        self._open = 0
+        self._over = anyio.Event()
+
+    async def answer(self, stream: SocketStream) -> None:
+        self._open += 1
+        try:
+            async with stream:
+                if _same_user(stream):
+                    await self._one(stream)
+        finally:
+            self._open -= 1
+            self._over.set()
+            self._over = anyio.Event()
+
+    async def over(self) -> None:
+        while self._open:
+            await self._over.wait()
+
+    async def _one(self, stream: SocketStream) -> None:
         with contextlib.suppress(OwnerGone, anyio.BrokenResourceError, anyio.ClosedResourceError):
             question = await _Lines(stream).next()
             try:
-                await _respond(live, stream, parse_json(question))
+                await _respond(self._live, stream, parse_json(question))
             except PinfoldError as error:
                 await stream.send(plain_json({"refused": str(error)}).encode() + b"\n")
 

@@ -10,10 +10,9 @@ from pinfold.events import Json, Request, ToolSchema
 
 
 def request_of(state: State, tools: tuple[ToolSchema, ...], settings: Mapping[str, Json]) -> Request:
-    turns = (*state.past, state.turn) if state.turn else state.past
     return Request(
         system=state.opened.prompt if state.opened else "",
-        messages=tuple(chain.from_iterable(turn.messages for turn in turns)),
+        messages=tuple(chain.from_iterable(turn.messages for turn in state.turns)),
         tools=tools,
         settings=settings,
     )

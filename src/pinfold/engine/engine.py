@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from typing import assert_never
 
 import anyio
@@ -50,7 +51,11 @@ class Engine:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._inbox, self._commands = anyio.create_memory_object_stream[Say | Continue | Execute](_QUEUED)
-        self._running: anyio.CancelScope | None = None
+        self._scopes: deque[anyio.CancelScope] = deque()
+        """One for each command taken and not yet worked through, in order. Made as soon as it is taken:
+        an interrupt right behind a command stops it even if it has not begun."""
+        self._done = anyio.Event()
+        self._deciding = anyio.Lock()
 
     async def recover(self) -> None:
         """Name what a crash left open: nothing that had begun is ever run again by itself."""
@@ -67,8 +72,8 @@ class Engine:
         """Take a command. What it leads to is seen in the log. Raises CommandRefused."""
         match command:
             case Interrupt():
-                if self._running:
-                    self._running.cancel()
+                if self._scopes:
+                    self._scopes[0].cancel()
             case Decide():
                 await self._decide(command)
             case Rename(title=title):
@@ -80,39 +85,54 @@ class Engine:
                     self._inbox.send_nowait(command)
                 except anyio.WouldBlock:
                     raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
+                self._scopes.append(anyio.CancelScope())
             case _:
                 assert_never(command)
 
     async def serve(self) -> None:
         """Work through the commands, one at a time, for as long as the session lives."""
-        async for command in self._commands:
-            match command:
-                case Say():
-                    await self._say(command)
-                case Continue():
-                    if turn := self.core.state.turn:
-                        await self._turn(turn.id)
-                case Execute():
-                    await self._execute(command)
-                case _:
-                    assert_never(command)
+        with self._inbox, self._commands:
+            async for command in self._commands:
+                await self._work(command)
+                self._scopes.popleft()
+                self._done.set()
+                self._done = anyio.Event()
+
+    async def idle(self) -> None:
+        """Wait until every command that was taken has been worked through."""
+        while self._scopes:
+            await self._done.wait()
+
+    async def _work(self, command: Say | Continue | Execute) -> None:
+        match command:
+            case Say():
+                await self._say(command)
+            case Continue():
+                if turn := self.core.state.turn:
+                    await self._turn(turn.id)
+            case Execute():
+                await self._execute(command)
+            case _:
+                assert_never(command)
 
     async def _say(self, say: Say) -> None:
         state = self.core.state
-        if any(turn.id == say.turn for turn in (*state.past, *([state.turn] if state.turn else []))):
-            return
+        if state.turn and state.turn.id == say.turn:
+            return await self._turn(say.turn)
+        if any(turn.id == say.turn for turn in state.turns):
+            return None
         if state.turn:
             end = TurnInterrupted(turn=state.turn.id, reason="the process ended early", usage=self._spent())
             await self._close(state.turn.id, end)
         await self.core.record(UserSpoke(turn=say.turn, text=say.text))
-        await self._turn(say.turn)
+        return await self._turn(say.turn)
 
     async def _turn(self, id_: TurnId) -> None:
         """From the state as it is to the end of the turn, whatever that end is."""
         seconds = self.core.budget.max_seconds or math.inf
         end: Event | None = None
-        with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
-            self._running = scope
+        with self._scopes[0] as scope:
+            scope.deadline = anyio.current_time() + seconds
             try:
                 end = await self._steps(id_)
             except TurnStopped as stop:
@@ -123,8 +143,6 @@ class Engine:
                 log.exception("turn %s", id_)
                 words = f"internal error, please report it: {type(error).__name__}: {error}"
                 end = TurnFailed(turn=id_, error=words, usage=self._spent())
-            finally:
-                self._running = None
         if end is None and anyio.current_time() >= scope.deadline:
             words = f"stopped after {seconds:g} s, the limit for a turn"
             end = TurnFailed(turn=id_, error=words, usage=self._spent())
@@ -178,27 +196,26 @@ class Engine:
     async def _execute(self, command: Execute) -> None:
         action = RunCell(code=command.code, timeout_s=command.timeout_s)
         await self.core.record(ActionProposed(id=command.id, action=action, by="user"))
-        with anyio.CancelScope() as scope:
-            self._running = scope
+        with self._scopes[0]:
             try:
                 await carry(self.core, command.id)
             except Unavailable as error:
                 await self.core.record(Noticed(text=str(error)))
-            finally:
-                self._running = None
 
     async def _decide(self, decide: Decide) -> None:
-        item = self.core.state.open.get(decide.id)
-        if item is None or item.stage != "asking":
-            raise CommandRefused(
-                f"no approval is waiting for {decide.id}; it was answered already or never asked"
+        # One at a time: of two answers that cross, the second must see that the first was taken.
+        async with self._deciding:
+            item = self.core.state.open.get(decide.id)
+            if item is None or item.stage != "asking":
+                raise CommandRefused(
+                    f"no approval is waiting for {decide.id}; it was answered already or never asked"
+                )
+            if decide.digest != item.digest:
+                raise CommandRefused(
+                    f"the approval for {decide.id} is about other content than what was answered"
+                )
+            await self.core.record(
+                ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )
-        if decide.digest != item.digest:
-            raise CommandRefused(
-                f"the approval for {decide.id} is about other content than what was answered"
-            )
-        await self.core.record(
-            ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
-        )
-        if self._running is None and self.core.state.turn:
+        if not self._scopes and self.core.state.turn:
             await self.submit(Continue())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from itertools import chain, takewhile
 from typing import Literal, TypeAlias, assert_never
 
 from msgspec import Struct
@@ -23,7 +24,6 @@ from pinfold.events import (
     CallTool,
     Effect,
     Entry,
-    Event,
     Message,
     ModelCalled,
     ModelFailed,
@@ -45,6 +45,8 @@ from pinfold.events import (
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
+
+_SHELF = 128
 
 
 class OpenAction(Struct, frozen=True, kw_only=True):
@@ -73,10 +75,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    seq: int = 0
     opened: SessionOpened | None = None
     title: str = ""
-    past: tuple[Turn, ...] = ()
+    past: tuple[tuple[Turn, ...], ...] = ()
+    """Turns that are over, in shelves of at most _SHELF, so that adding one to many thousands stays cheap."""
     turn: Turn | None = None
     """The turn under way, or cut off."""
     open: Mapping[ActionId, OpenAction] = {}
@@ -86,25 +88,34 @@ class State(Struct, frozen=True, kw_only=True):
     cells: int = 0
     usage: Usage = Usage()
 
+    @property
+    def turns(self) -> Iterator[Turn]:
+        """All of them, the open one last."""
+        yield from chain.from_iterable(self.past)
+        if self.turn:
+            yield self.turn
+
+    @property
+    def last(self) -> Turn | None:
+        return self.turn or (self.past[-1][-1] if self.past else None)
+
 
 def fold(entries: Iterable[Entry], state: State | None = None) -> State:
     return reduce(apply, entries, state or State())
 
 
 def apply(state: State, entry: Entry) -> State:
-    return replace(_applied(state, entry.event), seq=entry.seq)
-
-
-def _applied(state: State, event: Event) -> State:
-    match event:
-        case ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished():
+    match entry.event:
+        case (
+            ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event
+        ):
             return _action(state, event)
-        case ApprovalRequested() | ApprovalDecided():
+        case ApprovalRequested() | ApprovalDecided() as event:
             return _approval(state, event)
         case UserSpoke(turn=turn, text=text):
             told = UserMessage(text="\n\n".join((*state.notes, text)))
             return replace(state, turn=Turn(id=turn, messages=(told,)), notes=())
-        case ModelReplied():
+        case ModelReplied() as event:
             return _replied(state, event)
         case TurnEnded(turn=turn):
             return _closed(state, turn, "ended", note=None)
@@ -112,13 +123,13 @@ def _applied(state: State, event: Event) -> State:
             return _closed(state, turn, "interrupted", note=f"[The previous turn was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
             return _closed(state, turn, "failed", note=f"[The previous turn was stopped: {error}]")
-        case SessionOpened():
+        case SessionOpened() as event:
             return _opened(state, event)
         case SessionChanged(title=title):
             return replace(state, title=title)
         case ModelCalled() | ModelFailed() | Noticed() | Unknown():
             return state
-        case _:
+        case _ as event:
             assert_never(event)
 
 
@@ -145,6 +156,13 @@ def _saying(turn: Turn, message: Message) -> Turn:
     return replace(turn, messages=(*turn.messages, message))
 
 
+def _answering(turn: Turn, message: ToolMessage) -> Turn:
+    """Providers want a call answered at once: what the model was told meanwhile stands after the answer."""
+    notes = len(list(takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))))
+    place = len(turn.messages) - notes
+    return replace(turn, messages=(*turn.messages[:place], message, *turn.messages[place:]))
+
+
 def _replied(state: State, event: ModelReplied) -> State:
     if state.turn is None or state.turn.id != event.turn:
         return state
@@ -164,7 +182,11 @@ def _replied(state: State, event: ModelReplied) -> State:
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
     if state.turn is None or state.turn.id != turn:
         return state
-    past = (*state.past, replace(state.turn, end=end))
+    closed = replace(state.turn, end=end)
+    if state.past and len(state.past[-1]) < _SHELF:
+        past = (*state.past[:-1], (*state.past[-1], closed))
+    else:
+        past = (*state.past, (closed,))
     state = replace(state, past=past, turn=None)
     return _told(state, note) if note else state
 
@@ -201,13 +223,15 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return state
-    return replace(state, turn=_saying(state.turn, ToolMessage(id=event.id, text=event.observation)))
+    return replace(state, turn=_answering(state.turn, ToolMessage(id=event.id, text=event.observation)))
 
 
 def _approval(state: State, event: ApprovalRequested | ApprovalDecided) -> State:
     item = state.open.get(event.id)
     if item is None:
         return state
+    if isinstance(event, ApprovalDecided) and item.stage != "asking":
+        return state  # the first answer counts
     if isinstance(event, ApprovalRequested):
         return _staged(state, item, stage="asking", digest=event.digest, reason=event.reason)
     if event.verdict == "deny":

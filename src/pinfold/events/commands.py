@@ -15,7 +15,7 @@ class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
 
 
 class Say(_Command, frozen=True, kw_only=True):
-    """Begin a turn. A turn id that is already in the log is taken as sent twice and ignored."""
+    """Begin a turn. Sent again with the same id it does nothing, or goes on with that turn if it was cut off."""
 
     turn: TurnId
     text: str

@@ -7,6 +7,7 @@ import builtins
 import linecache
 import os
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 from types import CodeType, ModuleType, TracebackType
 
@@ -24,6 +25,7 @@ OUR_FOLDER = __file__.rpartition("/")[0] + "/"
 
 # Bound now: a program may replace these names in their modules, and we still have to answer.
 _compile, _eval, _repr, _getpid = compile, eval, repr, os.getpid
+_format_exception = traceback.format_exception
 
 
 class Result:
@@ -131,9 +133,7 @@ class Engine:
         try:
             try:
                 self._interrupts.arm()
-                from traceback import format_exception
-
-                return _capped("".join(format_exception(kind, raised, _trimmed(trace))))
+                return _capped("".join(_format_exception(kind, raised, _trimmed(trace))))
             finally:
                 self._interrupts.disarm()
         except BaseException:

@@ -6,6 +6,7 @@ import builtins
 import fcntl
 import os
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -38,14 +39,12 @@ class Streams:
                 self._install(fd)
 
     def flush(self) -> None:
-        """May call the program's own code, if it put something of its own in place of stdout."""
-        for fd, name in NAMES.items():
-            for stream in {getattr(sys, name, None), self._ours[fd]}:
-                try:
-                    if stream is not None:
-                        stream.flush()
-                except Exception:  # noqa: S110 - a broken stream is the program's affair
-                    pass
+        """May call the program's own code, if it put something of its own in place of stdout; ours go first."""
+        for stream in (*self._ours.values(), *(getattr(sys, name, None) for name in NAMES.values())):
+            if stream is not None:
+                # A broken stream is the program's affair.
+                with suppress(Exception):
+                    stream.flush()
 
     def _install(self, fd: int) -> None:
         # Line buffered: what a cell printed before it crashed, or before a long step, is already out.

@@ -176,9 +176,13 @@ class Log:
     def unsubscribe(self, subscription: Subscription) -> None:
         self._subscriptions.discard(subscription)
 
-    def close(self) -> None:
+    def end_subscriptions(self) -> None:
+        """Let every subscriber finish with what it has."""
         for subscription in tuple(self._subscriptions):
             subscription.close()
+
+    def close(self) -> None:
+        self.end_subscriptions()
         self._connection.close()
         if self._head:
             self._head.close()

@@ -62,7 +62,7 @@ class Guest:
         self._waiter: asyncio.Future[None] | None = None
         self._killed_for: str | None = None
         channel.setblocking(False)
-        self._pidfd = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None
+        self._pidfd = _pidfd(process.pid)
         self._watch(channel.fileno(), self._on_channel)
         self._watch(stdout.fd, lambda: self._on_output(stdout))
         self._watch(stderr.fd, lambda: self._on_output(stderr))
@@ -99,6 +99,12 @@ class Guest:
             self._killed_for = why
             self._signal_group(signal.SIGKILL)
             self._loop.call_later(KILL_S, self._give_up)
+
+    async def ended(self, why: str) -> None:
+        """Kill it and see it dead."""
+        self.hang_up()
+        self.kill(why)
+        await self.end()
 
     def hang_up(self) -> None:
         """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""
@@ -185,7 +191,7 @@ class Guest:
             self._loop.remove_reader(output.fd)
 
     def _poll_exit(self) -> None:
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if self._process.poll() is None:
             self._loop.call_later(EXIT_POLL_S, self._poll_exit)
         else:
             self._on_exit()
@@ -231,6 +237,13 @@ class Guest:
         self._channel.close()
         for fd in fds[1:]:
             os.close(fd)
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or one older than 5.3
+        return None
 
 
 def _how_it_died(code: int) -> str:

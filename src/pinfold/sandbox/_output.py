@@ -73,7 +73,7 @@ class Output:
 
     def take(self) -> tuple[str, int]:
         """The text so far and how many bytes were dropped; starts afresh."""
-        if self._on_output is not None or self._texts or self._dropped:
+        if self._kept:
             self._keep(self._decoder.decode(b"", final=True))
         text, dropped = "".join(self._texts), self._dropped
         self._texts, self._kept, self._dropped, self._on_output = [], 0, 0, None

@@ -94,6 +94,8 @@ class GuestSession:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
+            # A caller that is cancelled already must not start anything.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             return await self._cell(guest, code, limit_s, on_output)
 
     async def _cell(self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None) -> Outcome:

@@ -79,7 +79,8 @@ class _Subprocesses:
         try:
             await self._greeted(guest)
         except BaseException:
-            guest.kill("it was not needed any more")
+            with anyio.CancelScope(shield=True):
+                await guest.ended("it was given up")
             raise
         return guest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pinfold._version import __version__
+from pinfold import __version__
 
 _COMMANDS = {
     "run": "One task, one answer; never prompts.",

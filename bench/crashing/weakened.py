@@ -1,0 +1,46 @@
+"""Deliberately broken builds. An oracle that calls one of these sound is itself broken."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from pinfold.engine import Engine
+from pinfold.log import rows, store
+from pinfold.log.rows import Row
+
+
+async def _leave_open(self: Engine) -> None:
+    """As `recover`, but what was running when the process died is taken up again."""
+
+
+def _runs_again() -> None:
+    Engine.recover = _leave_open
+
+
+def _acknowledges_early() -> None:
+    """Every commit is one batch late."""
+    held: list[Row] = []
+
+    def insert_late(connection: sqlite3.Connection, batch: list[Row]) -> None:
+        ready, held[:] = list(held), batch
+        rows.insert(connection, ready)
+
+    store.insert = insert_late
+
+
+def _miscounts() -> None:
+    """The checksum of a changed row is made of the wrong things."""
+    true_sum = store.chained
+
+    def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
+        return true_sum(previous, seq, at, kind, body + b" " if kind == b"ModelReplied" else body)
+
+    store.chained = chained
+
+
+WEAKENED: dict[str, Callable[[], None]] = {
+    "runs again": _runs_again,
+    "acknowledges early": _acknowledges_early,
+    "miscounts": _miscounts,
+}

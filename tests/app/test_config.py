@@ -1,0 +1,96 @@
+"""Configuration in layers, with origins, and with errors that say what to fix."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pinfold.app import ConfigError, config_schema, load_config
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def user_file(tmp_path: Path) -> Path:
+    path = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_flags_win_over_environment_over_project_over_user_file_over_defaults(
+    user_file: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_file.write_text(
+        "[run]\nmax_steps = 15\nmax_tokens = 900\nmax_seconds = 60\n[model]\ntemperature = 0.5\n"
+    )
+    (workspace / "pinfold.toml").write_text("[run]\nmax_steps = 12\nmax_tokens = 800\nmax_seconds = 50\n")
+    monkeypatch.setenv("PINFOLD_RUN_MAX_TOKENS", "700")
+    monkeypatch.setenv("PINFOLD_RUN_MAX_SECONDS", "40")
+    loaded = load_config(workspace, {"run.max_seconds": 30.0, "run.max_cost": None})
+    assert {
+        key: (value, Path(origin).name) for key, value, origin in loaded.rows() if origin != "default"
+    } == {
+        "model.temperature": (0.5, "config.toml"),
+        "run.max_steps": (12, "pinfold.toml"),
+        "run.max_tokens": (700, "PINFOLD_RUN_MAX_TOKENS"),
+        "run.max_seconds": (30.0, "flag"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[run", "not valid TOML"),
+        ("[rum]\nmax_steps = 1", "unknown section [rum]; did you mean 'run'?"),
+        ("[run]\nmax_step = 1", "unknown key 'max_step' in [run]; did you mean 'max_steps'?"),
+        ("[run]\nmax_steps = 'many'", "run.max_steps: Expected `int`, got `str`"),
+        ("[run]\nmax_steps = 0", "run.max_steps must be more than 0"),
+        ("[run]\nmode = 'yolo'", "run.mode: Invalid enum value 'yolo'"),
+        ("run = 3", "run must be a section"),
+        ("[sandbox]\ncell_s = nan", "sandbox.cell_s must be more than 0"),
+        ("\xff", "not valid TOML"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_to_fix(user_file: Path, text: str, words: str) -> None:
+    user_file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    assert words in str(caught.value)
+    assert "config.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[model]\nname = 'x'", "a project may not set model.name"),
+        ("[run]\nmode = 'full'", "a project may not set run.mode"),
+        ("[sandbox]\nprovider = 'unsafe-local'", "a project may not set sandbox.provider"),
+        ("[run]\nmax_steps = 21", "may only lower run.max_steps; it is 20"),
+        ("[sandbox]\ncell_s = 500", "may only lower sandbox.cell_s"),
+    ],
+)
+def test_a_projects_file_may_only_lower_limits(workspace: Path, text: str, words: str) -> None:
+    (workspace / "pinfold.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(workspace)
+    assert words in str(caught.value)
+
+
+def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFOLD_RUN_MAX_STEPS", "soon")
+    with pytest.raises(ConfigError, match="PINFOLD_RUN_MAX_STEPS='soon'"):
+        load_config()
+
+
+def test_lists_and_tables_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFOLD_MODEL_STOP", '["END"]')
+    monkeypatch.setenv("PINFOLD_MODEL_EXTRA", '{"effort": "low"}')
+    assert load_config().config.model.settings() == {"stop": ("END",), "effort": "low"}
+
+
+def test_the_published_schema_is_the_one_in_force() -> None:
+    published = Path(__file__).parents[2] / "docs" / "reference" / "config.schema.json"
+    assert json.loads(published.read_text(encoding="utf-8")) == json.loads(json.dumps(config_schema()))

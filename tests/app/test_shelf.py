@@ -1,0 +1,84 @@
+"""Sessions on disk: found, named, removed, kept within bounds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pinfold.app import NoSuchSession, SessionBusy, Shelf
+from pinfold.app.lock import claim
+from pinfold.events import Event, SessionChanged, SessionId, TurnId, UserSpoke
+from pinfold.log import Log
+
+pytestmark = pytest.mark.unit
+
+
+async def shelve(session: str, *events: Event, days_ago: float = 0, blob: bytes = b"") -> Path:
+    folder = Shelf().place(SessionId(session))
+    log = Log(folder, SessionId(session), clock=lambda: datetime.now(UTC) - timedelta(days=days_ago))
+    await log.append(UserSpoke(turn=TurnId("t_1"), text=f"hello from {session}"), *events)
+    if blob:
+        log.blobs.put(blob)
+    log.close()
+    return folder
+
+
+async def test_a_session_is_found_by_id_beginning_name_and_last() -> None:
+    await shelve("s_aaa111", days_ago=2)
+    await shelve("s_bbb222", SessionChanged(title="report"), days_ago=1)
+    await shelve("s_bbb333")
+    found = {name: Shelf().find(name)[0] for name in ("s_aaa111", "s_a", "report", "last", "s_bbb2")}
+    assert found == {
+        "s_aaa111": "s_aaa111",
+        "s_a": "s_aaa111",
+        "report": "s_bbb222",
+        "last": "s_bbb333",
+        "s_bbb2": "s_bbb222",
+    }
+
+
+@pytest.mark.parametrize("name", ["s_bbb", "nothing", "", "../x", "s_../..", "s_"])
+async def test_a_name_that_fits_none_or_several_is_refused(name: str) -> None:
+    await shelve("s_bbb222")
+    await shelve("s_bbb333")
+    with pytest.raises(NoSuchSession):
+        Shelf().find(name)
+
+
+async def test_sessions_are_listed_the_last_used_first_with_what_was_said() -> None:
+    await shelve("s_old", days_ago=3)
+    await shelve("s_new")
+    assert [(item.id, item.summary.title, item.summary.cut_off) for item in Shelf().sessions()] == [
+        ("s_new", "hello from s_new", True),
+        ("s_old", "hello from s_old", True),
+    ]
+
+
+async def test_gc_removes_what_is_too_old_then_the_oldest_over_the_quota() -> None:
+    await shelve("s_ancient", days_ago=40)
+    await shelve("s_older", days_ago=2, blob=b"x" * 500_000)
+    await shelve("s_newer", blob=b"y" * 500_000)
+    gone = Shelf().collect(keep_days=30, quota_bytes=700_000)
+    assert [item.id for item in gone] == ["s_ancient", "s_older"]
+    assert [item.id for item in Shelf().sessions()] == ["s_newer"]
+
+
+async def test_a_live_session_is_neither_removed_nor_collected() -> None:
+    folder = await shelve("s_live", days_ago=100)
+    held = claim(folder)
+    assert held is not None
+    with pytest.raises(SessionBusy, match="in use by process"):
+        Shelf().remove(SessionId("s_live"))
+    assert Shelf().collect(keep_days=1, quota_bytes=0) == []
+    held.release()
+    assert [item.id for item in Shelf().collect(keep_days=1, quota_bytes=0)] == ["s_live"]
+
+
+async def test_an_unreadable_session_is_listed_and_can_be_removed() -> None:
+    folder = await shelve("s_broken")
+    (folder / "log.sqlite").write_bytes(b"not a database at all" * 500)
+    assert [item.summary.title for item in Shelf().sessions()] == ["(unreadable or empty)"]
+    Shelf().remove(SessionId("s_broken"))
+    assert Shelf().sessions() == []

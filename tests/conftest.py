@@ -1,0 +1,115 @@
+"""Shared by every test: one async backend, folders of its own, and the command line as a user has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the person running the tests is read or written."""
+    for variable in [name for name in os.environ if name.startswith("PINFOLD_")]:
+        monkeypatch.delenv(variable)
+    for name in ("config", "data", "state", "cache"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / "xdg" / name))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["kind"] == kind]
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "pinfold", *args]
+
+
+@pytest.fixture
+def pinfold(workspace: Path) -> Callable[..., Ran]:
+    """Runs the real command in the workspace."""
+
+    def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 30) -> Ran:
+        data = given.encode() if isinstance(given, str) else given
+        done = subprocess.run(
+            command(*args), input=data, capture_output=True, cwd=cwd, timeout=timeout_s, check=False
+        )
+        return Ran(
+            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        )
+
+    return run
+
+
+@pytest.fixture
+def start(workspace: Path) -> Generator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the real command and leaves it running; ended with the test at the latest."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command(*args),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=workspace,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=10)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., str]:
+    """Writes a scripted model and returns its name."""
+
+    def write(*replies: dict[str, Any], name: str = "script.jsonl") -> str:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(reply) + "\n" for reply in replies), encoding="utf-8")
+        return f"scripted:{path}"
+
+    return write
+
+
+@pytest.fixture
+def cell() -> Callable[..., dict[str, Any]]:
+    """A reply that runs code."""
+
+    def reply(code: str, **more: Any) -> dict[str, Any]:
+        return {"calls": [{"tool": "python", "args": {"code": code}}], **more}
+
+    return reply

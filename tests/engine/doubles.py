@@ -1,0 +1,262 @@
+"""Stand-ins for the world around the engine, and a session of it that lives for one test.
+
+`EchoHands` echoes cells and really calls tools, behind the real registry and the real policy.
+`Life` is one owner of a log: open it again on the same log and a process has been restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+
+from pinfold.engine import Breaker, Budget, Core, Engine, Hook, Hooks, Model, OnOutput, Performed, fold
+from pinfold.events import (
+    Action,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalRequested,
+    Call,
+    CallTool,
+    Command,
+    Delta,
+    Effect,
+    Entry,
+    Event,
+    Mode,
+    ModelReplied,
+    Reply,
+    RequestFailed,
+    RunCell,
+    Say,
+    SessionId,
+    SessionOpened,
+    ToolSchema,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Verdict,
+    decode_object,
+    encode,
+    parse_json,
+)
+from pinfold.log import Log
+from pinfold.model import KeptCall, KeptReply, ScriptedModel
+from pinfold.policy import judge
+from pinfold.tools import Registry, ToolFailed, as_tool
+
+SESSION = SessionId("s_test")
+TURN = TurnId("t1")
+PATIENCE_S = 10.0
+"""No test waits longer than this for anything."""
+E = TypeVar("E", bound=Event)
+
+
+def at_noon() -> datetime:
+    return datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def memory_log() -> Log:
+    return Log(None, SESSION, clock=at_noon)
+
+
+def says(text: str = "", *calls: KeptCall, **more: Any) -> KeptReply:
+    return KeptReply(text=text, calls=calls, **more)
+
+
+def calls(tool: str, **args: Any) -> KeptCall:
+    return KeptCall(tool=tool, args=args)
+
+
+def cell(code: str) -> KeptCall:
+    return calls("python", code=code)
+
+
+@dataclass(kw_only=True)
+class EchoHands:
+    """A cell's observation is its own code; a tool is called for real. Remembers what it began, in order."""
+
+    tools: Sequence[Callable[..., Any]] = ()
+    mode: Mode = "auto"
+    granted: frozenset[str] = frozenset()
+    before: Callable[[ActionId, Action, OnOutput], Awaitable[None]] | None = None
+    """Awaited inside each `perform`, before its effect."""
+    began: list[Action] = field(default_factory=list[Action])
+
+    def __post_init__(self) -> None:
+        self.registry = Registry(map(as_tool, self.tools))
+
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        return self.registry.schemas()
+
+    def action(self, call: Call) -> Action:
+        return self.registry.action(call.tool, call.args)
+
+    def effect(self, action: Action) -> Effect:
+        tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
+        return tool.effect if tool else "once"
+
+    def parallel_safe(self, action: Action) -> bool:
+        tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
+        return tool is not None and tool.parallel_safe
+
+    def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
+        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+
+    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002
+        self.began.append(action)
+        if self.before:
+            await self.before(id, action, on_output)
+        if isinstance(action, RunCell):
+            on_output("stdout", action.code)
+            return Performed(outcome="ok", observation=action.code)
+        try:
+            return Performed(outcome="ok", observation=await self.registry.call(action.tool, action.args))
+        except ToolFailed as failure:
+            at_fault = action.tool if failure.at_fault else None
+            return Performed(outcome="error", observation=str(failure), at_fault=at_fault)
+
+
+class BusyModel:
+    """Fails each call with the next failure, then answers `done` for ever."""
+
+    name = "busy"
+
+    def __init__(self, *failures: RequestFailed) -> None:
+        self.failures = list(failures)
+        self.requests = 0
+
+    async def stream(self, request: object) -> AsyncGenerator[str | Reply]:  # noqa: ARG002
+        self.requests += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        yield Reply(text="done")
+
+
+@dataclass(kw_only=True)
+class Life:
+    """One owner of a session, serving commands."""
+
+    log: Log
+    core: Core
+    engine: Engine
+
+    @property
+    def events(self) -> list[Event]:
+        return [entry.event for entry in self.log.read()]
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def submit(self, command: Command) -> None:
+        await self.engine.submit(command)
+
+    async def seen(self, wanted: Callable[[Event | Delta], bool], after: int = 0) -> Event | Delta:
+        """The first event after `after` that is wanted, waited for if need be."""
+        with anyio.fail_after(PATIENCE_S):
+            async with self.log.subscribe(after) as feed:
+                async for item in feed:
+                    event = item.event if isinstance(item, Entry) else item
+                    if wanted(event):
+                        return event
+        raise AssertionError("the log was closed")
+
+    async def ended(self, turn: TurnId = TURN, after: int = 0) -> Event | Delta:
+        return await self.seen(lambda event: is_end(event) and getattr(event, "turn", "") == turn, after)
+
+    async def say(self, text: str = "go", turn: TurnId = TURN) -> Event | Delta:
+        """Submit it and wait for the turn's end."""
+        await self.submit(Say(turn=turn, text=text))
+        return await self.ended(turn)
+
+    async def asked(self) -> ApprovalRequested:
+        event = await self.seen(lambda event: isinstance(event, ApprovalRequested))
+        assert isinstance(event, ApprovalRequested)
+        return event
+
+
+def is_end(event: Event | Delta) -> bool:
+    return isinstance(event, TurnEnded | TurnFailed | TurnInterrupted)
+
+
+@asynccontextmanager
+async def life(
+    script: Sequence[KeptReply] | Model = (),
+    *,
+    hands: EchoHands | None = None,
+    log: Log | None = None,
+    hooks: Iterable[Hook] = (),
+    hook_bound_s: float = 10.0,
+    budget: Budget | None = None,
+    breaker: Breaker | None = None,
+    unattended: bool = True,
+) -> AsyncGenerator[Life]:
+    """Open the session as the app does: fold the log, record the opening, recover, serve."""
+    log = log or memory_log()
+    entries = list(log.read())
+    served = [entry.event.request_id for entry in entries if isinstance(entry.event, ModelReplied)]
+    core = Core(
+        journal=log,
+        model=ScriptedModel(script, served=served) if isinstance(script, Sequence) else script,
+        hands=hands or EchoHands(),
+        state=fold(entries),
+        hooks=Hooks(hooks, bound_s=hook_bound_s),
+        budget=budget or Budget(retry_base_s=0.0),
+        breaker=breaker or Breaker(clock=lambda: 0.0),
+        unattended=unattended,
+    )
+    engine = Engine(core)
+    await core.record(
+        SessionOpened(version="0", workspace="/w", model="scripted", mode="auto", sandbox="echo")
+    )
+    await engine.recover()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(engine.serve)
+        yield Life(log=log, core=core, engine=engine)
+        tasks.cancel_scope.cancel()
+
+
+def story(events: Iterable[Event]) -> list[Event]:
+    """Without openings, with ids in the order they appear and no durations: fit for comparing whole."""
+    names: dict[str, str] = {}
+
+    def plain(value: Any) -> Any:
+        match value:
+            case str() if value.startswith("a_"):
+                return names.setdefault(value, f"a{len(names) + 1}")
+            case dict():
+                kept = {key: plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+                return {**kept, **({"duration_s": 0.0} if "duration_s" in kept else {})}
+            case list():
+                return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            case _:
+                return value
+
+    told = [event for event in events if not isinstance(event, SessionOpened)]
+    return [decode_object(plain(parse_json(encode(event)))) for event in told]
+
+
+def outcomes(events: Iterable[Event]) -> dict[ActionId, list[str]]:
+    """For every action that was proposed, how it ended, as often as it did."""
+    ends: dict[ActionId, list[str]] = {}
+    for event in events:
+        match event:
+            case ActionProposed(id=id_):
+                ends.setdefault(id_, [])
+            case ActionFinished(id=id_, outcome=outcome):
+                ends.setdefault(id_, []).append(outcome)
+            case _:
+                pass
+    return ends
+
+
+def copy_of(entries: Iterable[Entry]) -> list[Event]:
+    """Equal to the originals and sharing nothing with them, as if read from a disk."""
+    return [decode_object(msgspec.json.decode(encode(entry.event))) for entry in entries]

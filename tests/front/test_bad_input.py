@@ -1,0 +1,164 @@
+"""What a user gets for a mistake: one clear line, the right exit code, nothing lost, no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.integration
+LOCAL = ("--sandbox", "unsafe-local")
+Pinfold = Callable[..., Any]
+
+
+def assert_one_line(done: Any, code: int, *words: str) -> None:
+    assert (done.code, done.out) == (code, ""), done
+    assert all(word in done.err for word in words), done.err
+    assert "Traceback" not in done.err
+    assert len(done.err.strip().splitlines()) == 1, done.err
+
+
+def test_a_script_that_is_not_json_names_file_and_line(pinfold: Pinfold, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "fine"}\n{"text": \n')
+    assert_one_line(
+        pinfold("run", *LOCAL, "--model", f"scripted:{bad}", "x"), 2, "bad.jsonl, line 2", "not JSON"
+    )
+
+
+def test_a_script_with_an_unknown_key_says_which(pinfold: Pinfold, script: Any) -> None:
+    done = pinfold("run", *LOCAL, "--model", script({"txt": "typo"}), "x")
+    assert_one_line(done, 2, "line 1", "unknown field `txt`")
+
+
+def test_a_script_that_is_missing_says_so(pinfold: Pinfold) -> None:
+    assert_one_line(
+        pinfold("run", *LOCAL, "--model", "scripted:/no/such", "x"), 2, "/no/such", "No such file"
+    )
+
+
+def test_an_expectation_that_does_not_hold_fails_the_turn_loudly(pinfold: Pinfold, script: Any) -> None:
+    done = pinfold("run", *LOCAL, "-q", "--model", script({"expect": "a heron", "text": "no"}), "x")
+    assert (done.code, done.out) == (1, "")
+    assert "should contain 'a heron'" in done.err
+
+
+@pytest.mark.parametrize("folder", ["/", "~"])
+def test_home_and_root_named_as_workspace_are_refused(
+    pinfold: Pinfold, script: Any, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named = str(tmp_path) if folder == "~" else folder
+    done = pinfold("run", *LOCAL, "--workspace", named, "--model", script({"text": "x"}), "x")
+    assert_one_line(done, 2, "cannot be a workspace", "name a folder inside it")
+
+
+def test_standing_in_home_uses_a_scratch_folder_and_says_so(
+    pinfold: Pinfold, script: Any, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    model = script(cell("open('made.txt', 'w').close()\nimport os\nprint(os.getcwd())"), {"text": "done"})
+    done = pinfold("run", *LOCAL, "--model", model, "x", cwd=home)
+    assert (done.code, done.out) == (0, "done\n")
+    assert "is too wide to be a workspace; using" in done.err
+    assert list(home.rglob("made.txt")) == []
+
+
+def test_a_workspace_with_pinfolds_own_files_in_it_is_refused(
+    pinfold: Pinfold, script: Any, tmp_path: Path
+) -> None:
+    pinfold("sessions")
+    done = pinfold("run", *LOCAL, "--workspace", str(tmp_path / "xdg"), "--model", script({"text": "x"}), "x")
+    assert_one_line(done, 2, "Pinfold's own files are in")
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(
+    pinfold: Pinfold, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    monkeypatch.setenv("XDG_DATA_HOME", str(blocked / "data"))
+    done = pinfold("run", *LOCAL, "--model", script({"text": "x"}), "x")
+    assert_one_line(done, 2, str(blocked), "XDG_DATA_HOME")
+
+
+def test_a_broken_configuration_is_named(pinfold: Pinfold, script: Any, tmp_path: Path) -> None:
+    path = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[run]\nmax_steps = 'x'\n")
+    assert_one_line(
+        pinfold("run", *LOCAL, "--model", script({"text": "x"}), "x"), 2, str(path), "run.max_steps"
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no zip, no json", b"PK\x03\x04broken", b'{"kind": "Noticed"}\n', b"[]\n"]
+)
+def test_a_broken_bundle_is_refused_and_leaves_no_session(
+    pinfold: Pinfold, tmp_path: Path, content: bytes
+) -> None:
+    bundle = tmp_path / "bad.pinfold"
+    bundle.write_bytes(content)
+    assert_one_line(pinfold("import", str(bundle)), 2, str(bundle))
+    assert pinfold("sessions", "--json").out == ""
+
+
+def test_no_model_at_all_says_how_to_name_one(pinfold: Pinfold) -> None:
+    assert_one_line(pinfold("run", *LOCAL, "hello"), 2, "no model is configured", "--model")
+
+
+def test_no_sandbox_named_means_no_code_runs(pinfold: Pinfold, script: Any) -> None:
+    done = pinfold("run", "--model", script({"text": "x"}), "hello")
+    assert_one_line(done, 2, "no isolation is available", "unsafe-local")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("run",),
+        ("exec",),
+        ("exec", "a.py", "-c", "1"),
+        ("exec", "/no/such/file.py"),
+        ("frobnicate",),
+        ("rum", "x"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_points_at_the_help(pinfold: Pinfold, args: tuple[str, ...]) -> None:
+    done = pinfold(*args)
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err
+    assert "Error:" in done.err
+
+
+def test_debug_shows_the_traceback(pinfold: Pinfold) -> None:
+    assert "Traceback" in pinfold("--debug", "resume", "s_nope").err
+
+
+def test_resume_of_a_finished_session_without_a_prompt_says_what_to_give(
+    pinfold: Pinfold, script: Any
+) -> None:
+    pinfold("run", *LOCAL, "--model", script({"text": "x"}), "hello")
+    assert_one_line(pinfold("resume", "last"), 2, "nothing to go on with", "PROMPT")
+
+
+def test_a_damaged_log_is_reported_repaired_and_goes_on(
+    pinfold: Pinfold, script: Any, tmp_path: Path
+) -> None:
+    model = script({"text": "a heron on the wall"}, {"text": "two"})
+    pinfold("run", *LOCAL, "--model", model, "hello")
+    (store,) = (tmp_path / "xdg" / "data").rglob("log.sqlite")
+    data = store.read_bytes()
+    assert data.count(b"a heron on the wall") >= 1
+    store.write_bytes(data.replace(b"a heron on the wall", b"A heron on the wall"))
+    shown = pinfold("sessions", "show", "last")
+    assert (shown.code, "damaged and unreadable" in shown.err) == (0, True)
+    done = pinfold("resume", "last", "and?")
+    # The reply that was lost is no longer known to have been given, so the script gives it again.
+    assert (done.code, done.out) == (0, "a heron on the wall\n")
+    assert "The log was damaged" in done.err
+    assert "damaged" not in pinfold("export", "last", "--to", "jsonl").err
+    assert len(list(store.parent.glob("log.damaged-*.sqlite"))) == 1
