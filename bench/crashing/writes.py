@@ -136,8 +136,13 @@ def _judge_as_it_lies(tally: Tally, scene: Scene, place: Place, acknowledged: li
 
 
 def _judge_refusal(tally: Tally, struck: Ended, place: Place, where: str) -> None:
-    """A write that was refused after the work was done may cost nothing at all."""
+    """Said once: by the turn's last event if that could still be written, else on stderr.
+
+    A write that is refused after the work was done may cost nothing at all.
+    """
     said = [line for line in place.complaints.read_text().splitlines() if "go on with:" not in line]
-    clear = struck.code == 75 and len(said) == 1 and said[0].startswith("pinfold: ")
+    said += [event["error"] for event in struck.acknowledged if event["kind"] == "TurnFailed"]
+    unclear = not all("cannot write" in line or "cannot repair" in line for line in said)
+    refused = struck.code == 75 and len(said) == 1 and not unclear
     unharmed = struck.code == 0 and not said
-    tally.judge(CLEAR, clear or unharmed, f"{where}: exit {struck.code}, {said}")
+    tally.judge(CLEAR, refused or unharmed, f"{where}: exit {struck.code}, {said}")

@@ -49,6 +49,7 @@ from pinfold.events import (
     ToolMessage,
     TurnFailed,
     TurnId,
+    TurnInterrupted,
     UserMessage,
     UserSpoke,
 )
@@ -236,7 +237,7 @@ async def test_a_once_action_cut_off_while_it_ran_is_told_as_unknown() -> None:
     assert story(session.all(ActionFinished)) == snapshot(
         [
             ActionFinished(
-                id="a1",
+                id=ActionId("a1"),
                 outcome="outcome_unknown",
                 observation="This was started, then Pinfold stopped before its end was seen. It may or may not have taken effect. It was not run again; check before repeating it.",
             )
@@ -269,11 +270,13 @@ async def test_words_instead_of_going_on_close_the_turn_that_was_cut_off() -> No
         await session.say("something else", TurnId("t2"))
     assert story(session.events)[2:5] == snapshot(
         [
-            ActionProposed(id="a1", action=CallTool(tool="look", args={"at": "x"}), turn="t1"),
+            ActionProposed(id=ActionId("a1"), action=CallTool(tool="look", args={"at": "x"}), turn=TURN),
             ActionFinished(
-                id="a1", outcome="not_run", observation="This was not run: the turn was cut off before it."
+                id=ActionId("a1"),
+                outcome="not_run",
+                observation="This was not run: the turn was cut off before it.",
             ),
-            TurnInterrupted(turn="t1", reason="the process ended early"),
+            TurnInterrupted(turn=TURN, reason="the process ended early"),
         ]
     )
 
@@ -336,16 +339,16 @@ async def test_a_full_disk_ends_the_turn_before_the_effect() -> None:
     hands = world()
     async with life([says("", cell("x"))], hands=hands, log=FullDisk(None, SESSION)) as session:
         end = await session.say()
-    assert end == TurnFailed(turn=TURN, error="cannot write: no space left")
+    assert end == TurnFailed(turn=TURN, error="cannot write: no space left", temporary=True)
     assert hands.began == []
     assert list(outcomes(session.events).values()) == [["not_run"]]
 
 
 async def test_a_second_crash_does_no_more_harm_than_the_first() -> None:
     entries = await recorded(whole)
-    for cut in range(1, len(entries), 3):
+    for cut in range(1, len(entries), 4):
         once = await taken_up(entries[:cut])
-        for again in range(cut + 1, len(once[0]), 2):
+        for again in range(cut + 1, len(once[0]), 5):
             at_first = memory_log()
             await at_first.append(*once[0][:again])
             events, _ = await taken_up(list(at_first.read()))

@@ -55,17 +55,17 @@ async def test_a_plain_turn_is_told_whole() -> None:
         await session.say("hi")
     assert story(session.events) == snapshot(
         [
-            UserSpoke(turn="t1", text="hi"),
-            ModelCalled(turn="t1", model="scripted"),
+            UserSpoke(turn=TURN, text="hi"),
+            ModelCalled(turn=TURN, model="scripted"),
             ModelReplied(
-                turn="t1",
+                turn=TURN,
                 model="scripted",
                 text="Hello.",
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
                 request_id="2ff4a3c7812b",
             ),
             TurnEnded(
-                turn="t1", text="Hello.", usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0)
+                turn=TURN, text="Hello.", usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0)
             ),
         ]
     )
@@ -76,29 +76,29 @@ async def test_a_cell_and_its_answer_are_told_whole() -> None:
         await session.say("what is it?")
     assert story(session.events) == snapshot(
         [
-            UserSpoke(turn="t1", text="what is it?"),
-            ModelCalled(turn="t1", model="scripted"),
+            UserSpoke(turn=TURN, text="what is it?"),
+            ModelCalled(turn=TURN, model="scripted"),
             ModelReplied(
-                turn="t1",
+                turn=TURN,
                 model="scripted",
                 text="Let me see.",
-                actions=(Call(id="a1", tool="python", args={"code": "6 * 7"}),),
+                actions=(Call(id=ActionId("a1"), tool="python", args={"code": "6 * 7"}),),
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
                 request_id="129e390fc1e4",
             ),
-            ActionProposed(id="a1", action=RunCell(code="6 * 7", timeout_s=None), turn="t1"),
-            ActionAllowed(id="a1", rule="cells run in the sandbox"),
-            ActionStarted(id="a1", effect="once", cell=1),
-            ActionFinished(id="a1", outcome="ok", observation="6 * 7"),
-            ModelCalled(turn="t1", model="scripted"),
+            ActionProposed(id=ActionId("a1"), action=RunCell(code="6 * 7", timeout_s=None), turn=TURN),
+            ActionAllowed(id=ActionId("a1"), rule="cells run in the sandbox"),
+            ActionStarted(id=ActionId("a1"), effect="once", cell=1),
+            ActionFinished(id=ActionId("a1"), outcome="ok", observation="6 * 7"),
+            ModelCalled(turn=TURN, model="scripted"),
             ModelReplied(
-                turn="t1",
+                turn=TURN,
                 model="scripted",
                 text="42",
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
                 request_id="0ee54375f07b",
             ),
-            TurnEnded(turn="t1", text="42", usage=Usage(input_tokens=6, output_tokens=4, cached_tokens=0)),
+            TurnEnded(turn=TURN, text="42", usage=Usage(input_tokens=6, output_tokens=4, cached_tokens=0)),
         ]
     )
 
@@ -289,12 +289,14 @@ async def test_an_interrupted_cell_says_so_and_shows_its_output() -> None:
     assert story(session.all(ActionFinished)) == snapshot(
         [
             ActionFinished(
-                id="a1",
+                id=ActionId("a1"),
                 outcome="interrupted",
                 observation="This was interrupted; variables and files are as the code left them.\nOutput until then:\nso far",
             ),
             ActionFinished(
-                id="a2", outcome="not_run", observation="This was not run: the turn was cut off before it."
+                id=ActionId("a2"),
+                outcome="not_run",
+                observation="This was not run: the turn was cut off before it.",
             ),
         ]
     )
@@ -375,10 +377,10 @@ async def test_the_users_own_cell_needs_no_model() -> None:
         await session.seen(lambda event: isinstance(event, ActionFinished))
     assert story(session.events) == snapshot(
         [
-            ActionProposed(id="mine", action=RunCell(code="1 + 1", timeout_s=None), by="user"),
-            ActionAllowed(id="mine", rule="cells run in the sandbox"),
-            ActionStarted(id="mine", effect="once", cell=1),
-            ActionFinished(id="mine", outcome="ok", observation="1 + 1"),
+            ActionProposed(id=ActionId("mine"), action=RunCell(code="1 + 1", timeout_s=None), by="user"),
+            ActionAllowed(id=ActionId("mine"), rule="cells run in the sandbox"),
+            ActionStarted(id=ActionId("mine"), effect="once", cell=1),
+            ActionFinished(id=ActionId("mine"), outcome="ok", observation="1 + 1"),
         ]
     )
 

@@ -131,8 +131,11 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
     try:
         damage = Damage()
         entries = list(log.read(damage=damage))
-        log.repair(damage)
         state = fold(entries)
+        if state.opened is None and options.workspace is None:
+            why = f"its log was damaged: {damage}" if damage else "it ended before anything was recorded"
+            raise ConfigError(f"{session} cannot go on by itself, {why}; name its folder with --workspace")
+        log.repair(damage)
         began = log.seq
         hands, model, opened = _assembled(options, log, entries, state)
         core = Core(
@@ -222,7 +225,6 @@ def _first_words(options: Options, hands: SandboxAndTools, damage: Damage, title
     if hands.provider.notice:
         texts.append(hands.provider.notice)
     if damage:
-        texts.append(
-            f"The log was damaged: {damage}. The rest is intact; the damaged file is kept beside it."
-        )
+        kept = "; the damaged file is kept beside it" if damage.unreadable else ""
+        texts.append(f"The log was damaged: {damage}. The rest is intact{kept}.")
     return [*events, *(Noticed(text=text) for text in texts)]

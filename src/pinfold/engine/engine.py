@@ -138,7 +138,8 @@ class Engine:
             except TurnStopped as stop:
                 end = TurnFailed(turn=id_, error=str(stop), temporary=stop.temporary, usage=self._spent())
             except PinfoldError as error:
-                end = TurnFailed(turn=id_, error=str(error), usage=self._spent())
+                later = error.exit_code == 75
+                end = TurnFailed(turn=id_, error=str(error), temporary=later, usage=self._spent())
             except Exception as error:
                 log.exception("turn %s", id_)
                 words = f"internal error, please report it: {type(error).__name__}: {error}"

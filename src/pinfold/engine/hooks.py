@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from pinfold.events import Action, Delta, Deny, Entry, Request
+from pinfold.events import Action, CallTool, Delta, Deny, Entry, Request, RunCell
 
 log = logging.getLogger(__name__)
 Hook: TypeAlias = object
@@ -46,10 +46,18 @@ class Hooks:
                 answer = await self._bounded(call, action)
             except HookFailed as failure:
                 return Deny(f"the hook {type(hook).__name__} {failure}")
-            if isinstance(answer, Deny):
-                return answer
-            if answer is not None:
-                action = answer
+            match answer:
+                case None:
+                    pass
+                case Deny():
+                    return answer
+                case RunCell() | CallTool():
+                    action = answer
+                case _:
+                    return Deny(
+                        f"the hook {type(hook).__name__} returned neither None, Deny nor an action "
+                        f"but {type(answer).__name__}"
+                    )
         return action
 
     async def before_model(self, request: Request) -> Request:

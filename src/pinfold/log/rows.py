@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
-from pinfold.log.errors import LogUnreadable
+from pinfold.log.errors import LogError, LogUnreadable, LogUnwritable
 
 VERSION = 1
 GENESIS = b"\0" * 16
@@ -66,8 +66,11 @@ def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> b
 def connect(path: Path | str) -> sqlite3.Connection:
     """Open or create a store. Tables and version appear in one transaction or not at all."""
     try:
-        # A damaged row may hold bytes that are no UTF-8; we decode them ourselves.
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise _unopened(path, error) from error
+    try:
+        # A damaged row may hold bytes that are no UTF-8; we decode them ourselves.
         connection.text_factory = bytes
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -76,10 +79,20 @@ def connect(path: Path | str) -> sqlite3.Connection:
             _create(connection)
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.Error as error:
-        raise LogUnreadable(f"{path} cannot be opened: {error}") from error
+        connection.close()
+        raise _unopened(path, error) from error
     if version > VERSION:
+        connection.close()
         raise LogUnreadable(f"{path} was written by a newer Pinfold (format {version}); upgrade to read it")
     return connection
+
+
+def _unopened(path: Path | str, error: sqlite3.Error) -> LogError:
+    # Opening may write: the tables of a new store, the index of its write-ahead log.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return LogUnwritable(f"cannot write {path}: {error}; free some space or check the disk")
+    return LogUnreadable(f"{path} cannot be opened: {error}")
 
 
 def _create(connection: sqlite3.Connection) -> None:

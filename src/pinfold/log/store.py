@@ -65,7 +65,11 @@ class Log:
         if folder:
             _finish_rebuild(folder)
         self._connection = connect(folder / STORE if folder else ":memory:")
-        self._head = Head(folder / "head") if folder else None
+        try:
+            self._head = Head(folder / "head") if folder else None
+        except OSError as error:
+            self._connection.close()
+            raise LogUnwritable(f"cannot write {folder}: {error.strerror}; free some space") from error
         self._pending: list[_Batch] = []
         self._lock = anyio.Lock()
         self._subscriptions: set[Subscription] = set()
@@ -89,7 +93,13 @@ class Log:
         """Put what is readable into a new store. The damaged one is kept beside it."""
         if not damage.unreadable or self.folder is None:
             return
-        rebuilt = self.folder / _REBUILT
+        try:
+            self._rebuild(self.folder)
+        except (sqlite3.Error, OSError) as error:
+            raise LogUnwritable(f"cannot repair {self.folder}: {error}; free some space") from error
+
+    def _rebuild(self, folder: Path) -> None:
+        rebuilt = folder / _REBUILT
         partial = rebuilt.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with contextlib.closing(connect(partial)) as connection:
@@ -97,8 +107,8 @@ class Log:
             connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         partial.replace(rebuilt)
-        _finish_rebuild(self.folder)
-        self._connection = connect(self.folder / STORE)
+        _finish_rebuild(folder)
+        self._connection = connect(folder / STORE)
         _, self._sum = last_row(self._connection)
 
     def fill(self, rows: list[Row]) -> None:
@@ -156,8 +166,10 @@ class Log:
 
     def _write(self, rows: list[Row]) -> None:
         insert(self._connection, rows)
-        if self._head:
-            self._head.write(rows[-1][0])
+        # The events are on disk whatever becomes of this note, which may lag behind.
+        with contextlib.suppress(OSError):
+            if self._head:
+                self._head.write(rows[-1][0])
 
     def broadcast(self, delta: Delta) -> None:
         """Show a delta to whoever listens now. It is not kept."""
