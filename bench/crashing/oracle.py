@@ -104,6 +104,7 @@ _PHASES = {
     "ActionStarted": "action started, effect running",
     "ActionFinished": "between actions or steps",
     "TurnEnded": "turn ended, closing down",
+    "TurnFailed": "turn failed, closing down",
 }
 
 

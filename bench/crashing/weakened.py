@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pinfold.engine import Engine
-from pinfold.log import rows, store
+from pinfold.log import Damage, Log, rows, store
 from pinfold.log.rows import Row
 
 
@@ -44,3 +44,10 @@ WEAKENED: dict[str, Callable[[], None]] = {
     "acknowledges early": _acknowledges_early,
     "miscounts": _miscounts,
 }
+
+
+class Credulous(Log):
+    """Reads whatever rows there are and believes them."""
+
+    def _rows(self, after: int, damage: Damage) -> Iterator[Row]:  # noqa: ARG002
+        yield from self._connection.execute("SELECT * FROM events WHERE seq > ? ORDER BY seq", (after,))

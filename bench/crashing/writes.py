@@ -106,7 +106,7 @@ def _strike(server: Forkserver, scene: Scene, how: Strike, number: int, orders: 
         tally.seen[f"struck: {how}"] += 1
         tally.seen[f"{how}: {_outcome(struck)}"] += 1
         if how not in DEADLY:
-            _judge_refusal(tally, struck, place, f"{scene}, {how} at write {number}")
+            judge_refusal(tally, struck, place, f"{scene}, {how} at write {number}")
         cut |= reading.running()
         _judge_as_it_lies(tally, scene, place, acknowledged)
         for _ in range(2):
@@ -135,7 +135,7 @@ def _judge_as_it_lies(tally: Tally, scene: Scene, place: Place, acknowledged: li
     return tally.judge(SOUND, reading.integrity == "ok", reading.integrity)
 
 
-def _judge_refusal(tally: Tally, struck: Ended, place: Place, where: str) -> None:
+def judge_refusal(tally: Tally, struck: Ended, place: Place, where: str) -> None:
     """Said once: by the turn's last event if that could still be written, else on stderr.
 
     A write that is refused after the work was done may cost nothing at all.

@@ -63,9 +63,7 @@ async def test_a_failed_turn_raises_with_its_reason(workspace: Path, script: Any
             await agent.run("loop")
 
 
-async def test_a_tool_given_to_the_agent_is_granted_and_a_missing_approval_is_a_no(
-    workspace: Path, script: Any
-) -> None:
+async def test_a_tool_given_to_the_agent_is_granted(workspace: Path, script: Any) -> None:
     sent: list[str] = []
 
     @tool
@@ -77,10 +75,12 @@ async def test_a_tool_given_to_the_agent_is_granted_and_a_missing_approval_is_a_
     async with agent_of(workspace, script(calls("send", to="Ann"), {"text": "ok"}), tools=[send]) as agent:
         await agent.run("write to Ann")
     assert sent == ["Ann"]
-    model = script(calls("send", to="Bob"), {"expect": "read-only", "text": "refused"})
-    async with agent_of(workspace, model, tools=[send], mode="read-only") as agent:
-        assert (await agent.run("write to Bob")).text == "refused"
-    assert sent == ["Ann"]
+
+
+async def test_a_mode_the_sandbox_cannot_keep_is_refused(workspace: Path, script: Any) -> None:
+    with pytest.raises(PinfoldError, match="unsafe-local cannot keep the workspace read-only"):
+        async with agent_of(workspace, script({"text": "x"}), mode="read-only"):
+            pass
 
 
 async def test_a_saved_agent_goes_on_elsewhere(

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
@@ -228,16 +228,14 @@ def story(events: Iterable[Event]) -> list[Event]:
     names: dict[str, str] = {}
 
     def plain(value: Any) -> Any:
-        match value:
-            case str() if value.startswith("a_"):
-                return names.setdefault(value, f"a{len(names) + 1}")
-            case dict():
-                kept = {key: plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-                return {**kept, **({"duration_s": 0.0} if "duration_s" in kept else {})}
-            case list():
-                return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-            case _:
-                return value
+        if isinstance(value, str) and value.startswith("a_"):
+            return names.setdefault(value, f"a{len(names) + 1}")
+        if isinstance(value, list):
+            return [plain(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            return {key: 0.0 if key == "duration_s" else plain(item) for key, item in fields.items()}
+        return value
 
     told = [event for event in events if not isinstance(event, SessionOpened)]
     return [decode_object(plain(parse_json(encode(event)))) for event in told]

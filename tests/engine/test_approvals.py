@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import pytest
 from inline_snapshot import snapshot
@@ -141,7 +143,7 @@ async def test_an_approval_is_used_once() -> None:
 
 
 async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refused(
-    tmp_path: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
     refused: list[str] = []
 
@@ -151,7 +153,7 @@ async def test_of_two_answers_that_cross_the_first_counts_and_the_second_is_refu
         except CommandRefused as refusal:
             refused.append(str(refusal))
 
-    log = Log(tmp_path, SESSION)  # pyright: ignore[reportArgumentType]
+    log = Log(tmp_path, SESSION)
     async with life(SCRIPT, hands=world(), unattended=False, log=log) as session:
         request = await asking(session)
         async with anyio.create_task_group() as tasks:

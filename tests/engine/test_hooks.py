@@ -12,6 +12,7 @@ from pinfold.events import (
     Action,
     ActionDenied,
     ActionFinished,
+    ActionId,
     ActionProposed,
     AssistantMessage,
     CallTool,

@@ -175,6 +175,10 @@ def _assembled(
     provider = provider_named(wanted) if isinstance(wanted, str) else wanted
     model = _model(options.model, past.model if past else "", entries)
     mode: Mode = options.mode or (past.mode if past else "auto")
+    if mode == "read-only" and not provider.capabilities.isolated:
+        raise ConfigError(
+            f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox"
+        )
     tools = [as_tool(tool) for tool in options.tools]
     hands = SandboxAndTools(
         provider=provider,

@@ -7,10 +7,13 @@ objects) is refused here with NotPlain, before anything is written.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias, Union, cast, get_args
 
 import msgspec
+import msgspec.structs
 
 from pinfold.events.commands import Command
 from pinfold.events.errors import PinfoldError
@@ -49,14 +52,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(value: Event | Delta | Command) -> str:
     """As JSON text; `kind` names the type."""
-    plain = {"kind": value.kind, **value.body} if isinstance(value, Unknown) else msgspec.to_builtins(value)
-    return plain_json(plain)
+    return plain_json({"kind": value.kind, **value.body} if isinstance(value, Unknown) else value)
 
 
 def plain_json(value: Json) -> str:
-    """JSON text of plain data, or NotPlain."""
+    """JSON text of plain data and of our own types, or NotPlain."""
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        # Not msgspec's encoder: it turns NaN into null, bytes into base64 and sets into lists.
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_fields)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotPlain(f"this cannot be written as JSON: {error}") from error
 
@@ -64,19 +67,17 @@ def plain_json(value: Json) -> str:
 def parse_json(text: str | bytes) -> Json:
     """Strict JSON: NaN and infinity are refused, so is nesting too deep to handle."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise BadEvent(f"not JSON: {error}") from error
 
 
 def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:
     """The event in `body`, a JSON object whose `kind` is given; unknown kinds are kept."""
-    if kind in _KINDS and kind not in upcasters and "\\ud" not in body:
-        try:
+    if kind in _KINDS and kind not in upcasters:
+        # The fast way. It refuses lone surrogates; what it refuses is read again below.
+        with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             return cast(Event, _decoder.decode(body))
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise BadEvent(f"{kind}: {error}") from error
-    # msgspec's parser refuses lone surrogates; the standard library's reads them.
     return decode_object(parse_json(body), upcasters)
 
 
@@ -134,8 +135,23 @@ def _object(value: Json) -> dict[str, Json]:
 def _convert(value: dict[str, Json], to: Any) -> Any:
     try:
         return msgspec.convert(value, to)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadEvent(f"{value.get('kind', 'envelope')}: {error}") from error
+
+
+def _fields(value: object) -> dict[str, Json]:
+    if not isinstance(value, msgspec.Struct):
+        raise TypeError(f"{type(value).__name__} is not plain data")
+    config = value.__struct_config__
+    tag: dict[str, Json] = {config.tag_field: config.tag} if config.tag_field else {}
+    return tag | msgspec.structs.asdict(value)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is out of range")
+    return number
 
 
 def _refuse_constant(name: str) -> Json:

@@ -30,11 +30,12 @@ from pinfold.events import (
     Execute,
     Noticed,
     OutputDelta,
+    SessionOpened,
     new_action_id,
     new_session_id,
 )
 from pinfold.front.cli.running import flags_of, stop_on_signal
-from pinfold.front.cli.showing import JsonLines
+from pinfold.front.cli.showing import JsonLines, show_notice
 from pinfold.text import printable
 
 
@@ -111,13 +112,13 @@ class _Streams:
         match item.event if isinstance(item, Entry) else item:
             case OutputDelta(id=id_, stream=stream, text=text) if id_ == self._cell:
                 _write(sys.stderr if stream == "stderr" else sys.stdout, text)
-            case Noticed(text=text):
-                click.echo(f"pinfold: {printable(text)}", err=True)
+            case Noticed() | SessionOpened() if isinstance(item, Entry):
+                show_notice(item)
             case ActionFinished(id=id_, value=value, error=error, outcome=outcome) if id_ == self._cell:
                 if value is not None:
                     _write(sys.stdout, f"{value}\n")
                 if error or outcome != "ok":
-                    _write(sys.stderr, f"{error or outcome}\n")
+                    _write(sys.stderr, f"{(error or outcome).rstrip()}\n")
             case _:
                 pass
 

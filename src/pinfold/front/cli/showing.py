@@ -16,6 +16,7 @@ from pinfold.events import (
     ModelFailed,
     Noticed,
     RunCell,
+    SessionOpened,
     TurnEnded,
     TurnFailed,
     TurnInterrupted,
@@ -50,8 +51,8 @@ class Plain:
                 )
             case TurnFailed(error=error):
                 _say(f"pinfold: {error}")
-            case Noticed(text=text):
-                _say(f"pinfold: {text}")
+            case Noticed() | SessionOpened():
+                show_notice(item)
             case ModelFailed(error=error, retry_in_s=wait_s) if wait_s is not None:
                 _say(f"pinfold: the model failed ({error}); trying again in {wait_s:.1f} s")
             case TurnInterrupted() | _ if self._quiet:
@@ -67,6 +68,17 @@ class Plain:
                 _say(f"  [{outcome}, {took:.2f} s]")
             case _:
                 pass
+
+
+def show_notice(entry: Entry) -> None:
+    """What the user must know before anything else, if this is it."""
+    match entry.event:
+        case Noticed(text=text):
+            _say(f"pinfold: {text}")
+        case SessionOpened(lost=lost) if lost:
+            _say(f"pinfold: the session was reopened; lost: {', '.join(lost)}")
+        case _:
+            pass
 
 
 def _indented(text: str) -> str:

@@ -1,0 +1,63 @@
+"""`pinfold exec` in the ways a shell uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.integration
+LOCAL = ("--sandbox", "unsafe-local")
+Pinfold = Callable[..., Any]
+
+
+def test_a_named_session_goes_on_and_says_what_it_lost(pinfold: Pinfold) -> None:
+    assert pinfold("exec", *LOCAL, "-s", "work", "-c", "x = 1").code == 0
+    done = pinfold("exec", "-s", "work", "-c", "'x' in globals()")
+    assert (done.code, done.out) == (0, "False\n")
+    assert "lost: all Python variables" in done.err
+    assert [line.split()[-1] for line in pinfold("sessions").out.splitlines()] == ["work"]
+
+
+def test_a_file_is_run_with_the_workspace_as_current_folder(
+    pinfold: Pinfold, tmp_path: Path, workspace: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os\nprint(os.getcwd())\n", encoding="utf-8")
+    assert pinfold("exec", *LOCAL, str(program)).out == f"{workspace}\n"
+
+
+def test_output_that_is_not_text_reaches_the_pipe_readable(pinfold: Pinfold) -> None:
+    done = pinfold(
+        "exec", *LOCAL, "-c", "import os\nos.write(1, b'caf\\xc3\\xa9 \\xff\\n')\nprint('\\ud800')"
+    )
+    assert done.code == 0
+    assert done.out == "café \ufffd\n\\ud800\n"
+
+
+def test_a_program_that_dies_is_named_with_how(pinfold: Pinfold) -> None:
+    done = pinfold("exec", *LOCAL, "-c", "import os\nprint('before', flush=True)\nos._exit(3)")
+    assert (done.code, done.out) == (1, "before\n")
+    assert "exited with code 3" in done.err
+
+
+def test_a_program_over_its_time_exits_with_1_and_says_so(pinfold: Pinfold) -> None:
+    done = pinfold("exec", *LOCAL, "--timeout", "0.3", "-c", "while True: pass")
+    assert done.code == 1
+    assert "more than 0.3 s" in done.err
+
+
+def test_json_shows_the_cell_as_events(pinfold: Pinfold) -> None:
+    done = pinfold("exec", *LOCAL, "--json", "-c", "print(1)\n2")
+    (finished,) = done.of_kind("ActionFinished")
+    assert (finished["outcome"], finished["observation"], finished["value"]) == ("ok", "1\n2\n", "2")
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(start: Any) -> None:
+    running = start("exec", *LOCAL, "-c", "while True: print('x' * 1000)")
+    assert running.stdout.read(10) == "x" * 10
+    running.stdout.close()
+    assert running.wait(timeout=20) == 1
+    assert "Traceback" not in running.stderr.read()
