@@ -1,4 +1,6 @@
-"""Starts the guest: `PYTHON -I .../guest/__main__.py CHANNEL_FD PARENT_PID`. Not a module to import.
+"""Starts the guest: `PYTHON -I .../guest/__main__.py PROGRAM FD ...`. Not a module to import.
+
+PROGRAM is `serve` (cells in this very process), `launcher` or `zygote`.
 
 The folder is loaded as package `_pinfold_guest` and never put on `sys.path`, so a cell that says
 `import files` gets its own `files.py` or nothing, never ours.
@@ -13,7 +15,7 @@ def start() -> None:
     package = ModuleType("_pinfold_guest")
     package.__path__ = [__file__.rpartition("/")[0]]
     sys.modules[package.__name__] = package
-    import_module("_pinfold_guest.serve").main(sys.argv[1:])
+    import_module(f"_pinfold_guest.{sys.argv[1]}").main(sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -68,9 +68,8 @@ class Server:
         self._channel.send({"id": header["id"], "status": status}, answer)
 
 
-def main(arguments: list[str]) -> None:
-    channel_fd, parent_pid = (int(argument) for argument in arguments)
-    tie_to(parent_pid)
+def serve(channel_fd: int) -> None:
+    """Serve cells in this process, from its current folder on, until the host hangs up."""
     channel = Channel(channel_fd)
     workspace = os.getcwd()  # noqa: PTH109 - pathlib is too heavy for a start
     sys.argv[:] = [""]
@@ -80,3 +79,9 @@ def main(arguments: list[str]) -> None:
     engine = Engine(interrupts, Streams())
     channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
     Server(channel, engine, Files(workspace)).serve()
+
+
+def main(arguments: list[str]) -> None:
+    channel_fd, parent_pid = (int(argument) for argument in arguments)
+    tie_to(parent_pid)
+    serve(channel_fd)

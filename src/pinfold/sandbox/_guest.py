@@ -9,12 +9,12 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pinfold.sandbox._body import Body
 from pinfold.sandbox._output import Output
 from pinfold.sandbox.channel import ChannelBroken, GuestStatus, Reply, ReplyReader, frame
 
@@ -42,17 +42,14 @@ End: TypeAlias = Reply | Death
 
 
 class Guest:
-    """Owns the process, its process group, the channel and both streams."""
+    """Owns the body, the channel and both streams."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], channel: socket.socket, stdout: Output, stderr: Output
-    ) -> None:
-        self.pid = process.pid
+    def __init__(self, body: Body, channel: socket.socket, stdout: Output, stderr: Output) -> None:
+        self.body = body
         self.stdout = stdout
         self.stderr = stderr
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
-        self._process = process
         self._channel = channel
         self._reader = ReplyReader()
         self._outbox = bytearray()
@@ -62,12 +59,11 @@ class Guest:
         self._waiter: asyncio.Future[None] | None = None
         self._killed_for: str | None = None
         channel.setblocking(False)
-        self._pidfd = _pidfd(process.pid)
         self._watch(channel.fileno(), self._on_channel)
         self._watch(stdout.fd, lambda: self._on_output(stdout))
         self._watch(stderr.fd, lambda: self._on_output(stderr))
-        if self._pidfd is not None:
-            self._watch(self._pidfd, self._on_exit)
+        if body.fd is not None:
+            self._watch(body.fd, self._on_exit)
         self._open(0, HELLO, 0)
 
     def post(
@@ -92,12 +88,12 @@ class Guest:
             return
         # The frame first: a cell that has not started yet looks for it, and cannot miss both.
         self._send(frame({"id": self._next_id, "op": "interrupt"}))
-        self._signal_group(signal.SIGINT)
+        self.body.interrupt()
 
     def kill(self, why: str) -> None:
         if self.death is None and self._killed_for is None:
             self._killed_for = why
-            self._signal_group(signal.SIGKILL)
+            self.body.kill()
             self._loop.call_later(KILL_S, self._give_up)
 
     async def ended(self, why: str) -> None:
@@ -161,7 +157,7 @@ class Guest:
             return
         if not data:
             self._loop.remove_reader(self._channel.fileno())
-            if self._pidfd is None:
+            if self.body.fd is None:
                 self._poll_exit()
             self._loop.call_later(EXIT_S, self.kill, "its channel was broken: the program closed it")
             return
@@ -191,7 +187,7 @@ class Guest:
             self._loop.remove_reader(output.fd)
 
     def _poll_exit(self) -> None:
-        if self._process.poll() is None:
+        if self.body.poll() is None:
             self._loop.call_later(EXIT_POLL_S, self._poll_exit)
         else:
             self._on_exit()
@@ -202,9 +198,7 @@ class Guest:
             while self._busy and (data := self._receive()):
                 self._accept(data)
         self.drain()
-        # Before the process is reaped, so that the group's number is still its own.
-        self._signal_group(signal.SIGKILL)
-        code = self._process.wait()
+        code = self.body.reap()
         if self._killed_for is not None:
             self.death = Death(how=self._killed_for, ours=True)
         else:
@@ -220,30 +214,20 @@ class Guest:
             self._release()
             self._resolve(self.death)
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-
     def _watch(self, fd: int, callback: Callable[[], None]) -> None:
         self._loop.add_reader(fd, callback)
 
     def _release(self) -> None:
         fds = [self._channel.fileno(), self.stdout.fd, self.stderr.fd]
-        if self._pidfd is not None:
-            fds.append(self._pidfd)
         for fd in fds:
             self._loop.remove_reader(fd)
         self._loop.remove_writer(fds[0])
+        if self.body.fd is not None:
+            self._loop.remove_reader(self.body.fd)
         self._channel.close()
         for fd in fds[1:]:
             os.close(fd)
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not Linux, or one older than 5.3
-        return None
+        self.body.release()
 
 
 def _how_it_died(code: int) -> str:

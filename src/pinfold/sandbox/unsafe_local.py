@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anyio
 
+from pinfold.sandbox._body import Subprocess
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
@@ -104,7 +105,7 @@ class _Subprocesses:
         widen(stdout)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(GUEST), str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-I", str(GUEST), "serve", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout_in,
                 stderr=stderr_in,
@@ -123,7 +124,7 @@ class _Subprocesses:
             os.close(stdout_in)
             os.close(stderr_in)
         cap = self._spec.limits.output_bytes
-        return Guest(process, ours, Output("stdout", stdout, cap), Output("stderr", stderr, cap))
+        return Guest(Subprocess(process), ours, Output("stdout", stdout, cap), Output("stderr", stderr, cap))
 
     async def _greeted(self, guest: Guest) -> None:
         with anyio.move_on_after(self._spec.limits.start_s):

@@ -1,0 +1,170 @@
+"""System calls Python 3.11 has no function for. Linux on x86_64 and aarch64; decides nothing.
+
+PyDLL, so that the interpreter's lock is held across a raw `clone`: the child has only this thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x100000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, PR_SET_CHILD_SUBREAPER = 47, 4, 36
+RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 2, 4, 8
+
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_LAST_CAP = 63
+_X86 = os.uname().machine == "x86_64"
+_CLONE = 56 if _X86 else 220
+_PIVOT_ROOT = 155 if _X86 else 41
+_SECCOMP = 317 if _X86 else 277
+_CAPSET = 126 if _X86 else 91
+# These numbers are the same on every architecture.
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+    return result
+
+
+def _call(number: int, what: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    widened = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(number), *widened), what)
+
+
+def clone(flags: int) -> int:
+    """As fork, into new namespaces. No at-fork handlers run: the child must not use threads of the parent."""
+    return _call(_CLONE, "clone", flags, 0, 0, 0, 0)
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def prctl(option: int, *values: int) -> None:
+    padded = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    _checked(_libc.prctl(ctypes.c_int(option), *padded), f"prctl {option}")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
+    result = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
+    _checked(result, f"mount {source or kind} on {target}")
+
+
+def pivot_to(folder: str) -> None:
+    """Make `folder`, a mount, the root, and let go of the old one."""
+    os.chdir(folder)
+    _call(_PIVOT_ROOT, f"pivot_root {folder}", b".", b".")
+    _checked(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount the old root")
+    os.chdir("/")
+
+
+def detached(path: str, *, recursive: bool) -> int:
+    """A copy of the mount at `path` that hangs nowhere yet."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
+    return _call(_OPEN_TREE, f"open_tree {path}", _AT_FDCWD, os.fsencode(path), flags)
+
+
+def attach(tree: int, target: str) -> None:
+    _call(
+        _MOVE_MOUNT,
+        f"move_mount to {target}",
+        tree,
+        b"",
+        _AT_FDCWD,
+        os.fsencode(target),
+        _MOVE_MOUNT_F_EMPTY_PATH,
+    )
+
+
+def set_mount_attributes(tree: int, attributes: int, *, userns: int = 0, recursive: bool = False) -> None:
+    packed = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, 0, 0, userns), 32)
+    flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
+    _call(_MOUNT_SETATTR, "mount_setattr", tree, b"", flags, packed, 32)
+
+
+def close_all_but(*keep: int) -> None:
+    """Close every descriptor from 3 on except these."""
+    first = 3
+    for fd in (*sorted(keep), 1 << 31):
+        if fd > first:
+            _call(_CLOSE_RANGE, "close_range", first, fd - 1, 0)
+        first = max(first, fd + 1)
+
+
+def loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0x49)  # up, running, loopback
+        fcntl.ioctl(any_socket, 0x8914, request)
+
+
+def set_hostname(name: bytes) -> None:
+    _checked(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
+
+
+def drop_capabilities() -> None:
+    """All of them, from every set, for good."""
+    for capability in range(_LAST_CAP + 1):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            break  # past the last one this kernel has, or none to drop it with
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0), 8)
+    none = ctypes.create_string_buffer(24)
+    _call(_CAPSET, "capset", header, none)
+
+
+def seccomp(program: bytes) -> None:
+    """For this thread and all it starts; `prctl(PR_SET_NO_NEW_PRIVS, 1)` must come first."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    filter_ = ctypes.create_string_buffer(
+        struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer)), 16
+    )
+    _call(_SECCOMP, "seccomp", 1, 0, filter_)
+
+
+def landlock_abi() -> int:
+    """0 where the kernel has none."""
+    try:
+        return _call(_LANDLOCK_CREATE, "landlock", None, 0, 1)
+    except OSError:
+        return 0
+
+
+def landlock(rules: list[tuple[int, list[str]]], *, handled: int, scoped: int, network: int) -> None:
+    """Allow the given accesses beneath the given paths and nothing else of what is `handled`."""
+    size = 24 if scoped else 16
+    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", handled, network, scoped), 24)
+    ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
+    try:
+        for access, paths in rules:
+            for path in paths:
+                parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                try:
+                    rule = ctypes.create_string_buffer(struct.pack("=Qi", access, parent), 12)
+                    _call(_LANDLOCK_ADD, f"landlock_add_rule {path}", ruleset, 1, rule, 0)
+                finally:
+                    os.close(parent)
+        _call(_LANDLOCK_RESTRICT, "landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)

@@ -1,0 +1,108 @@
+"""Builds the root a zygote or a session lives in, from what the current one holds. Needs the power to mount."""
+
+from __future__ import annotations
+
+import os
+
+from .kernel import (
+    ATTR_NODEV,
+    ATTR_NOSUID,
+    ATTR_RDONLY,
+    CLONE_NEWNS,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_REMOUNT,
+    attach,
+    detached,
+    mount,
+    pivot_to,
+    set_mount_attributes,
+    unshare,
+)
+
+DEVICES = ("null", "zero", "full", "random", "urandom")
+BASE = "/tmp"  # noqa: S108 - any folder that is there: the new root is mounted over it for a moment
+HOME = "/tmp/home"  # noqa: S108 - inside, where /tmp is the session's own
+
+
+class Root:
+    """A root in the making. Take everything from the old one first, then `begin`, put it in, and `finish`."""
+
+    def __init__(self) -> None:
+        self._trees: list[tuple[str, int, bool]] = []
+        self._links: list[tuple[str, str]] = []
+
+    def take(self, path: str) -> None:
+        """What lies at `path` is there in the new root, read-only. A missing path is left out."""
+        if os.path.islink(path):
+            self._links.append((path, os.readlink(path)))
+        elif os.path.exists(path):
+            tree = detached(path, recursive=True)
+            set_mount_attributes(tree, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+            self._trees.append((path, tree, os.path.isdir(path)))
+
+    def begin(self) -> None:
+        mount("root", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
+        for path, tree, is_folder in self._trees:
+            self.put(path, tree, is_folder=is_folder)
+        for path, target in self._links:
+            make_folder(os.path.dirname(BASE + path))
+            os.symlink(target, BASE + path)
+
+    def put(self, path: str, tree: int, *, is_folder: bool = True) -> None:
+        """Hang a mount in."""
+        place = BASE + path
+        make_folder(place if is_folder else os.path.dirname(place))
+        if not is_folder and not os.path.exists(place):
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+        attach(tree, place)
+        os.close(tree)
+
+    def scratch(self, path: str, size: int, mode: str = "1777", flags: int = 0) -> None:
+        """An empty writable folder of its own, at most `size` bytes."""
+        make_folder(BASE + path)
+        options = f"size={size},nr_inodes={max(1000, size >> 13)},mode={mode}"
+        mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
+
+    def write(self, path: str, text: str) -> None:
+        make_folder(os.path.dirname(BASE + path))
+        with open(BASE + path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def processes(self, options: str | None = None) -> None:
+        make_folder(BASE + "/proc")
+        mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+
+    def finish(self) -> None:
+        pivot_to(BASE)
+        mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def make_folder(path: str) -> None:
+    os.makedirs(path, mode=0o755, exist_ok=True)
+
+
+def private_mounts() -> None:
+    """Nothing mounted from here on is seen outside."""
+    unshare(CLONE_NEWNS)
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+
+
+def devices(root: Root) -> None:
+    """A /dev with the few harmless ones; made once, sessions take it as it is."""
+    trees = [(name, detached(f"/dev/{name}", recursive=False)) for name in DEVICES]
+    root.begin()
+    for name, tree in trees:
+        set_mount_attributes(tree, ATTR_NOSUID)
+        root.put(f"/dev/{name}", tree, is_folder=False)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", f"{BASE}/dev/{name}")
+    make_folder(BASE + "/dev/shm")  # noqa: S108 - inside
+
+
+__all__ = ["ATTR_NODEV", "HOME", "Root", "devices", "make_folder", "private_mounts"]

@@ -1,0 +1,51 @@
+"""The zygote: imports the libraries once, then forks a session from itself for each request. Never runs a cell."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+
+from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
+from .kernel import PR_SET_DUMPABLE, clone, prctl
+from .session import become_session
+
+FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+MESSAGE_BYTES = 1 << 16
+
+
+def main(arguments: list[str]) -> None:
+    launcher = socket.socket(fileno=int(arguments[0]))
+    os.set_inheritable(launcher.fileno(), False)
+    launcher.send(json.dumps(_prepare(os.environ.pop("PINFOLD_PRELOAD", "").split())).encode())
+    while True:
+        message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 64)
+        if not message:
+            return
+        pid = clone(FLAGS | signal.SIGCHLD)
+        if pid == 0:
+            launcher.detach()
+            become_session(json.loads(message), fds)
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(launcher, [b"{}"], [pidfd])
+        for fd in (*fds, pidfd):
+            os.close(fd)
+
+
+def _prepare(names: list[str]) -> dict[str, object]:
+    missing: list[str] = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            missing.append(name)
+    # Sessions end by themselves; nobody waits for them here.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
+    gc.collect()
+    gc.freeze()
+    return {"threads": len(os.listdir("/proc/self/task")), "missing": missing}

@@ -1,0 +1,112 @@
+"""What a guest lives in, as far as the host must reach it: to interrupt it, to end it, to learn how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from typing import Protocol
+
+
+class Body(Protocol):
+    @property
+    def fd(self) -> int | None:
+        """Readable when it has ended; None where the kernel cannot say."""
+        ...
+
+    def interrupt(self) -> None: ...
+
+    def kill(self) -> None:
+        """End it and everything it started."""
+        ...
+
+    def poll(self) -> int | None:
+        """As `reap`, but None while it lives."""
+        ...
+
+    def reap(self) -> int:
+        """Once it has ended: its exit code, or a signal's number, negative. Ends what it left behind."""
+        ...
+
+    def release(self) -> None:
+        """Let go of the descriptors."""
+        ...
+
+
+class Subprocess:
+    """A plain process that leads a group of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._pidfd = _pidfd(process.pid)
+
+    @property
+    def fd(self) -> int | None:
+        return self._pidfd
+
+    def interrupt(self) -> None:
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def reap(self) -> int:
+        # Before the process is reaped, so that the group's number is still its own.
+        self.kill()
+        return self._process.wait()
+
+    def release(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+class Jailed:
+    """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
+
+    def __init__(self, control: socket.socket, pidfd: int) -> None:
+        control.setblocking(False)
+        self._control = control
+        self._pidfd = pidfd
+
+    @property
+    def fd(self) -> int:
+        return self._control.fileno()
+
+    def interrupt(self) -> None:
+        with suppress(OSError):
+            self._control.send(b"interrupt")
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        return None
+
+    def reap(self) -> int:
+        code = -signal.SIGKILL
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            code = int(json.loads(self._control.recv(256))["code"])
+        self.kill()
+        return code
+
+    def release(self) -> None:
+        self._control.close()
+        os.close(self._pidfd)
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or one older than 5.3
+        return None

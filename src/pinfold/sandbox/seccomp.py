@@ -1,0 +1,192 @@
+"""Compiles the system call filter of a session: an allow-list as classic BPF. Applies nothing itself."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pinfold.sandbox._syscalls import AARCH64, ABSENT, ALLOWED, X86_64
+from pinfold.sandbox.contract import SandboxUnavailable
+
+# Words of seccomp_data: number, architecture, instruction pointer, six arguments of 64 bits.
+_NUMBER, _ARCH, _ARGS = 0, 4, 16
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _ALWAYS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x05, 0x06
+_KILL = 0x80000000
+_ERRNO = 0x00050000
+_ANSWERS = {
+    "allow": (_RETURN, 0x7FFF0000),
+    "deny": (_RETURN, _ERRNO | errno.EPERM),
+    "absent": (_RETURN, _ERRNO | errno.ENOSYS),
+    "no_family": (_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+}
+_ARCHES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
+_X32_BIT = 0x40000000
+_NEWEST = 470
+"""Numbers from here on are newer than our list; a library that tries one expects ENOSYS."""
+
+_MINUS_ONE = 0xFFFFFFFF
+_NAMESPACES = 0x7E020080
+"""Every CLONE_NEW* flag."""
+_SET_ID = 0o6000
+_CREATES = 0o100 | 0o20000000
+"""O_CREAT and O_TMPFILE: only then does `open` read its mode."""
+_UNIX, _INET, _INET6 = 1, 2, 10
+_SOCKET_KINDS = (1, 2, 5)
+"""Stream, datagram, seqpacket: nothing raw."""
+_TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
+"""TIOCSTI, TIOCLINUX, TIOCSETD: ways to type into a terminal, or to take it over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Jump:
+    """Goes to a label further down; the assembler fills in the distance."""
+
+    code: int
+    value: int
+    if_true: str
+    if_false: str
+
+
+_Step: TypeAlias = "tuple[int, int] | _Jump | str"
+"""An instruction, a jump, or the label of what follows."""
+
+
+def compile_filter(machine: str = "", *, sockets: bool = True) -> bytes:
+    """The filter for this machine. Without `sockets` a program can make no socket at all."""
+    machine = machine or platform.machine()
+    if machine not in _ARCHES:
+        raise SandboxUnavailable(f"there is no system call filter for {machine}; x86_64 and aarch64 have one")
+    arch, numbers = _ARCHES[machine]
+    rules = {name: rule for name, rule in _rules(sockets).items() if name in numbers}
+    targets = {numbers[name]: "allow" for name in ALLOWED if name in numbers}
+    targets |= {numbers[name]: "absent" for name in ABSENT if name in numbers}
+    targets |= {numbers[name]: name for name in rules}
+    steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
+    steps += ["ours", (_LOAD, _NUMBER)]
+    if machine == "x86_64":
+        # The x32 calls have numbers of their own, and nobody uses them but to get around filters.
+        steps += [_Jump(_AT_LEAST, _X32_BIT, "x32", "native"), "x32", _ANSWERS["deny"], "native"]
+    steps += _search(_ranges(targets), "search")
+    for name, rule in rules.items():
+        steps += _block(name, rule)
+    return _assembled(steps)
+
+
+def _rules(sockets: bool) -> dict[str, list[_Step]]:
+    """Calls whose arguments decide. Every way through a rule ends in one of _ANSWERS."""
+    set_id = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
+    return {
+        "socket": _socket_rule() if sockets else [_ANSWERS["deny"]],
+        "clone": _refuse_bits(0, _NAMESPACES),
+        "kill": [_argument(0), _Jump(_EQUAL, _MINUS_ONE, "deny", "allow")],
+        "ioctl": [_argument(1), *_one_of(_TERMINAL_TRICKS, "deny", "allow")],
+        "personality": [_argument(0), *_one_of((0, _MINUS_ONE), "allow", "deny")],
+        "prctl": [_ANSWERS["allow"]],
+        # A file with a set-id bit would be dangerous outside, where the workspace is not mounted nosuid.
+        **{name: _refuse_bits(mode, _SET_ID) for name, mode in set_id.items()},
+        "open": _open_rule(1),
+        "openat": _open_rule(2),
+    }
+
+
+def _socket_rule() -> list[_Step]:
+    families = _one_of((_UNIX, _INET, _INET6), "kind", "no_family")
+    return [
+        _argument(0),
+        *families,
+        "kind",
+        _argument(1),
+        (_AND, 0xF),
+        *_one_of(_SOCKET_KINDS, "allow", "deny"),
+    ]
+
+
+def _open_rule(flags: int) -> list[_Step]:
+    return [
+        _argument(flags),
+        _Jump(_ANY_BIT, _CREATES, "creates", "allow"),
+        "creates",
+        *_refuse_bits(flags + 1, _SET_ID),
+    ]
+
+
+def _refuse_bits(argument: int, bits: int) -> list[_Step]:
+    return [_argument(argument), _Jump(_ANY_BIT, bits, "deny", "allow")]
+
+
+def _one_of(values: tuple[int, ...], if_one: str, if_none: str) -> list[_Step]:
+    steps: list[_Step] = []
+    for value in values[:-1]:
+        label = f"not {value} for {if_one}"
+        steps += [_Jump(_EQUAL, value, if_one, label), label]
+    return [*steps, _Jump(_EQUAL, values[-1], if_one, if_none)]
+
+
+def _argument(index: int) -> tuple[int, int]:
+    # The low half: the kernel itself looks at no more of any argument that is judged here.
+    return _LOAD, _ARGS + 8 * index
+
+
+def _block(name: str, rule: list[_Step]) -> list[_Step]:
+    """A rule with labels of its own and the answers it uses behind it: conditional jumps reach 255 steps at most."""
+    used = {to for step in rule if isinstance(step, _Jump) for to in (step.if_true, step.if_false)}
+    whole: list[_Step] = [name]
+    for step in rule:
+        match step:
+            case str():
+                whole.append(f"{name}: {step}")
+            case _Jump():
+                whole.append(
+                    _Jump(step.code, step.value, f"{name}: {step.if_true}", f"{name}: {step.if_false}")
+                )
+            case _:
+                whole.append(step)
+    for label, answer in _ANSWERS.items():
+        if label in used:
+            whole += [f"{name}: {label}", answer]
+    return whole
+
+
+def _ranges(targets: dict[int, str]) -> list[tuple[int, str]]:
+    """Where each run of equal answers begins; `deny` fills the gaps, `absent` the future."""
+    ranges: list[tuple[int, str]] = []
+    for number in range(_NEWEST):
+        target = targets.get(number, "deny")
+        if not ranges or ranges[-1][1] != target:
+            ranges.append((number, target))
+    return [*ranges, (_NEWEST, "absent")]
+
+
+def _search(ranges: list[tuple[int, str]], label: str) -> list[_Step]:
+    """Binary search over the ranges: about seven comparisons for any call."""
+    if len(ranges) == 1:
+        target = ranges[0][1]
+        return [_ANSWERS[target] if target in _ANSWERS else _Jump(_ALWAYS, 0, target, target)]
+    middle = len(ranges) // 2
+    low, high = f"{label}<", f"{label}>"
+    upper = _Jump(_AT_LEAST, ranges[middle][0], high, low)
+    return [upper, low, *_search(ranges[:middle], low), high, *_search(ranges[middle:], high)]
+
+
+def _assembled(steps: list[_Step]) -> bytes:
+    places: dict[str, int] = {}
+    code: list[tuple[int, int] | _Jump] = []
+    for step in steps:
+        if isinstance(step, str):
+            places[step] = len(code)
+        else:
+            code.append(step)
+    return b"".join(_encoded(step, places, here) for here, step in enumerate(code, start=1))
+
+
+def _encoded(step: tuple[int, int] | _Jump, places: dict[str, int], here: int) -> bytes:
+    if not isinstance(step, _Jump):
+        return struct.pack("<HBBI", step[0], 0, 0, step[1])
+    if step.code == _ALWAYS:
+        return struct.pack("<HBBI", step.code, 0, 0, places[step.if_true] - here)
+    return struct.pack(
+        "<HBBI", step.code, places[step.if_true] - here, places[step.if_false] - here, step.value
+    )
