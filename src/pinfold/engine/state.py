@@ -139,7 +139,8 @@ def _opened(state: State, event: SessionOpened) -> State:
         id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
         for id_, item in state.open.items()
     }
-    state = replace(state, opened=event, open=again)
+    granted = frozenset[str]() if event.imported else state.granted
+    state = replace(state, opened=event, open=again, granted=granted)
     return (
         _told(state, f"[The session was reopened. Lost: {', '.join(event.lost)}.]") if event.lost else state
     )

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,10 +28,14 @@ CREATE TABLE events (
   seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, sum BLOB NOT NULL
 ) STRICT;
 """
+_BUSY_S = 5.0
+"""How long to wait for another process that writes."""
+_LOOK_AGAIN_S = 0.005
 _PAGE_ROWS = 1000
 _SELECT = "SELECT seq, at, kind, body, sum FROM events"
 _PAGE = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"
 _ONE = f"{_SELECT} WHERE seq = ?"
+_SUMS = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq"
 Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """seq, at, kind, body, sum"""
 
@@ -72,13 +77,8 @@ def connect(path: Path | str) -> sqlite3.Connection:
     try:
         # A damaged row may hold bytes that are no UTF-8; we decode them ourselves.
         connection.text_factory = bytes
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA busy_timeout = 5000")
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            _create(connection)
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error as error:
+        version = _prepared(connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # sqlite3 may quote a damaged schema
         connection.close()
         raise _unopened(path, error) from error
     if version > VERSION:
@@ -87,7 +87,42 @@ def connect(path: Path | str) -> sqlite3.Connection:
     return connection
 
 
-def _unopened(path: Path | str, error: sqlite3.Error) -> LogError:
+def _into_wal(connection: sqlite3.Connection) -> None:
+    # Of those who switch a new store at the same time SQLite turns all but one away at once, busy timeout or not.
+    give_up_at = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _prepared(connection: sqlite3.Connection) -> int:
+    """The store's version."""
+    try:
+        _into_wal(connection)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        # A file that lost whole pages opens in this way only; reading it then finds what is gone.
+        connection.execute("PRAGMA writable_schema = ON")
+        _into_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
+    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+        _create(connection)
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def lacks_pages(connection: sqlite3.Connection) -> bool:
+    """Whether the store is too short for what it says it holds, and may be read but not written."""
+    return bool(connection.execute("PRAGMA writable_schema").fetchone()[0])
+
+
+def _unopened(path: Path | str, error: Exception) -> LogError:
     # Opening may write: the tables of a new store, the index of its write-ahead log.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -116,10 +151,15 @@ def insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
     try:
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", map(_as_stored, rows))
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
+
+
+def kind_column(kind: str) -> bytes:
+    """For looking rows up; the body holds the kind to the letter."""
+    return kind.encode("utf-8", "replace")
 
 
 def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
@@ -127,18 +167,18 @@ def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
     return seq, at.decode(), kind.decode(), body.decode("ascii"), checksum
 
 
-def verified(
-    connection: sqlite3.Connection, damage: Damage, *, after: int = 0, upto: int = 0
-) -> Iterator[Row]:
+def verified(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[Row]:
     """Rows after `after` whose checksum holds; the others are noted in `damage`.
 
-    `upto` is the last number known to have been written: where the tree itself is broken,
-    every number up to it is asked for one by one.
+    `upto` is the last number known to have been written: rows beyond it may not be committed yet, on this
+    very connection. Where the tree itself is broken, every number up to it is asked for one by one.
     """
     previous = last_row(connection, after)[1]
     spare = previous
     for row in _scan(connection, damage, after, upto):
         seq, at, kind, body, stored = row
+        if seq > upto:
+            return
         computed = chained(previous, seq, at, kind, body)
         if stored == computed or stored == chained(spare, seq, at, kind, body):
             previous = spare = stored
@@ -150,15 +190,21 @@ def verified(
 
 
 def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, bytes]:
-    """Number and sum of the last row up to `upto`; those of an empty log if it cannot be read."""
-    query = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
-    with contextlib.suppress(sqlite3.Error):
-        match connection.execute(query, (upto,)).fetchone():
-            case (int(seq), bytes(checksum)):
-                return seq, checksum
-            case _:
-                pass
-    return 0, GENESIS
+    """Number and sum of the last readable row up to `upto`; those of an empty log if there is none."""
+    last = 0, GENESIS
+    # From the end; if the end is broken, from the beginning to where it breaks.
+    for query in (f"{_SUMS} DESC LIMIT 1", _SUMS):
+        try:
+            for raw in connection.execute(query, (upto,)):
+                match raw:
+                    case (int(seq), bytes(checksum)):
+                        last = seq, checksum
+                    case _:
+                        pass
+        except sqlite3.Error:
+            continue
+        break
+    return last
 
 
 def _scan(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[Row]:
@@ -204,7 +250,10 @@ class Head:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LogUnreadable(f"{path} cannot be opened: {error.strerror}") from error
 
     def read(self) -> int:
         number, _, check = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip().partition(" ")

@@ -8,6 +8,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Self, TypeAlias, cast
 
@@ -27,8 +28,20 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import LogUnwritable
-from pinfold.log.rows import GENESIS, Damage, Head, Row, chained, connect, insert, last_row, verified
+from pinfold.log.errors import LogError, LogUnwritable
+from pinfold.log.rows import (
+    GENESIS,
+    Damage,
+    Head,
+    Row,
+    chained,
+    connect,
+    insert,
+    kind_column,
+    lacks_pages,
+    last_row,
+    verified,
+)
 
 Clock: TypeAlias = Callable[[], datetime]
 STORE = "log.sqlite"
@@ -67,9 +80,9 @@ class Log:
         self._connection = connect(folder / STORE if folder else ":memory:")
         try:
             self._head = Head(folder / "head") if folder else None
-        except OSError as error:
+        except LogError:
             self._connection.close()
-            raise LogUnwritable(f"cannot write {folder}: {error.strerror}; free some space") from error
+            raise
         self._pending: list[_Batch] = []
         self._lock = anyio.Lock()
         self._subscriptions: set[Subscription] = set()
@@ -91,7 +104,7 @@ class Log:
 
     def repair(self, damage: Damage) -> None:
         """Put what is readable into a new store. The damaged one is kept beside it."""
-        if not damage.unreadable or self.folder is None:
+        if self.folder is None or not (damage.unreadable or lacks_pages(self._connection)):
             return
         try:
             self._rebuild(self.folder)
@@ -117,6 +130,7 @@ class Log:
             self._write(list(_rechained(iter(rows))))
         except (sqlite3.Error, OSError) as error:
             raise LogUnwritable(f"cannot write {self.folder}: {error}") from error
+        self.seq, self._sum = last_row(self._connection)
 
     async def append(self, *events: Event) -> tuple[Entry, ...]:
         """Write events, in order, together. Raises NotPlain or LogUnwritable, and then wrote none of them."""
@@ -138,30 +152,31 @@ class Log:
         at = _timestamp(self._clock())
         rows: list[Row] = []
         seq, previous = self.seq, self._sum
+        written: list[tuple[Entry, ...]] = []
         for batch in batches:
             entries: list[Entry] = []
             for event, body in zip(batch.events, batch.bodies, strict=True):
                 seq += 1
-                kind = (event.kind if isinstance(event, Unknown) else type(event).__name__).encode()
+                kind = kind_column(event.kind if isinstance(event, Unknown) else type(event).__name__)
                 previous = chained(previous, seq, at, kind, body)
                 rows.append((seq, at, kind, body, previous))
                 entries.append(Entry(seq=seq, session=self.session, at=at.decode(), event=event))
-            batch.entries = tuple(entries)
+            written.append(tuple(entries))
         try:
             if self.folder is None:
                 insert(self._connection, rows)
             else:
                 await anyio.to_thread.run_sync(self._write, rows)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, RuntimeError) as error:
             for batch in batches:
-                batch.entries = None
                 batch.error = LogUnwritable(
                     f"cannot write {self.folder}: {error}; free some space or check the permissions"
                 )
             return
         self.seq, self._sum = seq, previous
-        for batch in batches:
-            for entry in batch.entries or ():
+        for batch, together in zip(batches, written, strict=True):
+            batch.entries = together
+            for entry in together:
                 self._publish(entry)
 
     def _write(self, rows: list[Row]) -> None:
@@ -207,11 +222,10 @@ class Log:
             subscription.offer(item)
 
     def _rows(self, after: int, damage: Damage) -> Iterator[Row]:
-        last = after
-        for row in verified(self._connection, damage, after=after, upto=self.seq):
+        last, acknowledged = after, self.seq
+        for row in verified(self._connection, damage, after=after, upto=acknowledged):
             last = row[0]
             yield row
-        acknowledged = self._head.read() if self._head else 0
         if acknowledged > max(last, *damage.unreadable, 0):
             damage.lost_after, damage.acknowledged = last, acknowledged
 
@@ -267,8 +281,14 @@ class Subscription:
             await self._wake.wait()
 
     def close(self) -> None:
+        """What is there by now is still given out, up to a bound and without gaps."""
         self._log.unsubscribe(self)
         self._closed = True
+        if self._stored is not None:
+            # Off the disk now: the log itself may be closed next.
+            rest = list(islice(self._stored, _QUEUE))
+            self._queue = deque(rest) if len(rest) == _QUEUE else deque([*rest, *self._queue])
+            self._stored = None
         self._wake.set()
 
 

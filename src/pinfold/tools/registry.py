@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema, plain_json
+from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.tools.errors import BadTool, ToolFailed
 from pinfold.tools.tool import Tool
 
@@ -58,19 +58,18 @@ class Registry:
         if tool is None:
             raise ToolFailed(self._no_such(name))
         arguments = tool.checked(args)
-        try:
-            with anyio.fail_after(tool.timeout_s):
+        with anyio.move_on_after(tool.timeout_s):
+            try:
                 if inspect.iscoroutinefunction(tool.function):
                     result = await tool.function(**arguments)
                 else:
                     call = partial(tool.function, **arguments)
                     result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-        except TimeoutError as error:
-            words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
-            raise ToolFailed(words, at_fault=True, may_have_happened=True) from error
-        except Exception as error:
-            raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
-        return _as_text(result)
+            except (Exception, SystemExit) as error:  # a tool that exits must not take the agent with it
+                raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
+            return _as_text(result)
+        words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
+        raise ToolFailed(words, at_fault=True, may_have_happened=True)
 
     def _no_such(self, name: str) -> str:
         if name == PYTHON.name:
@@ -85,9 +84,9 @@ class Registry:
 def _as_text(result: object) -> str:
     if isinstance(result, str):
         return result
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import PydanticSerializationError, to_json
 
     try:
-        return plain_json(to_jsonable_python(result, inf_nan_mode="strings"))
+        return to_json(result, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError):
         return repr(result)
