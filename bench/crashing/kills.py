@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from bench.crashing.launch import Ended, Executable, Forkserver, Launcher, forkserver
@@ -83,15 +84,18 @@ def side_by_side(
     for server in servers:
         free.put(server)
     total = Tally()
+    adding = Lock()
 
     def carry_out(trial: Callable[[Forkserver], Tally]) -> None:
         if enough(total):
             return
         server = free.get()
         try:
-            total.add(trial(server))
+            found = trial(server)
         finally:
             free.put(server)
+        with adding:
+            total.add(found)
 
     with ThreadPoolExecutor(len(servers)) as pool:
         for finished in [pool.submit(carry_out, trial) for trial in trials]:
@@ -169,12 +173,12 @@ def kill_session(launcher: Launcher, span: Span, chance: random.Random, **orders
             spared = attempt == _KILLS_PER_SESSION or (attempt > 0 and chance.random() < 0.5)
             kill_after_s = None if spared else span.draw(chance)
             ended = launcher.start(place, _next_command(place, reading), **orders).until(kill_after_s)
-            reading = read_store(place.session_folder())
+            before, reading = reading, read_store(place.session_folder())
             acknowledged += ended.acknowledged
             judge_cut(tally, reading, acknowledged)
             if not ended.killed:
                 break
-            _note_kill(tally, place, reading, ended)
+            _note_kill(tally, place, before, reading, ended)
             cut |= reading.running()
             if "TurnEnded" in reading.kinds():
                 break
@@ -191,8 +195,12 @@ def _next_command(place: Place, reading: Reading) -> list[str]:
     return place.resume(folder.name, None if "UserSpoke" in reading.kinds() else PROMPT)
 
 
-def _note_kill(tally: Tally, place: Place, reading: Reading, ended: Ended) -> None:
+def _note_kill(tally: Tally, place: Place, before: Reading, reading: Reading, ended: Ended) -> None:
     tally.seen["kills"] += 1
+    if before.events and len(before.events) == len(reading.events):
+        # What the log ends with is what an earlier process was doing.
+        tally.seen["phase: resumed, before its first event"] += 1
+        return
     tally.seen[f"phase: {reading.phase()}"] += 1
     tally.seen["in a commit: frames written, not committed"] += reading.torn
     tally.seen["in a commit: committed, head not yet written"] += reading.head < len(reading.events)

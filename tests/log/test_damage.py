@@ -101,7 +101,7 @@ def test_a_changed_event_is_noticed_and_the_others_are_read(
         (number, Noticed(text=f"this is {number}")) for number in range(1, EVENTS + 1) if number not in gone
     ]
     shown = ", ".join(map(str, gone))
-    assert str(damage) == f"events {len(gone)} damaged and unreadable (number {shown})"
+    assert str(damage) == f"{len(gone)} events damaged and unreadable (number {shown})"
 
 
 def test_a_removed_event_is_noticed(folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_events_missing_at_the_end_are_noticed_by_the_head(folder: Path) -> None
     entries, damage = read(folder)
     assert len(entries) == 9
     assert damage == Damage(lost_after=9, acknowledged=12)
-    assert str(damage) == "events 3 missing after number 9"
+    assert str(damage) == "3 events missing after number 9"
 
 
 def test_a_store_gone_altogether_is_noticed_by_the_head(folder: Path) -> None:
@@ -224,4 +224,27 @@ def test_a_known_kind_with_a_body_we_cannot_read_is_kept_as_unknown(tmp_path: Pa
     (entry,) = log.read()
     assert isinstance(entry.event, Unknown)
     assert next(log.lines(Damage())).endswith(body.decode()[1:])
+    log.close()
+
+
+@pytest.mark.parametrize("offset", [0, 5, 16, 28, 63, 100, 103, 105, 500, 4000])
+async def test_a_hit_in_the_first_page_costs_no_event(tmp_path: Path, offset: int) -> None:
+    log = Log(tmp_path, SESSION)
+    await log.append(*(Noticed(text=f"event {number}") for number in range(40)))
+    before = list(log.read())
+    log.close()
+    store = tmp_path / "log.sqlite"
+    content = bytearray(store.read_bytes())
+    content[offset] ^= 0x41
+    store.write_bytes(content)
+    log, damage = Log(tmp_path, SESSION), Damage()
+    assert list(log.read(damage=damage)) == before
+    log.repair(damage)
+    (entry,) = await log.append(Noticed(text="and on"))
+    assert entry.seq == 41
+    log.close()
+    again = Damage()
+    log = Log(tmp_path, SESSION)
+    assert len(list(log.read(damage=again))) == 41
+    assert not again
     log.close()

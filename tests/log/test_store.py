@@ -334,7 +334,7 @@ async def test_a_head_that_cannot_be_written_loses_nothing(tmp_path: Path) -> No
 def test_a_store_of_a_newer_format_is_refused_clearly(tmp_path: Path) -> None:
     Log(tmp_path, SESSION).close()
     connection = sqlite3.connect(tmp_path / "log.sqlite")
-    connection.execute("PRAGMA user_version = 2")
+    connection.executescript("PRAGMA user_version = 2; PRAGMA application_id = 0x50494E02")
     connection.close()
     with pytest.raises(
         LogUnreadable, match=r"log\.sqlite was written by a newer Pinfold \(format 2\); upgrade"

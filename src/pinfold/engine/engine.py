@@ -206,6 +206,8 @@ class Engine:
             await self.core.record(*events, end)
 
     async def _execute(self, command: Execute) -> None:
+        if command.id in self.core.state.executed:
+            return
         action = RunCell(code=command.code, timeout_s=command.timeout_s)
         await self.core.record(ActionProposed(id=command.id, action=action, by="user"))
         with self._taken[0][1], suppress(Unavailable):  # what was not available is in the outcome
@@ -226,5 +228,6 @@ class Engine:
             await self.core.record(
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )
-        if not self._taken and self.core.state.turn:
+        turn = self.core.state.turn
+        if turn and all(id_ != turn.id for id_, _ in self._taken):
             await self.submit(Continue())

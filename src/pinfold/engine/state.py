@@ -86,6 +86,8 @@ class State(Struct, frozen=True, kw_only=True):
     """What the model must be told with the next message."""
     granted: frozenset[str] = frozenset()
     cells: int = 0
+    executed: frozenset[ActionId] = frozenset()
+    """The user's own cells: a command that is sent again must not run again."""
     usage: Usage = Usage()
 
     @property
@@ -197,6 +199,8 @@ def _action(
 ) -> State:
     if isinstance(event, ActionProposed):
         state = replace(state, open={**state.open, event.id: OpenAction(proposed=event)})
+        if event.by == "user":
+            state = replace(state, executed=state.executed | {event.id})
         if state.turn is None or state.turn.id != event.turn:
             return state
         rest = tuple(call for call in state.turn.unproposed if call.id != event.id)

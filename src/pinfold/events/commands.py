@@ -26,7 +26,7 @@ class Continue(_Command, frozen=True, kw_only=True):
 
 
 class Execute(_Command, frozen=True, kw_only=True):
-    """Run a cell on the user's own behalf, without any model."""
+    """Run a cell on the user's own behalf, without any model. Sent again with the same id it does nothing."""
 
     id: ActionId
     code: str

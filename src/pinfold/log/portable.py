@@ -12,7 +12,7 @@ from typing import IO
 
 from pinfold.events import BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, LogUnwritable
+from pinfold.log.errors import BadBundle, BlobMissing, LogUnwritable
 from pinfold.log.rows import Damage, Row, kind_column
 from pinfold.log.store import Log
 
@@ -29,7 +29,7 @@ def export_bundle(log: Log, target: Path, damage: Damage) -> None:
     try:
         descriptor, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
-        raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
+        raise BadBundle(f"cannot write {target}: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
             bundle.writestr(
@@ -40,7 +40,10 @@ def export_bundle(log: Log, target: Path, damage: Damage) -> None:
                 for line in log.lines(damage):
                     lines.write(line.encode() + b"\n")
             for blob in log.blobs.all():
-                bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
+                try:
+                    bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
+                except BlobMissing:
+                    damage.blobs.append(blob)
         Path(partial).replace(target)
     except OSError as error:
         raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error

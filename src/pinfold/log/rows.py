@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
-from pinfold.log.errors import LogError, LogUnreadable, LogUnwritable
+from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
 
 VERSION = 1
 GENESIS = b"\0" * 16
-_APPLICATION_ID = 0x50494E46  # "PINF"
+_APPLICATION_ID = 0x50494E00  # "PIN"; the last byte says the version again, so that a hit there is no upgrade
 _TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, sum BLOB NOT NULL
 ) STRICT;
@@ -49,18 +48,28 @@ class Damage:
     lost_after: int | None = None
     """Events after this one were acknowledged once and are gone."""
     acknowledged: int = 0
+    blobs: list[str] = field(default_factory=list[str])
+    """Blobs that are gone or not what their name says."""
+
+    first_page: bool = False
+    """The store's own header was hit; the events were read all the same."""
 
     def __bool__(self) -> bool:
-        return bool(self.unreadable) or self.lost_after is not None
+        return bool(self.unreadable or self.blobs or self.first_page) or self.lost_after is not None
 
     def __str__(self) -> str:
         parts: list[str] = []
         if self.unreadable:
             shown = ", ".join(map(str, self.unreadable[:5])) + (", ..." if len(self.unreadable) > 5 else "")
-            parts.append(f"{len(self.unreadable)} damaged and unreadable (number {shown})")
+            parts.append(f"{len(self.unreadable)} events damaged and unreadable (number {shown})")
         if self.lost_after is not None:
-            parts.append(f"{self.acknowledged - self.lost_after} missing after number {self.lost_after}")
-        return "events " + "; ".join(parts)
+            missing = self.acknowledged - self.lost_after
+            parts.append(f"{missing} events missing after number {self.lost_after}")
+        if self.blobs:
+            parts.append(f"{len(self.blobs)} blobs damaged or missing")
+        if self.first_page:
+            parts.append("the header of the store damaged")
+        return "; ".join(parts)
 
 
 def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
@@ -83,7 +92,7 @@ def connect(path: Path | str) -> sqlite3.Connection:
         raise _unopened(path, error) from error
     if version > VERSION:
         connection.close()
-        raise LogUnreadable(f"{path} was written by a newer Pinfold (format {version}); upgrade to read it")
+        raise LogTooNew(f"{path} was written by a newer Pinfold (format {version}); upgrade to read it")
     return connection
 
 
@@ -114,7 +123,12 @@ def _prepared(connection: sqlite3.Connection) -> int:
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
     if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
         _create(connection)
-    return connection.execute("PRAGMA user_version").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID | version & 0xFF:
+        raise sqlite3.DatabaseError("its header is damaged, or it is no store of ours")
+    if version <= VERSION:
+        connection.execute(f"EXPLAIN {_ONE}", (0,)).fetchall()  # the table is there, with the columns we know
+    return version
 
 
 def lacks_pages(connection: sqlite3.Connection) -> bool:
@@ -137,7 +151,7 @@ def _create(connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             for statement in _TABLES.split(";\n"):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID | VERSION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except sqlite3.Error:
@@ -239,7 +253,10 @@ def _one_by_one(connection: sqlite3.Connection, damage: Damage, first: int, upto
 
 
 def _plausible(raw: tuple[object, ...]) -> TypeGuard[Row]:
-    return len(raw) == 5 and isinstance(raw[0], int) and all(isinstance(item, bytes) for item in raw[1:])
+    if len(raw) != 5:
+        return False
+    seq, at, kind, body, checksum = raw
+    return type(seq) is int and type(at) is type(kind) is type(body) is type(checksum) is bytes
 
 
 class Head:

@@ -28,7 +28,8 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import LogError, LogUnwritable
+from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
+from pinfold.log.mend import mended
 from pinfold.log.rows import (
     GENESIS,
     Damage,
@@ -77,7 +78,14 @@ class Log:
         self._clock = clock
         if folder:
             _finish_rebuild(folder)
-        self._connection = connect(folder / STORE if folder else ":memory:")
+        self._is_mended = False
+        try:
+            self._connection = connect(folder / STORE if folder else ":memory:")
+        except LogUnreadable as error:
+            connection = mended(folder / STORE) if folder and not isinstance(error, LogTooNew) else None
+            if connection is None:
+                raise
+            self._connection, self._is_mended = connection, True
         try:
             self._head = Head(folder / "head") if folder else None
         except LogError:
@@ -85,6 +93,8 @@ class Log:
             raise
         self._pending: list[_Batch] = []
         self._lock = anyio.Lock()
+        # Not from the common pool: tools that hang in its threads must not stop the log.
+        self._thread = anyio.CapacityLimiter(1)
         self._subscriptions: set[Subscription] = set()
         self._followers: list[Callable[[Entry], None]] = []
         last, self._sum = last_row(self._connection)
@@ -121,7 +131,7 @@ class Log:
         self._connection.close()
         partial.replace(rebuilt)
         _finish_rebuild(folder)
-        self._connection = connect(folder / STORE)
+        self._connection, self._is_mended = connect(folder / STORE), False
         _, self._sum = last_row(self._connection)
 
     def fill(self, rows: list[Row]) -> None:
@@ -166,7 +176,7 @@ class Log:
             if self.folder is None:
                 insert(self._connection, rows)
             else:
-                await anyio.to_thread.run_sync(self._write, rows)
+                await anyio.to_thread.run_sync(self._write, rows, limiter=self._thread)
         except (sqlite3.Error, OSError, RuntimeError) as error:
             for batch in batches:
                 batch.error = LogUnwritable(
@@ -223,6 +233,7 @@ class Log:
 
     def _rows(self, after: int, damage: Damage) -> Iterator[Row]:
         last, acknowledged = after, self.seq
+        damage.first_page = damage.first_page or self._is_mended
         for row in verified(self._connection, damage, after=after, upto=acknowledged):
             last = row[0]
             yield row

@@ -71,10 +71,12 @@ def cli(debug: bool, log_level: str | None) -> None:
 
 def run_command_line(args: list[str] | None = None) -> None:
     """Never a traceback for the user, unless asked for. Exit codes: 0, 1 failed, 2 usage, 75 later, 130 interrupted."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # a shell's `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except click.exceptions.Abort:
         code = 130
     except click.ClickException as error:
