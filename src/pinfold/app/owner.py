@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol, Self, cast
@@ -54,7 +54,7 @@ _TAKE_OVER_S = 5.0
 """How long an owner may take between holding the lock and answering its socket."""
 _LOOK_AGAIN_S = 0.05
 _FAREWELL_S = 5.0
-"""How long other processes may take to read the last events."""
+"""How long other processes may take to read one event, once we want to leave."""
 
 
 class Feed(Protocol):
@@ -266,8 +266,7 @@ async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
             # Whoever came in between is served too; whoever comes now finds nobody, and takes over.
             await live.idle()
             live.log.end_subscriptions()
-            with anyio.move_on_after(_FAREWELL_S):
-                await talks.over()
+            await talks.over()
     finally:
         (folder / _SOCKET).unlink(missing_ok=True)
 
@@ -278,7 +277,7 @@ class _Talks:
     def __init__(self, live: LiveSession) -> None:
         self._live = live
         self._open = 0
-        self._over = anyio.Event()
+        self._moved = anyio.Event()
 
     async def answer(self, stream: SocketStream) -> None:
         self._open += 1
@@ -288,25 +287,34 @@ class _Talks:
                     await self._one(stream)
         finally:
             self._open -= 1
-            self._over.set()
-            self._over = anyio.Event()
+            self._move()
 
     async def over(self) -> None:
+        """Until they have all read what there is, or do not read on."""
         while self._open:
-            await self._over.wait()
+            with anyio.move_on_after(_FAREWELL_S) as patience:
+                await self._moved.wait()
+            if patience.cancelled_caught:
+                return
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
 
     async def _one(self, stream: SocketStream) -> None:
         with contextlib.suppress(OwnerGone, *_BROKEN):
             try:
                 question = await _Lines(stream).next(_QUESTION)
-                await _respond(self._live, stream, parse_json(question))
+                await _respond(self._live, stream, parse_json(question), self._move)
             except OwnerGone:
                 return
             except PinfoldError as error:
                 await stream.send(plain_json({"refused": str(error)}).encode() + b"\n")
 
 
-async def _respond(live: LiveSession, stream: SocketStream, question: Json) -> None:
+async def _respond(
+    live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]
+) -> None:
     match question:
         case {"op": "hello"}:
             standing = live.standing_after(live.log.seq)
@@ -316,12 +324,12 @@ async def _respond(live: LiveSession, stream: SocketStream, question: Json) -> N
             await live.submit(decode_command(command))
             await stream.send(b'{"ok":true}\n')
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
-            await _feed(live, stream, after)
+            await _feed(live, stream, after, moved)
         case _:
             raise BadEvent("not a question of ours")
 
 
-async def _feed(live: LiveSession, stream: SocketStream, after: int) -> None:
+async def _feed(live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]) -> None:
     async with live.subscribe(after) as feed, background() as tasks:
 
         async def until_hung_up() -> None:
@@ -334,6 +342,7 @@ async def _feed(live: LiveSession, stream: SocketStream, after: int) -> None:
         async for item in feed:
             line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
             await stream.send(line.encode() + b"\n")
+            moved()
 
 
 def _same_user(stream: SocketStream) -> bool:
