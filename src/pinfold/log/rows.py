@@ -7,13 +7,13 @@ row is noticed, and noticing it does not cost the rows around it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
@@ -32,7 +32,7 @@ _BUSY_S = 5.0
 _LOOK_AGAIN_S = 0.005
 _PAGE_ROWS = 1000
 _SELECT = "SELECT seq, at, kind, body, sum FROM events"
-_PAGE = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"
+_PAGE = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_PAGE_ROWS}"
 _ONE = f"{_SELECT} WHERE seq = ?"
 _SUMS = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq"
 Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
@@ -73,8 +73,7 @@ class Damage:
 
 
 def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
-    content = b"%b%d %b %b %b" % (previous, seq, at, kind, body)
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return sha256(b"%b%d %b %b %b" % (previous, seq, at, kind, body)).digest()[:16]
 
 
 def connect(path: Path | str) -> sqlite3.Connection:
@@ -181,26 +180,26 @@ def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
     return seq, at.decode(), kind.decode(), body.decode("ascii"), checksum
 
 
-def verified(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[Row]:
-    """Rows after `after` whose checksum holds; the others are noted in `damage`.
+def verified(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[list[Row]]:
+    """Rows after `after` whose checksum holds, some at a time; the others are noted in `damage`.
 
     `upto` is the last number known to have been written: rows beyond it may not be committed yet, on this
     very connection. Where the tree itself is broken, every number up to it is asked for one by one.
     """
-    previous = last_row(connection, after)[1]
-    spare = previous
-    for row in _scan(connection, damage, after, upto):
-        seq, at, kind, body, stored = row
-        if seq > upto:
-            return
-        computed = chained(previous, seq, at, kind, body)
-        if stored == computed or stored == chained(spare, seq, at, kind, body):
-            previous = spare = stored
-            yield row
-        else:
-            damage.unreadable.append(seq)
-            # Whichever of the two was hit, content or sum, the next row was chained on the true sum.
-            previous, spare = stored, computed
+    previous = spare = last_row(connection, after)[1]
+    for page in _pages(connection, damage, after, upto):
+        good: list[Row] = []
+        for row in page:
+            seq, at, kind, body, stored = row
+            computed = chained(previous, seq, at, kind, body)
+            if stored == computed or stored == chained(spare, seq, at, kind, body):
+                previous = spare = stored
+                good.append(row)
+            else:
+                damage.unreadable.append(seq)
+                # Whichever of the two was hit, content or sum, the next row was chained on the true sum.
+                previous, spare = stored, computed
+        yield good
 
 
 def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, bytes]:
@@ -221,28 +220,23 @@ def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, 
     return last
 
 
-def _scan(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[Row]:
-    # In pages: an open cursor would hold back the store's checkpoints for as long as a reader dawdles.
-    last = after
+def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[list[Row]]:
+    # Not with one open cursor: it would hold back the store's checkpoints for as long as a reader dawdles.
     while True:
-        try:
-            page = connection.execute(_PAGE, (last,)).fetchall()
-        except sqlite3.DatabaseError:
-            page = [()]
-        for raw in page:
-            if not _plausible(raw):
-                yield from _one_by_one(connection, damage, last + 1, upto)
-                return
-            last = raw[0]
-            yield raw
+        page: list[Row] | None = None
+        with contextlib.suppress(sqlite3.DatabaseError):
+            page = connection.execute(_PAGE, (after, upto)).fetchall()
+        if page is None or not all(map(_plausible, page)):
+            yield list(_one_by_one(connection, damage, after + 1, upto))
+            return
+        yield page
         if len(page) < _PAGE_ROWS:
             return
+        after = page[-1][0]
 
 
 def _one_by_one(connection: sqlite3.Connection, damage: Damage, first: int, upto: int) -> Iterator[Row]:
-    with contextlib.suppress(sqlite3.Error):
-        upto = max(upto, connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
-    for seq in range(first, min(upto, first + 10_000_000) + 1):
+    for seq in range(first, upto + 1):
         raw = None
         with contextlib.suppress(sqlite3.DatabaseError):
             raw = connection.execute(_ONE, (seq,)).fetchone()

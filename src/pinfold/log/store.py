@@ -8,7 +8,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Self, TypeAlias, cast
 
@@ -23,6 +23,7 @@ from pinfold.events import (
     SessionId,
     Unknown,
     decode,
+    decode_all,
     encode,
     line_of,
     parse_json,
@@ -104,12 +105,14 @@ class Log:
     def read(self, after: int = 0, damage: Damage | None = None) -> Iterator[Entry]:
         """Events after `after` that are still what was written; the rest is noted in `damage`."""
         session = self.session
-        for seq, at, kind, body, _ in self._rows(after, damage if damage is not None else Damage()):
-            yield Entry(seq=seq, session=session, at=at.decode(), event=_event(kind, body))
+        for page in self._pages(after, damage if damage is not None else Damage()):
+            events = decode_all([row[3] for row in page]) or [_event(row[2], row[3]) for row in page]
+            for row, event in zip(page, events, strict=True):
+                yield Entry(seq=row[0], session=session, at=row[1].decode(), event=event)
 
     def lines(self, damage: Damage) -> Iterator[str]:
         """Every readable event as a JSON line, with fields this version does not know."""
-        for seq, at, _, body, _ in self._rows(0, damage):
+        for seq, at, _, body, _ in chain.from_iterable(self._pages(0, damage)):
             yield line_of(seq, self.session, at.decode(), body.decode("ascii"))
 
     def repair(self, damage: Damage) -> None:
@@ -126,7 +129,7 @@ class Log:
         partial = rebuilt.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with contextlib.closing(connect(partial)) as connection:
-            insert(connection, list(_rechained(self._rows(0, Damage()))))
+            insert(connection, list(_rechained(chain.from_iterable(self._pages(0, Damage())))))
             connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         partial.replace(rebuilt)
@@ -231,12 +234,12 @@ class Log:
         for subscription in self._subscriptions:
             subscription.offer(item)
 
-    def _rows(self, after: int, damage: Damage) -> Iterator[Row]:
+    def _pages(self, after: int, damage: Damage) -> Iterator[list[Row]]:
         last, acknowledged = after, self.seq
         damage.first_page = damage.first_page or self._is_mended
-        for row in verified(self._connection, damage, after=after, upto=acknowledged):
-            last = row[0]
-            yield row
+        for page in verified(self._connection, damage, after=after, upto=acknowledged):
+            last = page[-1][0] if page else last
+            yield page
         if acknowledged > max(last, *damage.unreadable, 0):
             damage.lost_after, damage.acknowledged = last, acknowledged
 
