@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 
 from pinfold.app import Options, own
-from pinfold.engine import fold
+from pinfold.app.live import load
 from pinfold.events import (
     ActionAllowed,
     ActionFinished,
@@ -38,7 +38,7 @@ from pinfold.events import (
     UserSpoke,
     new_turn_id,
 )
-from pinfold.log import Log
+from pinfold.log import Damage, Log
 from pinfold.model import KeptCall, KeptReply, ScriptedModel
 
 SESSION = SessionId("s_bench")
@@ -92,7 +92,7 @@ def reopen(folder: Path) -> None:
     """In a process of its own, so that the memory is its own."""
     begun = time.perf_counter()
     log = Log(folder, SESSION)
-    state = fold(log.read())
+    _, state = load(log, Damage())
     took = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": took, "mib": peak, "events": log.seq, "turns": sum(1 for _ in state.turns)}))

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.crashing.shim import trap
 from bench.crashing.weakened import WEAKENED
+
 from pinfold.front.cli.main import run_command_line
 
 _PRELOADED = (

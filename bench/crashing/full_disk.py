@@ -53,7 +53,7 @@ class NotPermitted(Exception):
 
 def fill_at_every(step_kib: int) -> Tally:
     """One session for each amount of room that is left, and one whose own cell fills the disk."""
-    with tempfile.TemporaryDirectory(prefix="pinfold-full-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="crashing-full-") as temporary:
         namespace = ["unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",))]
         disk = Path(temporary) / "disk"
         disk.mkdir()
@@ -85,7 +85,7 @@ def fill_at_every(step_kib: int) -> Tally:
 
 def _inside(step_kib: int, disk: Path) -> Tally:
     tally = Tally()
-    with forkserver() as server, tempfile.TemporaryDirectory(prefix="pinfold-full-") as temporary:
+    with forkserver() as server, tempfile.TemporaryDirectory(prefix="crashing-full-") as temporary:
         for room_kib in range(0, ROOM_KIB + 1, step_kib):
             place = new_place(Path(temporary) / str(room_kib), WORK, data=disk / str(room_kib))
             _fill(disk / "ballast", room_kib)

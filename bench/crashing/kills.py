@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from bench.crashing.launch import Ended, Executable, Forkserver, Launcher, forkserver
@@ -83,15 +84,18 @@ def side_by_side(
     for server in servers:
         free.put(server)
     total = Tally()
+    adding = Lock()
 
     def carry_out(trial: Callable[[Forkserver], Tally]) -> None:
         if enough(total):
             return
         server = free.get()
         try:
-            total.add(trial(server))
+            found = trial(server)
         finally:
             free.put(server)
+        with adding:
+            total.add(found)
 
     with ThreadPoolExecutor(len(servers)) as pool:
         for finished in [pool.submit(carry_out, trial) for trial in trials]:
@@ -99,8 +103,8 @@ def side_by_side(
     return total
 
 
-def calibrate(launcher: Launcher, script: list[dict[str, Any]] = WORK, times: int = 5) -> Span:
-    with tempfile.TemporaryDirectory(prefix="pinfold-crash-") as temporary:
+def calibrate(launcher: Launcher, script: list[dict[str, Any]] = WORK, times: int = 3) -> Span:
+    with tempfile.TemporaryDirectory(prefix="crashing-crash-") as temporary:
         ends: list[Ended] = []
         made: list[float] = []
         for number in range(times):
@@ -142,7 +146,7 @@ def storm(
     )
     if by_executable:
         executable = Executable()
-        slow_span = calibrate(executable, times=3)
+        slow_span = calibrate(executable)
 
         def started(number: int) -> Callable[[Forkserver], Tally]:
             return lambda _: kill_session(executable, slow_span, random.Random(f"{seed}/x{number}"))
@@ -160,27 +164,24 @@ def storm(
 def kill_session(launcher: Launcher, span: Span, chance: random.Random, **orders: Any) -> Tally:
     """One session, killed and resumed until it is through."""
     tally = Tally()
-    with tempfile.TemporaryDirectory(prefix="pinfold-crash-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="crashing-crash-") as temporary:
         place = new_place(Path(temporary) / "place", WORK)
         acknowledged: list[Event] = []
         cut: set[str] = set()
         reading = Reading(state="no folder")
-        spared = False
-        for attempt in range(1, 4 * _KILLS_PER_SESSION):
+        for attempt in range(_KILLS_PER_SESSION + 1):
+            spared = attempt == _KILLS_PER_SESSION or (attempt > 0 and chance.random() < 0.5)
             kill_after_s = None if spared else span.draw(chance)
             ended = launcher.start(place, _next_command(place, reading), **orders).until(kill_after_s)
-            reading = read_store(place.session_folder())
+            before, reading = reading, read_store(place.session_folder())
             acknowledged += ended.acknowledged
-            if ended.killed:
-                _note_kill(tally, place, reading, ended)
-                cut |= reading.running()
             judge_cut(tally, reading, acknowledged)
+            if not ended.killed:
+                break
+            _note_kill(tally, place, before, reading, ended)
+            cut |= reading.running()
             if "TurnEnded" in reading.kinds():
                 break
-            if not ended.killed and ended.code != 0:
-                tally.judge(WENT_ON, False, f"exit {ended.code}: {place.complaints.read_text()}")
-                return tally
-            spared = attempt >= _KILLS_PER_SESSION or (attempt >= 1 and chance.random() < 0.5)
         judge_whole(tally, place, reading, cut)
         tally.seen["sessions"] += 1
         tally.seen["events read back"] += len(reading.events)
@@ -194,8 +195,12 @@ def _next_command(place: Place, reading: Reading) -> list[str]:
     return place.resume(folder.name, None if "UserSpoke" in reading.kinds() else PROMPT)
 
 
-def _note_kill(tally: Tally, place: Place, reading: Reading, ended: Ended) -> None:
+def _note_kill(tally: Tally, place: Place, before: Reading, reading: Reading, ended: Ended) -> None:
     tally.seen["kills"] += 1
+    if before.events and len(before.events) == len(reading.events):
+        # What the log ends with is what an earlier process was doing.
+        tally.seen["phase: resumed, before its first event"] += 1
+        return
     tally.seen[f"phase: {reading.phase()}"] += 1
     tally.seen["in a commit: frames written, not committed"] += reading.torn
     tally.seen["in a commit: committed, head not yet written"] += reading.head < len(reading.events)
@@ -224,7 +229,7 @@ def first_launches(
     )
     if by_executable:
         executable = Executable()
-        slow_span = calibrate(executable, TALK, times=3)
+        slow_span = calibrate(executable, TALK)
 
         def started(number: int) -> Callable[[Forkserver], Tally]:
             chance = random.Random(f"{seed}/first/x{number}")
@@ -242,7 +247,7 @@ def first_launches(
 
 def _first_launch(first: Launcher, then: Launcher, kill_after_s: float, **orders: Any) -> Tally:
     tally = Tally()
-    with tempfile.TemporaryDirectory(prefix="pinfold-crash-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="crashing-crash-") as temporary:
         place = new_place(Path(temporary) / "place", TALK)
         ended = first.start(place, place.run(), **orders).until(kill_after_s)
         if not ended.killed:

@@ -61,9 +61,7 @@ class Child:
         killed = False
         while True:
             left_s = None if killed else self._began + limit_s - time.monotonic()
-            if left_s is not None and (
-                left_s <= 0 or not select.select([self._stdout], [], [], left_s)[0]
-            ):
+            if left_s is not None and (left_s <= 0 or not select.select([self._stdout], [], [], left_s)[0]):
                 os.kill(self._pid, signal.SIGKILL)
                 killed = True
             piece = os.read(self._stdout, 1 << 16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import sqlite3
 import tempfile
 from collections import Counter
@@ -16,7 +17,9 @@ from typing import Any, TypeAlias
 from bench.crashing.places import Place, copy_store
 
 Event: TypeAlias = dict[str, Any]
+_SHOWN = 600
 _FRAME = 24 + 4096
+_TOKEN = re.compile(r'b"(\w+)\\n"')
 
 ACKNOWLEDGED = "an acknowledged event is in the log, unchanged"
 NUMBERED = "a log is numbered 1..n without a gap"
@@ -38,7 +41,7 @@ class Tally:
     seen: Counter[str] = field(default_factory=Counter[str])
     examples: list[str] = field(default_factory=list[str])
 
-    def judge(self, law: str, kept: bool, detail: object = "") -> None:  # noqa: FBT001
+    def judge(self, law: str, kept: bool, detail: object = "") -> None:
         self.examined[law] += 1
         if not kept:
             self.broken[law] += 1
@@ -53,9 +56,10 @@ class Tally:
     def holds(self, laws: Iterable[str]) -> bool:
         return not self.broken and all(self.examined[law] for law in laws)
 
-    def table(self, laws: Iterable[str]) -> str:
+    def report(self, laws: Iterable[str]) -> str:
         rows = [f"  {self.examined[law]:>8,} {self.broken[law]:>7,}  {law}" for law in laws]
-        return "\n".join(["  examined  broken  law", *rows])
+        shown = [f"  broken: {example[:_SHOWN]}" for example in self.examples[:5]]
+        return "\n".join(["  examined  broken  law", *rows, *shown])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,7 @@ def read_store(folder: Path | None) -> Reading:
     """Read a copy, so that looking neither repairs nor checkpoints what it looks at."""
     if folder is None:
         return Reading(state="no folder")
-    with tempfile.TemporaryDirectory(prefix="pinfold-oracle-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="crashing-oracle-") as temporary:
         return _read(copy_store(folder, Path(temporary) / "copy"), folder.name)
 
 
@@ -142,7 +146,7 @@ def _read(folder: Path, session: str) -> Reading:
 def _chained(rows: list[tuple[int, str, str, str, bytes]]) -> bool:
     previous = bytes(16)
     for seq, at, kind, body, stored in rows:
-        previous = hashlib.blake2b(previous + f"{seq} {at} {kind} {body}".encode(), digest_size=16).digest()
+        previous = hashlib.sha256(previous + f"{seq} {at} {kind} {body}".encode()).digest()[:16]
         if previous != stored or json.loads(body)["kind"] != kind:
             return False
     return True
@@ -197,7 +201,6 @@ def judge_whole(tally: Tally, place: Place, reading: Reading, cut: Iterable[str]
 
 def tokens_of(reading: Reading) -> dict[str, str]:
     """Which ledger line each cell writes."""
-    cells = [e for e in reading.events if e["kind"] == "ActionProposed" and e["action"]["type"] == "cell"]
-    return {event["id"]: event["action"]["code"].split('b"')[1].split("\\")[0] for event in cells}
-
-
+    proposed = [event for event in reading.events if event["kind"] == "ActionProposed"]
+    found = {event["id"]: _TOKEN.search(event["action"].get("code", "")) for event in proposed}
+    return {id_: token[1] for id_, token in found.items() if token}

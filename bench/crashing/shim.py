@@ -14,7 +14,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, assert_never
 
 Strike: TypeAlias = Literal["before", "torn", "after", "full", "failing"]
 """Die before, in the middle of, or after the write; or find the disk full from then on, or fail this once."""
@@ -35,7 +35,9 @@ _kept: list[Any] = []
 
 class _Trap:
     def __init__(self, at: int, how: Strike, count: Path) -> None:
-        self._at, self._how, self._count = at, how, count
+        self._at = at
+        self._how: Strike = how
+        self._count = count
         self._n = 0
 
     def step(self, write: Callable[[int | None], Any], size: int, refuse: Callable[[int], Any]) -> Any:
@@ -48,22 +50,22 @@ class _Trap:
             return write(None)
         match self._how:
             case "before":
-                _die()
+                return _die()
             case "torn":
-                if size:
-                    write(size // 2)
-                _die()
+                return _die(write(size // 2) if size else None)
             case "after":
-                write(None)
-                _die()
+                return _die(write(None))
             case "full":
                 return refuse(errno.ENOSPC)
             case "failing":
                 return refuse(errno.EIO)
+            case _:
+                assert_never(self._how)
 
 
-def _die() -> None:
+def _die(_: object = None) -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
 
 
 def reachable() -> bool:
@@ -101,7 +103,7 @@ def trap(at: int, how: Strike, count: str) -> None:
     for name, ours in zip((b"pwrite64", b"ftruncate"), _kept, strict=True):
         replace(vfs, name, ctypes.cast(ours, ctypes.c_void_p))
     for name in ("pwrite", *(() if how in ("full", "failing") else _CHANGES)):
-        vars(os)[name] = _stepping(it, name, vars(os)[name])
+        setattr(os, name, _stepping(it, name, getattr(os, name)))
 
 
 def _refused(code: int) -> int:

@@ -49,5 +49,6 @@ WEAKENED: dict[str, Callable[[], None]] = {
 class Credulous(Log):
     """Reads whatever rows there are and believes them."""
 
-    def _rows(self, after: int, damage: Damage) -> Iterator[Row]:  # noqa: ARG002
-        yield from self._connection.execute("SELECT * FROM events WHERE seq > ? ORDER BY seq", (after,))
+    def _pages(self, after: int, damage: Damage) -> Iterator[list[Row]]:  # noqa: ARG002
+        query = "SELECT * FROM events WHERE seq > ? ORDER BY seq"
+        yield self._connection.execute(query, (after,)).fetchall()

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import anyio
-
 from bench.crashing.launch import Forkserver
 from bench.crashing.oracle import Tally
 from bench.crashing.places import PROMPT, TALK, WORK, new_place
+
 from pinfold.events import BlobId, Entry, Noticed, SessionId
 from pinfold.log import BlobMissing, Damage, Log, LogError
 
@@ -54,6 +54,14 @@ class Wound:
         path.write_bytes(data)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Whole:
+    """What a store held before it was damaged."""
+
+    entries: dict[int, Entry]
+    blobs: dict[BlobId, bytes]
+
+
 def whole_store(server: Forkserver, root: Path, rest: Rest) -> Path:
     """The folder of a real session at rest."""
     place = new_place(root / "made", WORK)
@@ -74,7 +82,7 @@ def _unclosed(folder: Path, target: Path) -> Path:
 
     session = SessionId(folder.name)
     with (
-        tempfile.TemporaryDirectory(prefix="pinfold-wounds-") as temporary,
+        tempfile.TemporaryDirectory(prefix="crashing-wounds-") as temporary,
         closing(Log(folder, session)) as source,
         closing(Log(Path(temporary), session)) as log,
     ):
@@ -85,12 +93,13 @@ def _unclosed(folder: Path, target: Path) -> Path:
 
 
 def tail_cuts(folder: Path, every: int = 1) -> list[Wound]:
-    """At each byte of the last 4 KiB of each store file."""
+    """At each byte of the last 4 KiB of each store file, and at each page before: where disks lose tails."""
     cuts: list[Wound] = []
     for name in ("log.sqlite", "log.sqlite-wal"):
         if (folder / name).exists():
             size = (folder / name).stat().st_size
-            cuts += [Wound(name, at) for at in range(size - 1, max(size - _TAIL, 0) - 1, -every)]
+            tail = range(size - 1, max(size - _TAIL, 0) - 1, -every)
+            cuts += [Wound(name, at) for at in (*tail, *range(size - 2 * _TAIL, 0, -_TAIL))]
     return cuts
 
 
@@ -116,15 +125,11 @@ def examine_all(folder: Path, wounds: Iterable[Wound], reader: type[Log] = Log) 
 
 def _examine(folder: Path, wound: Wound, reader: type[Log]) -> Tally:
     tally = Tally()
-    with tempfile.TemporaryDirectory(prefix="pinfold-wounds-") as temporary:
-        copy = Path(temporary) / folder.name
-        shutil.copytree(folder, copy)
-        with closing(Log(folder_copy(folder, Path(temporary) / "whole"), SessionId(folder.name))) as whole:
-            written = list(whole.read())
-            blobs = {blob: whole.blobs.get(blob) for blob in whole.blobs.all()}
+    with tempfile.TemporaryDirectory(prefix="crashing-wounds-") as temporary:
+        copy = folder_copy(folder, Path(temporary) / folder.name)
         wound.inflict(copy)
         try:
-            fate = _fate(tally, reader, copy, wound, written, blobs)
+            fate = _fate(tally, reader, copy, wound, _whole(folder))
         except Exception as error:  # noqa: BLE001 - any at all is the finding
             tally.judge(CRASHES, False, f"{wound}: {type(error).__name__}: {error}")
         else:
@@ -143,14 +148,18 @@ def _kind(wound: Wound) -> str:
     return "a blob" if wound.file.startswith("blobs/") else wound.file
 
 
-def _fate(
-    tally: Tally,
-    reader: type[Log],
-    folder: Path,
-    wound: Wound,
-    written: list[Entry],
-    blobs: dict[BlobId, bytes],
-) -> Fate:
+@cache
+def _whole(folder: Path) -> _Whole:
+    with tempfile.TemporaryDirectory(prefix="crashing-wounds-") as temporary:
+        copy = folder_copy(folder, Path(temporary) / folder.name)
+        with closing(Log(copy, SessionId(folder.name))) as log:
+            return _Whole(
+                entries={entry.seq: entry for entry in log.read()},
+                blobs={blob: log.blobs.get(blob) for blob in log.blobs.all()},
+            )
+
+
+def _fate(tally: Tally, reader: type[Log], folder: Path, wound: Wound, whole: _Whole) -> Fate:
     try:
         log = reader(folder, SessionId(folder.name))
     except LogError:
@@ -158,11 +167,12 @@ def _fate(
     with closing(log):
         damage = Damage()
         read = list(log.read(damage=damage))
-        original = {entry.seq: entry for entry in written}
-        tally.judge(SAME, all(original.get(entry.seq) == entry for entry in read), wound)
-        gone = original.keys() - {entry.seq for entry in read}
+        tally.judge(SAME, all(whole.entries.get(entry.seq) == entry for entry in read), wound)
+        gone = whole.entries.keys() - {entry.seq for entry in read}
+        tally.seen["events still readable"] += len(read)
+        tally.seen["events gone"] += len(gone)
         tally.judge(TOLD, bool(damage) or not gone, f"{wound}: {sorted(gone)} are gone")
-        lost_blobs = [blob for blob, data in blobs.items() if not _intact(log, blob, data)]
+        lost_blobs = [blob for blob, data in whole.blobs.items() if not _intact(log, blob, data)]
         log.repair(damage)
         added = anyio.run(log.append, _AFTER)
     with closing(reader(folder, SessionId(folder.name))) as again:
@@ -182,7 +192,7 @@ def speak_of(server: Forkserver, folder: Path, wounds: Iterable[Wound]) -> Tally
     """What a user who resumes the session is told."""
     tally = Tally()
     for wound in wounds:
-        with tempfile.TemporaryDirectory(prefix="pinfold-wounds-") as temporary:
+        with tempfile.TemporaryDirectory(prefix="crashing-wounds-") as temporary:
             place = new_place(Path(temporary) / "place", TALK)
             copy = folder_copy(folder, place.sessions / folder.name)
             wound.inflict(copy)

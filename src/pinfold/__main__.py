@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
-    from pinfold.front.cli.main import run_command_line
+    try:
+        from pinfold.front.cli.main import run_command_line
 
-    run_command_line()
+        run_command_line()
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

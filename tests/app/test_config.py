@@ -46,10 +46,12 @@ def test_flags_win_over_environment_over_project_over_user_file_over_defaults(
         ("[rum]\nmax_steps = 1", "unknown section [rum]; did you mean 'run'?"),
         ("[run]\nmax_step = 1", "unknown key 'max_step' in [run]; did you mean 'max_steps'?"),
         ("[run]\nmax_steps = 'many'", "run.max_steps: Expected `int`, got `str`"),
-        ("[run]\nmax_steps = 0", "run.max_steps must be more than 0"),
+        ("[run]\nmax_steps = 0", "run.max_steps must be more than 0 and finite"),
         ("[run]\nmode = 'yolo'", "run.mode: Invalid enum value 'yolo'"),
         ("run = 3", "run must be a section"),
         ("[sandbox]\ncell_s = nan", "sandbox.cell_s must be more than 0"),
+        ("[sandbox]\ncell_s = inf", "sandbox.cell_s must be more than 0 and finite"),
+        ("[sessions]\nkeep_days = -1", "sessions.keep_days must be more than 0"),
         ("\xff", "not valid TOML"),
     ],
 )

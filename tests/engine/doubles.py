@@ -140,6 +140,21 @@ class BusyModel:
         yield Reply(text="done")
 
 
+class StallingModel:
+    """Never answers the first requests, then answers `done` for ever."""
+
+    name = "stalling"
+
+    def __init__(self, stalls: int = 1) -> None:
+        self.stalls = stalls
+
+    async def stream(self, request: object) -> AsyncGenerator[str | Reply]:  # noqa: ARG002
+        self.stalls -= 1
+        if self.stalls >= 0:
+            await anyio.sleep_forever()
+        yield Reply(text="done")
+
+
 @dataclass(kw_only=True)
 class Life:
     """One owner of a session, serving commands."""

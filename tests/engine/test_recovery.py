@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from inline_snapshot import snapshot
 from tests.engine.doubles import (
@@ -25,7 +26,7 @@ from tests.engine.doubles import (
     story,
 )
 
-from pinfold.engine import fold
+from pinfold.engine import Core, Engine, fold
 from pinfold.events import (
     Action,
     ActionFinished,
@@ -54,7 +55,7 @@ from pinfold.events import (
     UserSpoke,
 )
 from pinfold.log import Log, LogUnwritable
-from pinfold.model import KeptReply
+from pinfold.model import KeptReply, ScriptedModel
 from pinfold.tools import tool
 
 pytestmark = pytest.mark.unit
@@ -355,3 +356,23 @@ async def test_a_second_crash_does_no_more_harm_than_the_first() -> None:
             assert all(len(end) == 1 for end in outcomes(events).values()), (cut, again)
             spoken = [event.turn for event in events if isinstance(event, UserSpoke)]
             assert spoken == [getattr(event, "turn", "") for event in events if is_end(event)], (cut, again)
+
+
+async def test_a_log_from_elsewhere_is_told_but_grants_and_starts_nothing() -> None:
+    entries = await recorded(asked)
+    for cut in range(1, len(entries) + 1, 2):
+        log, hands = memory_log(), world()
+        await log.append(
+            *copy_of(entries[:cut]),
+            SessionOpened(version="0", workspace="/w", model="m", mode="auto", sandbox="s", imported=True),
+        )
+        core = Core(journal=log, model=ScriptedModel([]), hands=hands, state=fold(log.read()))
+        engine = Engine(core)
+        await engine.recover()
+        assert (core.state.turn, core.state.open, core.state.granted) == (None, {}, frozenset()), cut
+        assert all(len(end) == 1 for end in outcomes(entry.event for entry in log.read()).values()), cut
+        assert hands.began == []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.serve)
+            await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()

@@ -7,7 +7,18 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 from inline_snapshot import snapshot
-from tests.engine.doubles import PATIENCE_S, TURN, EchoHands, calls, cell, life, outcomes, says, story
+from tests.engine.doubles import (
+    PATIENCE_S,
+    TURN,
+    EchoHands,
+    StallingModel,
+    calls,
+    cell,
+    life,
+    outcomes,
+    says,
+    story,
+)
 
 from pinfold.engine import Budget, CommandRefused
 from pinfold.events import (
@@ -23,7 +34,6 @@ from pinfold.events import (
     Interrupt,
     ModelCalled,
     ModelReplied,
-    Noticed,
     OutputDelta,
     Rename,
     Reply,
@@ -134,8 +144,9 @@ async def test_the_model_sees_what_its_cells_said_and_earlier_turns() -> None:
 
 async def test_deltas_are_broadcast_and_never_stored() -> None:
     async with life([says("Hello.", cell("x")), says("bye")]) as session, session.log.subscribe() as feed:
+        assert await anext(feed)
         await session.say()
-        session.log.close()
+        feed.close()
         deltas = [item async for item in feed if isinstance(item, TextDelta | OutputDelta)]
     assert [delta.text for delta in deltas] == ["Hello.", "x", "bye"]
 
@@ -245,14 +256,14 @@ async def test_a_turn_stops_after_its_seconds() -> None:
 
 
 async def test_an_interrupt_stops_a_model_that_thinks() -> None:
-    async with life([says("never", delay_s=3600)]) as session:
+    async with life(StallingModel()) as session:
         await session.submit(Say(turn=TURN, text="go"))
         await session.seen(lambda event: isinstance(event, ModelCalled))
         await session.submit(Interrupt())
         end = await session.ended()
         assert end == TurnInterrupted(turn=TURN, reason="interrupted by the user")
         assert await session.say("go on", TurnId("t2")) == TurnEnded(
-            turn=TurnId("t2"), text="(end of script)", cost=None
+            turn=TurnId("t2"), text="done", cost=None
         )
 
 
@@ -291,7 +302,7 @@ async def test_an_interrupted_cell_says_so_and_shows_its_output() -> None:
             ActionFinished(
                 id=ActionId("a1"),
                 outcome="interrupted",
-                observation="This was interrupted; variables and files are as the code left them.\nOutput until then:\nso far",
+                observation="This was interrupted; variables and files are as the code left them, unless the next cell says the variables are gone.\nOutput until then:\nso far",
             ),
             ActionFinished(
                 id=ActionId("a2"),
@@ -321,7 +332,7 @@ async def test_an_interrupted_once_tool_may_have_taken_effect() -> None:
 
 
 async def test_the_next_turn_tells_the_model_of_the_interrupt() -> None:
-    async with life([says("never", delay_s=3600), says("ok")]) as session:
+    async with life(StallingModel()) as session:
         await session.submit(Say(turn=TURN, text="go"))
         await session.seen(lambda event: isinstance(event, ModelCalled))
         await session.submit(Interrupt())
@@ -400,15 +411,43 @@ async def test_the_users_own_cell_can_be_interrupted() -> None:
     assert outcomes(session.events) == {ActionId("mine"): ["interrupted"]}
 
 
-async def test_the_users_own_cell_without_a_sandbox_is_noticed() -> None:
+async def test_the_users_own_cell_without_a_sandbox_says_why_in_its_outcome() -> None:
     async def broken(*_: object) -> None:
         raise Unavailable("no sandbox here")
 
     async with life(hands=EchoHands(before=broken)) as session:
         await session.submit(Execute(id=ActionId("mine"), code="1"))
-        await session.seen(lambda event: isinstance(event, Noticed))
-    assert session.all(Noticed) == [Noticed(text="no sandbox here")]
+        await session.seen(lambda event: isinstance(event, ActionFinished))
+    assert [finished.error for finished in session.all(ActionFinished)] == ["no sandbox here"]
     assert outcomes(session.events) == {ActionId("mine"): ["not_run"]}
+
+
+async def test_an_interrupt_with_a_target_stops_that_command_and_no_other() -> None:
+    async with life(StallingModel(2)) as session:
+        for turn in ("t1", "t2", "t3"):
+            await session.submit(Say(turn=TurnId(turn), text=turn))
+        await session.submit(Interrupt(target=TurnId("t2")))
+        await session.submit(Interrupt(target=TurnId("nothing")))
+        await session.seen(lambda event: isinstance(event, ModelCalled))
+        await session.submit(Interrupt(target=TURN))
+        await session.ended(TurnId("t3"))
+    assert [turn.end for turn in session.core.state.turns] == ["interrupted", "interrupted", "ended"]
+
+
+async def test_an_engine_is_idle_when_all_is_done_or_waits_for_the_user() -> None:
+    @tool
+    def send() -> None:
+        """Must be asked for."""
+
+    hands = EchoHands(tools=[send])
+    async with life([says("ok"), says("", calls("send"))], hands=hands, unattended=False) as session:
+        with anyio.fail_after(PATIENCE_S):
+            await session.submit(Say(turn=TURN, text="go"))
+            await session.engine.idle()
+            assert len(session.all(TurnEnded)) == 1
+            await session.submit(Say(turn=TurnId("t2"), text="go"))
+            await session.engine.idle()
+        assert [item.stage for item in session.core.state.open.values()] == ["asking"]
 
 
 async def test_a_session_can_be_renamed() -> None:

@@ -61,3 +61,14 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(start: Any) -> None:
     running.stdout.close()
     assert running.wait(timeout=20) == 1
     assert "Traceback" not in running.stderr.read()
+
+
+def test_all_of_a_long_output_comes_out(pinfold: Pinfold) -> None:
+    done = pinfold("exec", *LOCAL, "-c", "for n in range(700): print(f'{n:06d}' * 20000)")
+    assert done.code == 0
+    assert len(done.out) == 700 * (6 * 20000 + 1)
+    assert done.out.endswith("000699\n")
+
+
+def test_a_long_value_is_printed_whole(pinfold: Pinfold) -> None:
+    assert pinfold("exec", *LOCAL, "-c", "'a' * 50_000").out == "'" + "a" * 50_000 + "'\n"

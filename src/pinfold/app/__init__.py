@@ -6,11 +6,14 @@ from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBus
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.opening import new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
-from pinfold.app.owner import Feed, Link, RemoteSession, attach, take
-from pinfold.app.reading import read_session, recorded
+from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
+from pinfold.app.paths import forget_scratch
+from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf, Shelved
+from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
 from pinfold.log import export_bundle
+from pinfold.model import record
 
 __all__ = [
     "Agent",
@@ -22,6 +25,7 @@ __all__ = [
     "LiveSession",
     "Loaded",
     "NoSuchSession",
+    "Opening",
     "Options",
     "OwnerGone",
     "RemoteSession",
@@ -29,18 +33,22 @@ __all__ = [
     "SessionBusy",
     "Shelf",
     "Shelved",
+    "Spoken",
     "Standing",
     "TurnError",
     "attach",
     "background",
     "config_schema",
     "export_bundle",
+    "forget_scratch",
     "load_config",
     "new_session_options",
     "own",
     "read_session",
-    "recorded",
+    "record",
+    "rename",
     "resumed_options",
+    "spoken",
     "start_operator_log",
     "take",
 ]

@@ -24,7 +24,6 @@ from pinfold.events import (
     Action,
     ActionFinished,
     ActionId,
-    ActionProposed,
     ApprovalRequested,
     Decide,
     Delta,
@@ -37,6 +36,7 @@ from pinfold.events import (
     SessionId,
     TurnEnded,
     TurnFailed,
+    TurnId,
     TurnInterrupted,
     Usage,
     UserSpoke,
@@ -101,11 +101,17 @@ class Agent:
             "run.max_steps": max_steps,
             "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
         }
+        if ephemeral and session is not None:
+            raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
+        if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
+            raise ConfigError(
+                f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`"
+            )
         shelf = None if ephemeral else Shelf()
         self._folder: Path | None
         if session is not None and shelf is not None:
             self.session_id, self._folder = shelf.find(session)
-            options = resumed_options(place, flags)
+            options = resumed_options(self.session_id, self._folder, place, flags)
         else:
             self.session_id = new_session_id()
             options = new_session_options(self.session_id, place, flags)
@@ -123,6 +129,8 @@ class Agent:
         )
         self._stack = AsyncExitStack()
         self._live: LiveSession | None = None
+        self._turn: TurnId | None = None
+        """The turn under way, if it is ours."""
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -140,6 +148,9 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if self._live and self._turn:
+            with anyio.CancelScope(shield=True):
+                await self._live.submit(Interrupt(target=self._turn))
         self._live = None
         return await self._stack.__aexit__(kind, error, trace)
 
@@ -174,7 +185,7 @@ class Agent:
     async def stream(self, prompt: str) -> AsyncGenerator[Event | Delta]:
         """One turn, event by event. Leaving it early interrupts the turn."""
         live = self._entered()
-        turn = new_turn_id()
+        self._turn = turn = new_turn_id()
         async with live.subscribe(live.log.seq) as feed:
             await live.submit(Say(turn=turn, text=prompt))
             begun = ended = False
@@ -191,9 +202,10 @@ class Agent:
                     if ended:
                         return
             finally:
+                self._turn = None
                 if not ended:
                     with anyio.CancelScope(shield=True):
-                        await live.submit(Interrupt())
+                        await live.submit(Interrupt(target=turn))
 
     async def interrupt(self) -> None:
         """Stop the running turn; the session stays as it is."""
@@ -231,20 +243,17 @@ class Agent:
         return Display(mime={mime: blobs.get(blob) for mime, blob in shown.mime.items()})
 
     async def _answer_asks(self, live: LiveSession, approve: Approve) -> None:
-        proposed: dict[ActionId, Action] = {}
-        async with live.subscribe() as feed:
+        async with live.subscribe(live.log.seq) as feed:
+            for id_ in tuple(live.asking()):
+                await self._answer_ask(live, approve, id_)
             async for item in feed:
-                match item.event if isinstance(item, Entry) else item:
-                    case ActionProposed(id=id_, action=action):
-                        proposed[id_] = action
-                    case ActionFinished(id=id_):
-                        proposed.pop(id_, None)
-                    case ApprovalRequested(id=id_, reason=reason, digest=digest) if id_ in proposed:
-                        yes = await approve(Approval(action=proposed[id_], reason=reason))
-                        # It may have been answered elsewhere meanwhile.
-                        with suppress(CommandRefused):
-                            await live.submit(
-                                Decide(id=id_, digest=digest, verdict="allow" if yes else "deny")
-                            )
-                    case _:
-                        pass
+                if isinstance(item, Entry) and isinstance(item.event, ApprovalRequested):
+                    await self._answer_ask(live, approve, item.event.id)
+
+    async def _answer_ask(self, live: LiveSession, approve: Approve, id_: ActionId) -> None:
+        asked = live.asking().get(id_)
+        if asked is None:
+            return  # answered elsewhere meanwhile
+        yes = await approve(Approval(action=asked.proposed.action, reason=asked.reason))
+        with suppress(CommandRefused):
+            await live.submit(Decide(id=id_, digest=asked.digest, verdict="allow" if yes else "deny"))

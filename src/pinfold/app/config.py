@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -195,11 +196,10 @@ def _checked(values: Values, origins: Mapping[str, str]) -> Config:
         message, _, where = str(error).partition(" - at `$.")
         dotted = where.rstrip("`")
         raise ConfigError(f"{origins.get(dotted, 'configuration')}: {dotted}: {message}") from error
-    for dotted in _LIMITS:
+    for dotted in (*_LIMITS, "sessions.keep_days", "sessions.quota_gb"):
         section, key = dotted.split(".")
         value = getattr(getattr(config, section), key)
-        if value is not None and not value > 0:
-            raise ConfigError(
-                f"{origins.get(dotted, 'configuration')}: {dotted} must be more than 0, not {value}"
-            )
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            origin = origins.get(dotted, "configuration")
+            raise ConfigError(f"{origin}: {dotted} must be more than 0 and finite, not {value}")
     return config

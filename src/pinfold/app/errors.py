@@ -14,6 +14,11 @@ class ConfigError(PinfoldError):
 class NoSuchSession(PinfoldError):
     exit_code = 2
 
+    def __init__(self, message: str, *, several: bool = False) -> None:
+        super().__init__(message)
+        self.several = several
+        """The name fits more than one, rather than none."""
+
 
 class SessionBusy(PinfoldError):
     """Another process holds the session and does not answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -19,14 +20,17 @@ from pinfold.events import (
     ToolSchema,
     Verdict,
 )
-from pinfold.log import Blobs
+from pinfold.log import Blobs, LogUnwritable
 from pinfold.policy import judge
 from pinfold.sandbox import Limits, Outcome, Provider, Session, Spec
 from pinfold.text import capped
 from pinfold.tools import Registry, ToolFailed
 
+logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
+VALUE = 200_000
+"""Characters of a cell's value, or error, that are recorded."""
 
 
 @dataclass(kw_only=True)
@@ -68,11 +72,12 @@ class SandboxAndTools:
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
         return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
 
-    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002, ARG002
+    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002
         match action:
             case RunCell():
                 session = await self._started()
                 outcome = await session.run(action.code, timeout_s=action.timeout_s, on_output=on_output)
+                logger.debug("cell %s: %s in %.3f s", id, outcome.status, outcome.duration_s)
                 return self._seen(outcome)
             case CallTool():
                 return await self._call(action)
@@ -87,6 +92,7 @@ class SandboxAndTools:
     async def _started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
+            logger.info("starting %s in %s", self.provider.name, self.spec.workspace)
             self._session = await self.provider.open(self.spec)
         return self._session
 
@@ -113,8 +119,8 @@ class SandboxAndTools:
         return Performed(
             outcome=outcome.status,
             observation=shown,
-            value=None if outcome.value is None else capped(outcome.value, OBSERVATION),
-            error=None if outcome.error is None else capped(outcome.error, OBSERVATION),
+            value=None if outcome.value is None else capped(outcome.value, VALUE),
+            error=None if outcome.error is None else capped(outcome.error, VALUE),
             blobs=blobs,
             displays=displays,
         )
@@ -122,7 +128,11 @@ class SandboxAndTools:
     def _bounded(self, text: str) -> tuple[str, tuple[BlobId, ...]]:
         if len(text) <= OBSERVATION:
             return text, ()
-        blob = self.blobs.put(text.encode("utf-8", "surrogatepass"))
+        try:
+            blob = self.blobs.put(text.encode("utf-8", "surrogatepass"))
+        except LogUnwritable:
+            # What happened is known and must be recorded; only the whole text cannot be kept.
+            return capped(text, OBSERVATION, whole="not kept, the disk is full"), ()
         return capped(text, OBSERVATION, whole=f"blob {blob[:19]}"), (blob,)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
 
 _LOCK = "owner.lock"
+_TRIES = 5
+_TRY_AGAIN_S = 0.01
 
 
 class Claim:
@@ -28,9 +31,7 @@ def claim(folder: Path) -> Claim | None:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _locked(descriptor):
         os.close(descriptor)
         return None
     # The number is for messages only; the lock is held without it, on a full disk too.
@@ -38,6 +39,18 @@ def claim(folder: Path) -> Claim | None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return Claim(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    # Someone who only looks holds the lock for a moment; an owner holds it for longer than this.
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_TRY_AGAIN_S)
+        else:
+            return True
+    return False
 
 
 def holder_of(folder: Path) -> int | None:

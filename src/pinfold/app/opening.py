@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pinfold.app.config import Config, load_config
-from pinfold.app.live import Options
+from pinfold.app.live import Options, is_imported
 from pinfold.app.paths import default_workspace, workspace_at
 from pinfold.engine import Budget
 from pinfold.events import SessionId
+from pinfold.log import summarise
 
 
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
@@ -30,11 +31,21 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
     )
 
 
-def resumed_options(workspace: Path | None, flags: Mapping[str, Any]) -> Options:
-    """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise."""
-    config = load_config(None, flags).config
+def resumed_options(
+    session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Any]
+) -> Options:
+    """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise.
+
+    One that was imported has nothing of its own yet.
+    """
+    if is_imported(folder):
+        return new_session_options(session, workspace, flags)
+    place = workspace_at(workspace) if workspace is not None else None
+    summary = summarise(folder)
+    known = Path(summary.workspace) if summary and summary.workspace else None
+    config = load_config(place or known, flags).config
     return Options(
-        workspace=workspace_at(workspace) if workspace is not None else None,
+        workspace=place,
         model=flags.get("model.name"),
         mode=flags.get("run.mode"),
         sandbox=flags.get("sandbox.provider"),

@@ -7,6 +7,7 @@ import logging
 import logging.handlers
 import os
 
+from pinfold.app.config import load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir, state_dir
 from pinfold.text import redacted
@@ -23,12 +24,18 @@ class _Redacting(logging.Formatter):
         return redacted(super().format(record), secrets)
 
 
-def start_operator_log(level: str) -> None:
-    """Write what Pinfold's own parts have to say to the state folder. No folder, no log: never a reason to stop."""
+def start_operator_log(level: str | None = None) -> None:
+    """Write what Pinfold's own parts have to say to the state folder. No folder, no log: never a reason to stop.
+
+    `level` is what the user asked for now; else the configuration says.
+    """
     root = logging.getLogger("pinfold")
-    root.setLevel(level.upper())
     root.propagate = False
+    root.addHandler(logging.NullHandler())
+    # A log that cannot be written must not print tracebacks of its own.
+    logging.raiseExceptions = False
     with contextlib.suppress(ConfigError, OSError):
+        root.setLevel((level or load_config().config.log.level).upper())
         path = private_dir(private_dir(state_dir()) / "log") / "pinfold.log"
         handler = logging.handlers.RotatingFileHandler(
             path, maxBytes=_SIZE, backupCount=_FILES, encoding="utf-8", delay=True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
+import shutil
 import socket
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol, Self, cast
@@ -29,6 +31,8 @@ from pinfold.events import (
     Entry,
     Json,
     PinfoldError,
+    Rename,
+    SessionChanged,
     SessionId,
     decode_command,
     decode_line,
@@ -38,15 +42,19 @@ from pinfold.events import (
     parse_json,
     plain_json,
 )
+from pinfold.log import Log, summarise
 
+logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _LINE = 256 << 20
+_QUESTION = 64 << 20
 _ANSWER_S = 10.0
 _TAKE_OVER_S = 5.0
 """How long an owner may take between holding the lock and answering its socket."""
 _LOOK_AGAIN_S = 0.05
 _FAREWELL_S = 5.0
-"""How long other processes may take to read the last events."""
+"""How long other processes may take to read one event, once we want to leave."""
 
 
 class Feed(Protocol):
@@ -77,11 +85,20 @@ async def take(folder: Path, session: SessionId, options: Options) -> AsyncGener
         raise SessionBusy(
             f"{session} is in use by process {holder_of(folder)}; end that first or work through it"
         )
+    begun = False
     try:
         async with own(folder, session, options) as live, _serving(live, folder):
+            begun = True
             yield live
     finally:
+        if not begun and _is_empty(folder):
+            shutil.rmtree(folder, ignore_errors=True)
         claimed.release()
+
+
+def _is_empty(folder: Path) -> bool:
+    summary = summarise(folder)
+    return summary is not None and summary.events == 0
 
 
 @asynccontextmanager
@@ -108,6 +125,19 @@ async def attach(
                 f"{session} is held by process {holder_of(folder)}, which does not answer; end it or try again later"
             )
         await anyio.sleep(_LOOK_AGAIN_S)
+
+
+async def rename(folder: Path, session: SessionId, title: str) -> None:
+    """Give a session a name, through its owner if it has one."""
+    if claimed := claim(folder):
+        log = Log(folder, session)
+        try:
+            await log.append(SessionChanged(title=title))
+        finally:
+            log.close()
+            claimed.release()
+    else:
+        await RemoteSession(session, folder).submit(Rename(title=title))
 
 
 class RemoteSession:
@@ -143,6 +173,8 @@ class RemoteSession:
                 with anyio.fail_after(_ANSWER_S):
                     await stream.send(plain_json(question).encode() + b"\n")
                     answer = parse_json(await _Lines(stream).next())
+            except _BROKEN as error:
+                raise OwnerGone(f"the owner of {self.session} ended") from error
             except TimeoutError as error:
                 raise SessionBusy(f"the owner of {self.session} does not answer; try again later") from error
         match answer:
@@ -163,7 +195,8 @@ class RemoteFeed:
 
     async def __aenter__(self) -> Self:
         stream = await self._connection.__aenter__()
-        await stream.send(plain_json({"op": "subscribe", "after": self._after}).encode() + b"\n")
+        with contextlib.suppress(*_BROKEN):  # reading will find it gone
+            await stream.send(plain_json({"op": "subscribe", "after": self._after}).encode() + b"\n")
         self._lines = _Lines(stream)
         return self
 
@@ -181,13 +214,15 @@ class _Lines:
     def __init__(self, stream: SocketStream) -> None:
         self._buffer = BufferedByteReceiveStream(stream)
 
-    async def next(self) -> bytes:
+    async def next(self, limit: int = _LINE) -> bytes:
         try:
-            return await self._buffer.receive_until(b"\n", _LINE)
-        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
+            return await self._buffer.receive_until(b"\n", limit)
+        except (anyio.EndOfStream, anyio.IncompleteRead, *_BROKEN) as error:
             raise OwnerGone(
                 "the process that held the session ended; `pinfold resume` takes it over"
             ) from error
+        except anyio.DelimiterNotFound as error:
+            raise BadEvent(f"a line of more than {limit >> 20} MiB") from error
 
 
 @asynccontextmanager
@@ -226,11 +261,12 @@ async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
         async with listener, background() as tasks:
             tasks.start_soon(listener.serve, talks.answer)
             yield
+            await live.idle()
             (folder / _SOCKET).unlink(missing_ok=True)
+            # Whoever came in between is served too; whoever comes now finds nobody, and takes over.
             await live.idle()
             live.log.end_subscriptions()
-            with anyio.move_on_after(_FAREWELL_S):
-                await talks.over()
+            await talks.over()
     finally:
         (folder / _SOCKET).unlink(missing_ok=True)
 
@@ -241,7 +277,7 @@ class _Talks:
     def __init__(self, live: LiveSession) -> None:
         self._live = live
         self._open = 0
-        self._over = anyio.Event()
+        self._moved = anyio.Event()
 
     async def answer(self, stream: SocketStream) -> None:
         self._open += 1
@@ -251,37 +287,49 @@ class _Talks:
                     await self._one(stream)
         finally:
             self._open -= 1
-            self._over.set()
-            self._over = anyio.Event()
+            self._move()
 
     async def over(self) -> None:
+        """Until they have all read what there is, or do not read on."""
         while self._open:
-            await self._over.wait()
+            with anyio.move_on_after(_FAREWELL_S) as patience:
+                await self._moved.wait()
+            if patience.cancelled_caught:
+                return
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
 
     async def _one(self, stream: SocketStream) -> None:
-        with contextlib.suppress(OwnerGone, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            question = await _Lines(stream).next()
+        with contextlib.suppress(OwnerGone, *_BROKEN):
             try:
-                await _respond(self._live, stream, parse_json(question))
+                question = await _Lines(stream).next(_QUESTION)
+                await _respond(self._live, stream, parse_json(question), self._move)
+            except OwnerGone:
+                return
             except PinfoldError as error:
                 await stream.send(plain_json({"refused": str(error)}).encode() + b"\n")
 
 
-async def _respond(live: LiveSession, stream: SocketStream, question: Json) -> None:
+async def _respond(
+    live: LiveSession, stream: SocketStream, question: Json, moved: Callable[[], None]
+) -> None:
     match question:
         case {"op": "hello"}:
             standing = live.standing_after(live.log.seq)
             await stream.send(plain_json(dataclasses.asdict(standing)).encode() + b"\n")
         case {"op": "submit", "command": command}:
+            logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))
             await stream.send(b'{"ok":true}\n')
-        case {"op": "subscribe", "after": int(after)}:
-            await _feed(live, stream, after)
+        case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
+            await _feed(live, stream, after, moved)
         case _:
             raise BadEvent("not a question of ours")
 
 
-async def _feed(live: LiveSession, stream: SocketStream, after: int) -> None:
+async def _feed(live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]) -> None:
     async with live.subscribe(after) as feed, background() as tasks:
 
         async def until_hung_up() -> None:
@@ -294,6 +342,7 @@ async def _feed(live: LiveSession, stream: SocketStream, after: int) -> None:
         async for item in feed:
             line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
             await stream.send(line.encode() + b"\n")
+            moved()
 
 
 def _same_user(stream: SocketStream) -> bool:

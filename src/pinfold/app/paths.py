@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
@@ -11,7 +12,10 @@ from pinfold.app.errors import ConfigError
 def _xdg(variable: str, default: str) -> Path:
     value = os.environ.get(variable, "")
     # The convention says to ignore relative paths.
-    base = Path(value) if value.startswith("/") else Path.home() / default
+    try:
+        base = Path(value) if value.startswith("/") else Path.home() / default
+    except RuntimeError as error:
+        raise ConfigError(f"there is no home folder; set HOME or {variable}") from error
     return base / "pinfold"
 
 
@@ -39,10 +43,12 @@ def private_dir(path: Path) -> Path:
             path.chmod(0o700)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be used: {error.strerror}; fix its permissions or set XDG_DATA_HOME elsewhere"
+            f"{path} cannot be used: {error.strerror}; fix its permissions or point the XDG_*_HOME it lies in elsewhere"
         ) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{path} is not writable; fix its permissions or set XDG_DATA_HOME elsewhere")
+        raise ConfigError(
+            f"{path} is not writable; fix its permissions or point the XDG_*_HOME it lies in elsewhere"
+        )
     return path
 
 
@@ -50,8 +56,12 @@ def workspace_at(path: Path) -> Path:
     """A folder the user named as workspace, or ConfigError."""
     try:
         folder = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
+    except FileNotFoundError as error:
         raise ConfigError(f"the workspace {path} does not exist; make it or name another") from error
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"the workspace {path} cannot be used: {getattr(error, 'strerror', error)}"
+        ) from error
     if not folder.is_dir():
         raise ConfigError(f"the workspace {path} is not a folder")
     if is_too_wide(folder):
@@ -70,10 +80,21 @@ def is_too_wide(folder: Path) -> bool:
     return folder in (Path("/"), Path.home().resolve())
 
 
+def scratch_of(session: str) -> Path:
+    return cache_dir() / "scratch" / session
+
+
+def forget_scratch(session: str) -> None:
+    shutil.rmtree(scratch_of(session), ignore_errors=True)
+
+
 def default_workspace(session: str) -> tuple[Path, str | None]:
     """The current folder; where that is too wide, a scratch folder and the words to say so."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError as error:
+        raise ConfigError("the current folder is gone; change to one that exists") from error
     if not is_too_wide(here.resolve()):
         return workspace_at(here), None
-    scratch = private_dir(cache_dir() / "scratch" / session)
+    scratch = private_dir(scratch_of(session))
     return scratch, f"{here} is too wide to be a workspace; using {scratch}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pinfold.events import Entry, SessionId
+from pinfold.events import SessionId
 from pinfold.log import Damage, Log, LogUnreadable
-from pinfold.model import record
 
 
 @contextmanager
@@ -21,8 +20,3 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
         yield log, Damage()
     finally:
         log.close()
-
-
-def recorded(entries: Iterable[Entry]) -> Iterator[str]:
-    """The session as lines for `replay:FILE`."""
-    return record(entries)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pinfold.app.errors import NoSuchSession, SessionBusy
-from pinfold.app.lock import holder_of
-from pinfold.app.paths import data_dir, private_dir
+from pinfold.app.live import IMPORTED
+from pinfold.app.lock import claim, holder_of
+from pinfold.app.paths import data_dir, forget_scratch, private_dir
 from pinfold.events import SessionId, new_session_id
 from pinfold.log import Summary, import_file, summarise
+
+_ID = re.compile(r"s_[0-9a-z]{1,40}")
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_DAYS = 36500.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +28,7 @@ class Shelved:
     id: SessionId
     folder: Path
     summary: Summary
+    readable: bool
     size: int
     owner: int | None
     """The process that holds it live."""
@@ -38,20 +47,23 @@ class Shelf:
         return sorted(self._each(), key=lambda item: item.summary.last, reverse=True)
 
     def _each(self) -> Iterator[Shelved]:
-        for folder in self.root.iterdir():
-            if folder.name.startswith("s_") and folder.is_dir():
+        for folder in self.root.glob("s_*"):
+            # Any of it may be removed by another process meanwhile.
+            with contextlib.suppress(FileNotFoundError):
                 summary = summarise(folder)
+                used = datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
                 yield Shelved(
                     id=SessionId(folder.name),
                     folder=folder,
-                    summary=summary or Summary(title="(unreadable or empty)"),
+                    summary=summary or Summary(title="(unreadable)", last=used),
+                    readable=summary is not None,
                     size=sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()),
                     owner=holder_of(folder),
                 )
 
     def find(self, name: str) -> tuple[SessionId, Path]:
         """By id, by the unique beginning of an id, by title, or `last`. Raises NoSuchSession."""
-        if name.startswith("s_") and (folder := self.root / name).is_dir() and folder.parent == self.root:
+        if _ID.fullmatch(name) and (folder := self.root / name).is_dir():
             return SessionId(name), folder
         everything = self.sessions()
         if name == "last" and everything:
@@ -62,55 +74,71 @@ class Shelf:
         if len(matches) == 1:
             return matches[0].id, matches[0].folder
         if matches:
-            raise NoSuchSession(
-                f"{name!r} fits {len(matches)} sessions: {', '.join(item.id for item in matches)}"
-            )
+            fitting = ", ".join(item.id for item in matches)
+            raise NoSuchSession(f"{name!r} fits {len(matches)} sessions: {fitting}", several=True)
         raise NoSuchSession(f"there is no session {name!r}; `pinfold sessions` lists them")
 
-    def named(self, name: str) -> tuple[SessionId, Path] | None:
-        try:
-            return self.find(name)
-        except NoSuchSession:
-            return None
+    @contextlib.contextmanager
+    def naming(self) -> Generator[None]:
+        """While held, nobody else gives a new session its name."""
+        with (self.root / ".naming").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def remove(self, session: SessionId) -> None:
         folder = self.root / session
-        if (owner := holder_of(folder)) is not None:
-            raise SessionBusy(f"{session} is in use by process {owner}; end that first")
+        held = claim(folder)
+        if held is None:
+            raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that first")
         # Out of sight in one step: a removal that is cut off leaves no half session behind.
         doomed = folder.rename(self.root / f".removed-{session}")
+        held.release()
         shutil.rmtree(doomed, ignore_errors=True)
+        forget_scratch(session)
 
     def collect(self, *, keep_days: float, quota_bytes: int) -> list[Shelved]:
-        """Remove what is too old, then the oldest until the rest fits. Live sessions stay. Returns what went."""
+        """Remove what is too old, then the oldest until the rest fits. Returns what went.
+
+        Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
+        """
         for leftover in self.root.glob(".removed-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        oldest_kept = (datetime.now(UTC) - timedelta(days=keep_days)).strftime("%Y-%m-%dT%H:%M:%S")
+        for leftover in self.root.glob(".importing-*"):
+            if held := claim(leftover):
+                shutil.rmtree(leftover, ignore_errors=True)
+                held.release()
+        oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
         total = sum(item.size for item in everything)
         gone: list[Shelved] = []
         for item in reversed(everything):
-            if item.owner is None and (item.summary.last < oldest_kept or total > quota_bytes):
-                self.remove(item.id)
-                total -= item.size
-                gone.append(item)
+            if (
+                item.owner is None
+                and item.readable
+                and (item.summary.last < oldest_kept or total > quota_bytes)
+            ):
+                with contextlib.suppress(SessionBusy):
+                    self.remove(item.id)
+                    total -= item.size
+                    gone.append(item)
         return gone
 
     def bring_in(self, source: Path) -> tuple[SessionId, int]:
         """Import a bundle or JSON lines as a session of its own: all of it or nothing."""
         session = new_session_id()
-        # Under a name that `collect` sweeps, until it is whole.
-        partial = private_dir(self.root / f".removed-{session}")
+        # Under a name that `collect` sweeps once we are gone, until it is whole.
+        partial = private_dir(self.root / f".importing-{session}")
+        held = claim(partial)
         try:
             count, origin = import_file(source, partial, session)
-            if (
-                not (self.root / origin).exists()
-                and origin.startswith("s_")
-                and origin.replace("_", "").isalnum()
-            ):
+            (partial / IMPORTED).touch()
+            if _ID.fullmatch(origin) and not (self.root / origin).exists():
                 session = origin
             partial.rename(self.root / session)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+        finally:
+            if held:
+                held.release()
         return session, count

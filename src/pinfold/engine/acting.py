@@ -31,10 +31,10 @@ from pinfold.events import (
     Call,
     CallTool,
     Deny,
+    Effect,
     Event,
     OutputDelta,
     PinfoldError,
-    Result,
     RunCell,
     TurnId,
     Unavailable,
@@ -153,15 +153,15 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> None:
     begun = time.monotonic()
     shown: list[str] = []
 
-    def finished(outcome: Result, observation: str, performed: Performed | None = None) -> tuple[Event, ...]:
+    def finished(how: Performed) -> tuple[Event, ...]:
         end = ActionFinished(
             id=id_,
-            outcome=outcome,
-            observation=observation,
-            value=performed.value if performed else None,
-            error=performed.error if performed else None,
-            blobs=performed.blobs if performed else (),
-            displays=performed.displays if performed else (),
+            outcome=how.outcome,
+            observation=how.observation,
+            value=how.value,
+            error=how.error,
+            blobs=how.blobs,
+            displays=how.displays,
             duration_s=round(time.monotonic() - begun, 6),
         )
         return (*intent, end)
@@ -175,27 +175,28 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> None:
 
     try:
         performed = await core.hands.perform(id_, action, on_output)
-    except Unavailable:
+    except Unavailable as failure:
         _account(core, action, None)
-        await core.record(*finished("not_run", "This could not be run: the sandbox is not available."))
+        # Its words are for the user: the model only learns that nothing ran.
+        words = "This could not be run: the sandbox is not available."
+        await core.record(*finished(Performed(outcome="not_run", observation=words, error=str(failure))))
         raise
     except anyio.get_cancelled_exc_class():
         _account(core, action, None)
         with anyio.CancelScope(shield=True):
-            await core.record(*finished(*_cut_off(action, effect, "".join(shown))))
+            await core.record(*finished(_cut_off(action, effect, "".join(shown))))
         raise
     _account(core, action, performed)
-    return await core.record(*finished(performed.outcome, performed.observation, performed))
+    return await core.record(*finished(performed))
 
 
-def _cut_off(action: Action, effect: str, shown: str) -> tuple[Result, str]:
+def _cut_off(action: Action, effect: Effect, shown: str) -> Performed:
     output = f"\nOutput until then:\n{capped(shown, _PARTIAL)}" if shown else ""
     if isinstance(action, CallTool) and effect != "pure":
-        return (
-            "outcome_unknown",
-            "This was interrupted while it ran; it may or may not have taken effect." + output,
-        )
-    return "interrupted", "This was interrupted; variables and files are as the code left them." + output
+        words = "This was interrupted while it ran; it may or may not have taken effect."
+        return Performed(outcome="outcome_unknown", observation=words + output)
+    kept = "variables and files are as the code left them, unless the next cell says the variables are gone"
+    return Performed(outcome="interrupted", observation=f"This was interrupted; {kept}." + output)
 
 
 def _account(core: Core, action: Action, performed: Performed | None) -> None:

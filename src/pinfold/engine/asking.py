@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -25,6 +26,7 @@ from pinfold.events import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 60.0
 
 
@@ -43,6 +45,7 @@ async def ask(core: Core, turn: TurnId) -> None:
             reply = await _whole_reply(core, turn, request)
         except RequestFailed as failure:
             core.breaker.failed(name)
+            log.warning("%s failed (attempt %d): %s", name, attempt, failure)
             wait_s = _retry_in(failure, attempt, core)
             await core.record(_failed(turn, name, failure, wait_s))
             if wait_s is None:

@@ -69,9 +69,13 @@ class Core:
 
     def _follow(self, entry: Entry) -> None:
         self.state = apply(self.state, entry)
+        self.touch()
+
+    def touch(self) -> None:
+        """Something that someone may wait for has changed."""
         self._change.set()
         self._change = anyio.Event()
 
     async def changed(self) -> None:
-        """Wait for the next event."""
+        """Wait for the next event, or the end of a command."""
         await self._change.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from contextlib import suppress
 from typing import assert_never
 
 import anyio
@@ -23,7 +24,6 @@ from pinfold.events import (
     Event,
     Execute,
     Interrupt,
-    Noticed,
     PinfoldError,
     Rename,
     RunCell,
@@ -51,14 +51,17 @@ class Engine:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._inbox, self._commands = anyio.create_memory_object_stream[Say | Continue | Execute](_QUEUED)
-        self._scopes: deque[anyio.CancelScope] = deque()
-        """One for each command taken and not yet worked through, in order. Made as soon as it is taken:
-        an interrupt right behind a command stops it even if it has not begun."""
-        self._done = anyio.Event()
+        self._taken: deque[tuple[str | None, anyio.CancelScope]] = deque()
+        """Commands not yet worked through, in order, each with its scope from the start: an interrupt right
+        behind a command stops it even if it has not begun."""
         self._deciding = anyio.Lock()
 
     async def recover(self) -> None:
         """Name what a crash left open: nothing that had begun is ever run again by itself."""
+        state = self.core.state
+        if state.turn and state.opened and state.opened.imported:
+            end = TurnInterrupted(turn=state.turn.id, reason="it was cut off elsewhere", usage=self._spent())
+            await self._close(state.turn.id, end)
         events: list[Event] = []
         for id_, item in self.core.state.open.items():
             if item.stage == "started":
@@ -71,9 +74,11 @@ class Engine:
     async def submit(self, command: Command) -> None:
         """Take a command. What it leads to is seen in the log. Raises CommandRefused."""
         match command:
-            case Interrupt():
-                if self._scopes:
-                    self._scopes[0].cancel()
+            case Interrupt(target=target):
+                for id_, scope in self._taken:
+                    if target in (None, id_):
+                        scope.cancel()
+                        break
             case Decide():
                 await self._decide(command)
             case Rename(title=title):
@@ -85,7 +90,7 @@ class Engine:
                     self._inbox.send_nowait(command)
                 except anyio.WouldBlock:
                     raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
-                self._scopes.append(anyio.CancelScope())
+                self._taken.append((self._id_of(command), anyio.CancelScope()))
             case _:
                 assert_never(command)
 
@@ -94,14 +99,20 @@ class Engine:
         with self._inbox, self._commands:
             async for command in self._commands:
                 await self._work(command)
-                self._scopes.popleft()
-                self._done.set()
-                self._done = anyio.Event()
+                self._taken.popleft()
+                self.core.touch()
 
     async def idle(self) -> None:
-        """Wait until every command that was taken has been worked through."""
-        while self._scopes:
-            await self._done.wait()
+        """Wait until all that was taken is worked through, or waits for somebody's decision."""
+        while self._taken and not any(item.stage == "asking" for item in self.core.state.open.values()):
+            await self.core.changed()
+
+    def _id_of(self, command: Say | Continue | Execute) -> str | None:
+        match command:
+            case Say(turn=id_) | Execute(id=id_):
+                return id_
+            case Continue():
+                return self.core.state.turn.id if self.core.state.turn else None
 
     async def _work(self, command: Say | Continue | Execute) -> None:
         match command:
@@ -131,7 +142,7 @@ class Engine:
         """From the state as it is to the end of the turn, whatever that end is."""
         seconds = self.core.budget.max_seconds or math.inf
         end: Event | None = None
-        with self._scopes[0] as scope:
+        with self._taken[0][1] as scope:
             scope.deadline = anyio.current_time() + seconds
             try:
                 end = await self._steps(id_)
@@ -195,13 +206,12 @@ class Engine:
             await self.core.record(*events, end)
 
     async def _execute(self, command: Execute) -> None:
+        if command.id in self.core.state.executed:
+            return
         action = RunCell(code=command.code, timeout_s=command.timeout_s)
         await self.core.record(ActionProposed(id=command.id, action=action, by="user"))
-        with self._scopes[0]:
-            try:
-                await carry(self.core, command.id)
-            except Unavailable as error:
-                await self.core.record(Noticed(text=str(error)))
+        with self._taken[0][1], suppress(Unavailable):  # what was not available is in the outcome
+            await carry(self.core, command.id)
 
     async def _decide(self, decide: Decide) -> None:
         # One at a time: of two answers that cross, the second must see that the first was taken.
@@ -218,5 +228,6 @@ class Engine:
             await self.core.record(
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )
-        if not self._scopes and self.core.state.turn:
+        turn = self.core.state.turn
+        if turn and all(id_ != turn.id for id_, _ in self._taken):
             await self.submit(Continue())

@@ -47,6 +47,7 @@ End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 _SHELF = 128
+_EXECUTED = 64
 
 
 class OpenAction(Struct, frozen=True, kw_only=True):
@@ -86,6 +87,8 @@ class State(Struct, frozen=True, kw_only=True):
     """What the model must be told with the next message."""
     granted: frozenset[str] = frozenset()
     cells: int = 0
+    executed: tuple[ActionId, ...] = ()
+    """The last of the user's own cells: a command that is sent again must not run again."""
     usage: Usage = Usage()
 
     @property
@@ -106,6 +109,9 @@ def fold(entries: Iterable[Entry], state: State | None = None) -> State:
 
 def apply(state: State, entry: Entry) -> State:
     match entry.event:
+        # In the order of how often they come: every case before costs every event behind it.
+        case ModelCalled() | Unknown() | Noticed() | ModelFailed():
+            return state
         case (
             ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event
         ):
@@ -127,8 +133,6 @@ def apply(state: State, entry: Entry) -> State:
             return _opened(state, event)
         case SessionChanged(title=title):
             return replace(state, title=title)
-        case ModelCalled() | ModelFailed() | Noticed() | Unknown():
-            return state
         case _ as event:
             assert_never(event)
 
@@ -139,7 +143,8 @@ def _opened(state: State, event: SessionOpened) -> State:
         id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
         for id_, item in state.open.items()
     }
-    state = replace(state, opened=event, open=again)
+    granted = frozenset[str]() if event.imported else state.granted
+    state = replace(state, opened=event, open=again, granted=granted)
     return (
         _told(state, f"[The session was reopened. Lost: {', '.join(event.lost)}.]") if event.lost else state
     )
@@ -169,7 +174,8 @@ def _replied(state: State, event: ModelReplied) -> State:
     said = AssistantMessage(text=event.text, calls=event.actions)
     known = state.turn.cost is not None and event.cost is not None
     turn = replace(
-        _saying(state.turn, said),
+        state.turn,
+        messages=(*state.turn.messages, said),
         unproposed=event.actions,
         steps=state.turn.steps + 1,
         usage=state.turn.usage + event.usage,
@@ -195,11 +201,13 @@ def _action(
     state: State, event: ActionProposed | ActionAllowed | ActionDenied | ActionStarted | ActionFinished
 ) -> State:
     if isinstance(event, ActionProposed):
-        state = replace(state, open={**state.open, event.id: OpenAction(proposed=event)})
+        opened = {**state.open, event.id: OpenAction(proposed=event)}
+        if event.by == "user":
+            return replace(state, open=opened, executed=(*state.executed[-_EXECUTED:], event.id))
         if state.turn is None or state.turn.id != event.turn:
-            return state
+            return replace(state, open=opened)
         rest = tuple(call for call in state.turn.unproposed if call.id != event.id)
-        return replace(state, turn=replace(state.turn, unproposed=rest))
+        return replace(state, open=opened, turn=replace(state.turn, unproposed=rest))
     item = state.open.get(event.id)
     if item is None:
         return state
@@ -209,8 +217,8 @@ def _action(
         case ActionDenied(reason=reason):
             return _staged(state, item, stage="denied", reason=reason)
         case ActionStarted(effect=effect):
-            cells = state.cells + isinstance(item.proposed.action, RunCell)
-            return replace(_staged(state, item, stage="started", effect=effect), cells=cells)
+            begun = {**state.open, event.id: replace(item, stage="started", effect=effect)}
+            return replace(state, open=begun, cells=state.cells + isinstance(item.proposed.action, RunCell))
         case ActionFinished():
             return _finished(state, item, event)
         case _:
@@ -219,11 +227,11 @@ def _action(
 
 def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
-    state = replace(state, open=still)
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
-        return state
-    return replace(state, turn=_answering(state.turn, ToolMessage(id=event.id, text=event.observation)))
+        return replace(state, open=still)
+    answer = ToolMessage(id=event.id, text=event.observation)
+    return replace(state, open=still, turn=_answering(state.turn, answer))
 
 
 def _approval(state: State, event: ApprovalRequested | ApprovalDecided) -> State:

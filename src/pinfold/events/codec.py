@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, Union, cast, get_args
 
@@ -30,6 +30,7 @@ _KINDS = frozenset(kind.__name__ for kind in _EVENT_TYPES)
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
 _KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KNOWN)
+_many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[_KNOWN])
 _ENVELOPE = ("seq", "session", "at")
 
 
@@ -79,6 +80,15 @@ def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) ->
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             return cast(Event, _decoder.decode(body))
     return decode_object(parse_json(body), upcasters)
+
+
+def decode_all(bodies: Sequence[bytes], upcasters: Mapping[str, Upcast] = UPCASTERS) -> list[Event] | None:
+    """Many events in one go, much faster than one by one; None if any of them needs a closer look."""
+    if upcasters:
+        return None
+    with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+        return cast("list[Event]", _many.decode(b"[%b]" % b",".join(bodies)))
+    return None
 
 
 def decode_object(value: Json, upcasters: Mapping[str, Upcast] = UPCASTERS) -> Event:

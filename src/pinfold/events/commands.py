@@ -26,7 +26,7 @@ class Continue(_Command, frozen=True, kw_only=True):
 
 
 class Execute(_Command, frozen=True, kw_only=True):
-    """Run a cell on the user's own behalf, without any model."""
+    """Run a cell on the user's own behalf, without any model. Sent again with the same id it does nothing."""
 
     id: ActionId
     code: str
@@ -44,7 +44,10 @@ class Decide(_Command, frozen=True, kw_only=True):
 
 
 class Interrupt(_Command, frozen=True, kw_only=True):
-    """Stop the running turn or cell; the state is kept."""
+    """Stop a turn or a cell, running or still waiting; the state is kept."""
+
+    target: TurnId | ActionId | None = None
+    """Its id; None for whatever runs now."""
 
 
 class Rename(_Command, frozen=True, kw_only=True):

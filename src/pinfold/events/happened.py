@@ -51,7 +51,7 @@ class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
 
 
 class SessionOpened(_Event, frozen=True, kw_only=True):
-    """An owner took the session. The first event of every log, and one for each later owner."""
+    """An owner took the session. One for each owner; the first event of a log that began here."""
 
     version: str
     workspace: str
@@ -63,6 +63,8 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
     restored: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    imported: bool = False
+    """What comes before was written elsewhere: it is told, but it grants nothing and starts nothing."""
 
 
 class SessionChanged(_Event, frozen=True, kw_only=True):

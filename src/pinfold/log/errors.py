@@ -10,6 +10,7 @@ class LogError(PinfoldError):
 
     LogError
       LogUnreadable   the store cannot be opened at all, or is no store of ours
+        LogTooNew     a newer Pinfold wrote it
       LogUnwritable   the disk refused: nothing was recorded; what was recorded before is safe
       BadBundle       a file to import that is not what it should be
       BlobMissing     a blob that is named but not there, or not what its name says
@@ -17,6 +18,10 @@ class LogError(PinfoldError):
 
 
 class LogUnreadable(LogError):
+    pass
+
+
+class LogTooNew(LogUnreadable):
     pass
 
 

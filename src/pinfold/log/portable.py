@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
 from pinfold.events import BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, LogUnwritable
-from pinfold.log.rows import Damage, Row
+from pinfold.log.errors import BadBundle, BlobMissing, LogUnwritable
+from pinfold.log.rows import Damage, Row, kind_column
 from pinfold.log.store import Log
 
+_LAST_NUMBER = 1 << 53
+"""More than any log reaches, and room to go on from there."""
 _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
@@ -25,7 +29,7 @@ def export_bundle(log: Log, target: Path, damage: Damage) -> None:
     try:
         descriptor, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
-        raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
+        raise BadBundle(f"cannot write {target}: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
             bundle.writestr(
@@ -36,7 +40,10 @@ def export_bundle(log: Log, target: Path, damage: Damage) -> None:
                 for line in log.lines(damage):
                     lines.write(line.encode() + b"\n")
             for blob in log.blobs.all():
-                bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
+                try:
+                    bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
+                except BlobMissing:
+                    damage.blobs.append(blob)
         Path(partial).replace(target)
     except OSError as error:
         raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
@@ -57,7 +64,8 @@ def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, Se
             return _import_lines(lines, source, folder, session)
     except OSError as error:
         raise BadBundle(f"{source} cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError) as error:
+        # All of them come out of zipfile for bytes that are no longer what was zipped.
         raise BadBundle(f"{source} is damaged: {error}; export it again") from error
 
 
@@ -80,6 +88,8 @@ def _import_bundle(
             raise BadBundle(f"{source} was written by a newer Pinfold; upgrade to import it")
         case _:
             raise BadBundle(f"{source} is no Pinfold bundle")
+    if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in names.values()):
+        raise BadBundle(f"{source} is damaged: packed in no way of ours; export it again")
     if sum(info.file_size for info in names.values()) > _TOTAL_LIMIT:
         raise BadBundle(f"{source} would unpack to more than {_TOTAL_LIMIT >> 30} GiB")
     blobs = Blobs(folder / "blobs")
@@ -109,8 +119,10 @@ def _import_lines(lines: IO[bytes], source: Path, folder: Path, session: Session
             continue
         try:
             row, origin = _row(line)
-        except BadEvent as error:
+        except ValueError as error:  # BadEvent, or text that cannot be stored
             raise BadBundle(f"{source}, event {len(rows) + 1}: {error}; export it again") from error
+        if row[0] > _LAST_NUMBER:
+            raise BadBundle(f"{source}, event {len(rows) + 1}: number {row[0]} is out of range")
         if row[0] <= (rows[-1][0] if rows else 0):
             raise BadBundle(f"{source}, event {len(rows) + 1}: number {row[0]} is out of order")
         rows.append(row)
@@ -131,4 +143,4 @@ def _row(line: bytes) -> tuple[Row, SessionId]:
     # From the line itself, not from the event: fields we do not know stay in.
     fields = {key: item for key, item in parse_json(line).items() if key not in ("seq", "session", "at")}
     body = plain_json(fields).encode()
-    return (entry.seq, entry.at.encode(), fields["kind"].encode(), body, b""), entry.session
+    return (entry.seq, entry.at.encode(), kind_column(fields["kind"]), body, b""), entry.session

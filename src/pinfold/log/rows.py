@@ -7,30 +7,34 @@ row is noticed, and noticing it does not cost the rows around it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
-from pinfold.log.errors import LogError, LogUnreadable, LogUnwritable
+from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
 
 VERSION = 1
 GENESIS = b"\0" * 16
-_APPLICATION_ID = 0x50494E46  # "PINF"
+_APPLICATION_ID = 0x50494E00  # "PIN"; the last byte says the version again, so that a hit there is no upgrade
 _TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, sum BLOB NOT NULL
 ) STRICT;
 """
+_BUSY_S = 5.0
+"""How long to wait for another process that writes."""
+_LOOK_AGAIN_S = 0.005
 _PAGE_ROWS = 1000
 _SELECT = "SELECT seq, at, kind, body, sum FROM events"
-_PAGE = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"
+_PAGE = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_PAGE_ROWS}"
 _ONE = f"{_SELECT} WHERE seq = ?"
+_SUMS = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq"
 Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """seq, at, kind, body, sum"""
 
@@ -44,23 +48,32 @@ class Damage:
     lost_after: int | None = None
     """Events after this one were acknowledged once and are gone."""
     acknowledged: int = 0
+    blobs: list[str] = field(default_factory=list[str])
+    """Blobs that are gone or not what their name says."""
+
+    first_page: bool = False
+    """The store's own header was hit; the events were read all the same."""
 
     def __bool__(self) -> bool:
-        return bool(self.unreadable) or self.lost_after is not None
+        return bool(self.unreadable or self.blobs or self.first_page) or self.lost_after is not None
 
     def __str__(self) -> str:
         parts: list[str] = []
         if self.unreadable:
             shown = ", ".join(map(str, self.unreadable[:5])) + (", ..." if len(self.unreadable) > 5 else "")
-            parts.append(f"{len(self.unreadable)} damaged and unreadable (number {shown})")
+            parts.append(f"{len(self.unreadable)} events damaged and unreadable (number {shown})")
         if self.lost_after is not None:
-            parts.append(f"{self.acknowledged - self.lost_after} missing after number {self.lost_after}")
-        return "events " + "; ".join(parts)
+            missing = self.acknowledged - self.lost_after
+            parts.append(f"{missing} events missing after number {self.lost_after}")
+        if self.blobs:
+            parts.append(f"{len(self.blobs)} blobs damaged or missing")
+        if self.first_page:
+            parts.append("the header of the store damaged")
+        return "; ".join(parts)
 
 
 def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
-    content = b"%b%d %b %b %b" % (previous, seq, at, kind, body)
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return sha256(b"%b%d %b %b %b" % (previous, seq, at, kind, body)).digest()[:16]
 
 
 def connect(path: Path | str) -> sqlite3.Connection:
@@ -72,22 +85,57 @@ def connect(path: Path | str) -> sqlite3.Connection:
     try:
         # A damaged row may hold bytes that are no UTF-8; we decode them ourselves.
         connection.text_factory = bytes
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA busy_timeout = 5000")
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            _create(connection)
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error as error:
+        version = _prepared(connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # sqlite3 may quote a damaged schema
         connection.close()
         raise _unopened(path, error) from error
     if version > VERSION:
         connection.close()
-        raise LogUnreadable(f"{path} was written by a newer Pinfold (format {version}); upgrade to read it")
+        raise LogTooNew(f"{path} was written by a newer Pinfold (format {version}); upgrade to read it")
     return connection
 
 
-def _unopened(path: Path | str, error: sqlite3.Error) -> LogError:
+def _into_wal(connection: sqlite3.Connection) -> None:
+    # Of those who switch a new store at the same time SQLite turns all but one away at once, busy timeout or not.
+    give_up_at = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _prepared(connection: sqlite3.Connection) -> int:
+    """The store's version."""
+    try:
+        _into_wal(connection)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        # A file that lost whole pages opens in this way only; reading it then finds what is gone.
+        connection.execute("PRAGMA writable_schema = ON")
+        _into_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
+    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+        _create(connection)
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID | version & 0xFF:
+        raise sqlite3.DatabaseError("its header is damaged, or it is no store of ours")
+    if version <= VERSION:
+        connection.execute(f"EXPLAIN {_ONE}", (0,)).fetchall()  # the table is there, with the columns we know
+    return version
+
+
+def lacks_pages(connection: sqlite3.Connection) -> bool:
+    """Whether the store is too short for what it says it holds, and may be read but not written."""
+    return bool(connection.execute("PRAGMA writable_schema").fetchone()[0])
+
+
+def _unopened(path: Path | str, error: Exception) -> LogError:
     # Opening may write: the tables of a new store, the index of its write-ahead log.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -102,7 +150,7 @@ def _create(connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             for statement in _TABLES.split(";\n"):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID | VERSION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except sqlite3.Error:
@@ -116,10 +164,15 @@ def insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
     try:
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", map(_as_stored, rows))
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
+
+
+def kind_column(kind: str) -> bytes:
+    """For looking rows up; the body holds the kind to the letter."""
+    return kind.encode("utf-8", "replace")
 
 
 def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
@@ -127,62 +180,63 @@ def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
     return seq, at.decode(), kind.decode(), body.decode("ascii"), checksum
 
 
-def verified(
-    connection: sqlite3.Connection, damage: Damage, *, after: int = 0, upto: int = 0
-) -> Iterator[Row]:
-    """Rows after `after` whose checksum holds; the others are noted in `damage`.
+def verified(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[list[Row]]:
+    """Rows after `after` whose checksum holds, some at a time; the others are noted in `damage`.
 
-    `upto` is the last number known to have been written: where the tree itself is broken,
-    every number up to it is asked for one by one.
+    `upto` is the last number known to have been written: rows beyond it may not be committed yet, on this
+    very connection. Where the tree itself is broken, every number up to it is asked for one by one.
     """
-    previous = last_row(connection, after)[1]
-    spare = previous
-    for row in _scan(connection, damage, after, upto):
-        seq, at, kind, body, stored = row
-        computed = chained(previous, seq, at, kind, body)
-        if stored == computed or stored == chained(spare, seq, at, kind, body):
-            previous = spare = stored
-            yield row
-        else:
-            damage.unreadable.append(seq)
-            # Whichever of the two was hit, content or sum, the next row was chained on the true sum.
-            previous, spare = stored, computed
+    previous = spare = last_row(connection, after)[1]
+    for page in _pages(connection, damage, after, upto):
+        good: list[Row] = []
+        for row in page:
+            seq, at, kind, body, stored = row
+            computed = chained(previous, seq, at, kind, body)
+            if stored == computed or stored == chained(spare, seq, at, kind, body):
+                previous = spare = stored
+                good.append(row)
+            else:
+                damage.unreadable.append(seq)
+                # Whichever of the two was hit, content or sum, the next row was chained on the true sum.
+                previous, spare = stored, computed
+        yield good
 
 
 def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, bytes]:
-    """Number and sum of the last row up to `upto`; those of an empty log if it cannot be read."""
-    query = "SELECT seq, sum FROM events WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
-    with contextlib.suppress(sqlite3.Error):
-        match connection.execute(query, (upto,)).fetchone():
-            case (int(seq), bytes(checksum)):
-                return seq, checksum
-            case _:
-                pass
-    return 0, GENESIS
-
-
-def _scan(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[Row]:
-    # In pages: an open cursor would hold back the store's checkpoints for as long as a reader dawdles.
-    last = after
-    while True:
+    """Number and sum of the last readable row up to `upto`; those of an empty log if there is none."""
+    last = 0, GENESIS
+    # From the end; if the end is broken, from the beginning to where it breaks.
+    for query in (f"{_SUMS} DESC LIMIT 1", _SUMS):
         try:
-            page = connection.execute(_PAGE, (last,)).fetchall()
-        except sqlite3.DatabaseError:
-            page = [()]
-        for raw in page:
-            if not _plausible(raw):
-                yield from _one_by_one(connection, damage, last + 1, upto)
-                return
-            last = raw[0]
-            yield raw
+            for raw in connection.execute(query, (upto,)):
+                match raw:
+                    case (int(seq), bytes(checksum)):
+                        last = seq, checksum
+                    case _:
+                        pass
+        except sqlite3.Error:
+            continue
+        break
+    return last
+
+
+def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[list[Row]]:
+    # Not with one open cursor: it would hold back the store's checkpoints for as long as a reader dawdles.
+    while True:
+        page: list[Row] | None = None
+        with contextlib.suppress(sqlite3.DatabaseError):
+            page = connection.execute(_PAGE, (after, upto)).fetchall()
+        if page is None or not all(map(_plausible, page)):
+            yield list(_one_by_one(connection, damage, after + 1, upto))
+            return
+        yield page
         if len(page) < _PAGE_ROWS:
             return
+        after = page[-1][0]
 
 
 def _one_by_one(connection: sqlite3.Connection, damage: Damage, first: int, upto: int) -> Iterator[Row]:
-    with contextlib.suppress(sqlite3.Error):
-        upto = max(upto, connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
-    for seq in range(first, min(upto, first + 10_000_000) + 1):
+    for seq in range(first, upto + 1):
         raw = None
         with contextlib.suppress(sqlite3.DatabaseError):
             raw = connection.execute(_ONE, (seq,)).fetchone()
@@ -193,7 +247,10 @@ def _one_by_one(connection: sqlite3.Connection, damage: Damage, first: int, upto
 
 
 def _plausible(raw: tuple[object, ...]) -> TypeGuard[Row]:
-    return len(raw) == 5 and isinstance(raw[0], int) and all(isinstance(item, bytes) for item in raw[1:])
+    if len(raw) != 5:
+        return False
+    seq, at, kind, body, checksum = raw
+    return type(seq) is int and type(at) is type(kind) is type(body) is type(checksum) is bytes
 
 
 class Head:
@@ -204,7 +261,10 @@ class Head:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LogUnreadable(f"{path} cannot be opened: {error.strerror}") from error
 
     def read(self) -> int:
         number, _, check = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip().partition(" ")

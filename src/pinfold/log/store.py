@@ -8,6 +8,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Self, TypeAlias, cast
 
@@ -22,13 +23,27 @@ from pinfold.events import (
     SessionId,
     Unknown,
     decode,
+    decode_all,
     encode,
     line_of,
     parse_json,
 )
 from pinfold.log.blobs import Blobs
-from pinfold.log.errors import LogUnwritable
-from pinfold.log.rows import GENESIS, Damage, Head, Row, chained, connect, insert, last_row, verified
+from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
+from pinfold.log.mend import mended
+from pinfold.log.rows import (
+    GENESIS,
+    Damage,
+    Head,
+    Row,
+    chained,
+    connect,
+    insert,
+    kind_column,
+    lacks_pages,
+    last_row,
+    verified,
+)
 
 Clock: TypeAlias = Callable[[], datetime]
 STORE = "log.sqlite"
@@ -64,14 +79,23 @@ class Log:
         self._clock = clock
         if folder:
             _finish_rebuild(folder)
-        self._connection = connect(folder / STORE if folder else ":memory:")
+        self._is_mended = False
+        try:
+            self._connection = connect(folder / STORE if folder else ":memory:")
+        except LogUnreadable as error:
+            connection = mended(folder / STORE) if folder and not isinstance(error, LogTooNew) else None
+            if connection is None:
+                raise
+            self._connection, self._is_mended = connection, True
         try:
             self._head = Head(folder / "head") if folder else None
-        except OSError as error:
+        except LogError:
             self._connection.close()
-            raise LogUnwritable(f"cannot write {folder}: {error.strerror}; free some space") from error
+            raise
         self._pending: list[_Batch] = []
         self._lock = anyio.Lock()
+        # Not from the common pool: tools that hang in its threads must not stop the log.
+        self._thread = anyio.CapacityLimiter(1)
         self._subscriptions: set[Subscription] = set()
         self._followers: list[Callable[[Entry], None]] = []
         last, self._sum = last_row(self._connection)
@@ -81,17 +105,19 @@ class Log:
     def read(self, after: int = 0, damage: Damage | None = None) -> Iterator[Entry]:
         """Events after `after` that are still what was written; the rest is noted in `damage`."""
         session = self.session
-        for seq, at, kind, body, _ in self._rows(after, damage if damage is not None else Damage()):
-            yield Entry(seq=seq, session=session, at=at.decode(), event=_event(kind, body))
+        for page in self._pages(after, damage if damage is not None else Damage()):
+            events = decode_all([row[3] for row in page]) or [_event(row[2], row[3]) for row in page]
+            for row, event in zip(page, events, strict=True):
+                yield Entry(seq=row[0], session=session, at=row[1].decode(), event=event)
 
     def lines(self, damage: Damage) -> Iterator[str]:
         """Every readable event as a JSON line, with fields this version does not know."""
-        for seq, at, _, body, _ in self._rows(0, damage):
+        for seq, at, _, body, _ in chain.from_iterable(self._pages(0, damage)):
             yield line_of(seq, self.session, at.decode(), body.decode("ascii"))
 
     def repair(self, damage: Damage) -> None:
         """Put what is readable into a new store. The damaged one is kept beside it."""
-        if not damage.unreadable or self.folder is None:
+        if self.folder is None or not (damage.unreadable or lacks_pages(self._connection)):
             return
         try:
             self._rebuild(self.folder)
@@ -103,12 +129,12 @@ class Log:
         partial = rebuilt.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with contextlib.closing(connect(partial)) as connection:
-            insert(connection, list(_rechained(self._rows(0, Damage()))))
+            insert(connection, list(_rechained(chain.from_iterable(self._pages(0, Damage())))))
             connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         partial.replace(rebuilt)
         _finish_rebuild(folder)
-        self._connection = connect(folder / STORE)
+        self._connection, self._is_mended = connect(folder / STORE), False
         _, self._sum = last_row(self._connection)
 
     def fill(self, rows: list[Row]) -> None:
@@ -117,6 +143,7 @@ class Log:
             self._write(list(_rechained(iter(rows))))
         except (sqlite3.Error, OSError) as error:
             raise LogUnwritable(f"cannot write {self.folder}: {error}") from error
+        self.seq, self._sum = last_row(self._connection)
 
     async def append(self, *events: Event) -> tuple[Entry, ...]:
         """Write events, in order, together. Raises NotPlain or LogUnwritable, and then wrote none of them."""
@@ -138,30 +165,31 @@ class Log:
         at = _timestamp(self._clock())
         rows: list[Row] = []
         seq, previous = self.seq, self._sum
+        written: list[tuple[Entry, ...]] = []
         for batch in batches:
             entries: list[Entry] = []
             for event, body in zip(batch.events, batch.bodies, strict=True):
                 seq += 1
-                kind = (event.kind if isinstance(event, Unknown) else type(event).__name__).encode()
+                kind = kind_column(event.kind if isinstance(event, Unknown) else type(event).__name__)
                 previous = chained(previous, seq, at, kind, body)
                 rows.append((seq, at, kind, body, previous))
                 entries.append(Entry(seq=seq, session=self.session, at=at.decode(), event=event))
-            batch.entries = tuple(entries)
+            written.append(tuple(entries))
         try:
             if self.folder is None:
                 insert(self._connection, rows)
             else:
-                await anyio.to_thread.run_sync(self._write, rows)
-        except (sqlite3.Error, OSError) as error:
+                await anyio.to_thread.run_sync(self._write, rows, limiter=self._thread)
+        except (sqlite3.Error, OSError, RuntimeError) as error:
             for batch in batches:
-                batch.entries = None
                 batch.error = LogUnwritable(
                     f"cannot write {self.folder}: {error}; free some space or check the permissions"
                 )
             return
         self.seq, self._sum = seq, previous
-        for batch in batches:
-            for entry in batch.entries or ():
+        for batch, together in zip(batches, written, strict=True):
+            batch.entries = together
+            for entry in together:
                 self._publish(entry)
 
     def _write(self, rows: list[Row]) -> None:
@@ -206,12 +234,12 @@ class Log:
         for subscription in self._subscriptions:
             subscription.offer(item)
 
-    def _rows(self, after: int, damage: Damage) -> Iterator[Row]:
-        last = after
-        for row in verified(self._connection, damage, after=after, upto=self.seq):
-            last = row[0]
-            yield row
-        acknowledged = self._head.read() if self._head else 0
+    def _pages(self, after: int, damage: Damage) -> Iterator[list[Row]]:
+        last, acknowledged = after, self.seq
+        damage.first_page = damage.first_page or self._is_mended
+        for page in verified(self._connection, damage, after=after, upto=acknowledged):
+            last = page[-1][0] if page else last
+            yield page
         if acknowledged > max(last, *damage.unreadable, 0):
             damage.lost_after, damage.acknowledged = last, acknowledged
 
@@ -267,8 +295,14 @@ class Subscription:
             await self._wake.wait()
 
     def close(self) -> None:
+        """What is there by now is still given out, up to a bound and without gaps."""
         self._log.unsubscribe(self)
         self._closed = True
+        if self._stored is not None:
+            # Off the disk now: the log itself may be closed next.
+            rest = list(islice(self._stored, _QUEUE))
+            self._queue = deque(rest) if len(rest) == _QUEUE else deque([*rest, *self._queue])
+            self._stored = None
         self._wake.set()
 
 

@@ -25,22 +25,24 @@ class Summary:
 
 
 def summarise(folder: Path) -> Summary | None:
-    """None if there is nothing to read, or nothing readable."""
+    """None if it cannot be read. One that ended before anything was recorded is just empty."""
     if not (folder / STORE).is_file():
-        return None
+        return Summary()
     try:
         # Not as owner: nothing is created or changed by looking.
         uri = f"file:{_escaped(folder / STORE)}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
             return _summary(connection)
-    except (sqlite3.Error, BadEvent):
+    except (sqlite3.Error, UnicodeDecodeError, BadEvent):
         return None
 
 
-def _summary(connection: sqlite3.Connection) -> Summary | None:
+def _summary(connection: sqlite3.Connection) -> Summary:
+    if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'events'").fetchone():
+        return Summary()
     events, began, last = connection.execute("SELECT count(*), min(at), max(at) FROM events").fetchone()
     if not events:
-        return None
+        return Summary()
     changed = _newest(connection, "SessionChanged")
     opened = _newest(connection, "SessionOpened")
     first = _one(connection, "SELECT kind, body FROM events WHERE kind = 'UserSpoke' ORDER BY seq LIMIT 1")

@@ -2,7 +2,7 @@
 
 from pinfold.model.errors import BadScript, ModelError, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
-from pinfold.model.names import Model, model_named
+from pinfold.model.names import Model, full_name, model_named
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
 
@@ -15,6 +15,7 @@ __all__ = [
     "ReplayModel",
     "ScriptedModel",
     "UnknownModel",
+    "full_name",
     "model_named",
     "record",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -37,7 +38,7 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cost: float | None = None
     error: str | None = None
     status: int | None = None
-    delay_s: float = 0.0
+    delay_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     expect: str | None = None
     model: str | None = None
     """Who said it, in a recording."""
@@ -78,8 +79,9 @@ def read_kept(path: Path) -> tuple[KeptReply, ...]:
 
 def resume_at(kept: Sequence[KeptReply], served: Sequence[str]) -> int:
     """Where to go on when the marks `served` were given out before: after them, or at the start of a changed file."""
-    known = [line.mark for line in kept[: len(served)]]
-    return len(served) if known == list(served) else 0
+    marks = [mark for mark in served if mark]
+    known = [line.mark for line in kept[: len(marks)]]
+    return len(marks) if known == marks else 0
 
 
 def rendered(request: Request) -> str:

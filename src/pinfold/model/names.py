@@ -15,6 +15,12 @@ Model: TypeAlias = ScriptedModel | ReplayModel
 _SCHEMES = {"scripted": ScriptedModel.from_file, "replay": ReplayModel.from_file}
 
 
+def full_name(name: str) -> str:
+    """The same name from every folder: a relative file becomes an absolute one."""
+    scheme, colon, rest = name.partition(":")
+    return f"{scheme}:{Path(rest).absolute()}" if colon and rest and scheme in _SCHEMES else name
+
+
 def model_named(name: str, served: Sequence[str] = ()) -> Model:
     """The model called `name`; `served` are the request ids it gave out earlier in the session."""
     scheme, colon, rest = name.partition(":")

@@ -32,8 +32,10 @@ class ScriptedModel:
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
         """Pieces of text as they come, then the whole reply."""
-        kept = self._take()
+        kept = self._lines[self._next] if self._next < len(self._lines) else self._exhausted()
         await anyio.sleep(kept.delay_s)
+        # Only now: a request that was interrupted meanwhile did not use its line up.
+        self._next += 1
         if kept.expect is not None and kept.expect not in (context := rendered(request)):
             raise BadScript(
                 f"{self.name}, reply {self._next}: the context should contain {kept.expect!r} but does not; "
@@ -43,11 +45,8 @@ class ScriptedModel:
             raise RequestFailed(kept.error, status=kept.status, request_id=kept.mark)
         for start in range(0, len(kept.text), _CHUNK):
             yield kept.text[start : start + _CHUNK]
-        yield kept.reply(kept.mark)
-
-    def _take(self) -> KeptReply:
-        self._next += 1
-        return self._lines[self._next - 1] if self._next <= len(self._lines) else self._exhausted()
+        # The end is no line of the file: it has no mark, and a resumed session does not count it.
+        yield kept.reply("" if kept is _END else kept.mark)
 
     def _exhausted(self) -> KeptReply:
         return _END

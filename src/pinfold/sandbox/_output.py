@@ -73,8 +73,11 @@ class Output:
 
     def take(self) -> tuple[str, int]:
         """The text so far and how many bytes were dropped; starts afresh."""
-        if self._kept:
-            self._keep(self._decoder.decode(b"", final=True))
+        rest = self._decoder.decode(b"", final=True)
+        if self._dropped:
+            self._tell(rest)
+        else:
+            self._keep(rest)
         text, dropped = "".join(self._texts), self._dropped
         self._texts, self._kept, self._dropped, self._on_output = [], 0, 0, None
         return text, dropped
@@ -85,13 +88,17 @@ class Output:
             self._kept += len(data)
             self._keep(self._decoder.decode(data))
             return
-        self._dropped += len(data) - max(room, 0)
         if room > 0:
             self._kept = self._cap
             self._keep(self._decoder.decode(data[:room]))
-            # Half a character at the cut is dropped too, not shown as a replacement sign.
+            # Half a character at the cut is not kept either, rather than shown as a replacement sign.
             self._dropped += len(self._decoder.getstate()[0])
+            data = data[room:]
+        self._dropped += len(data)
+        if self._on_output is None:
             self._decoder.reset()
+        else:
+            self._tell(self._decoder.decode(data))
 
     def _keep(self, text: str) -> None:
         if text:
@@ -99,7 +106,7 @@ class Output:
             self._tell(text)
 
     def _tell(self, text: str) -> None:
-        if self._on_output is None:
+        if self._on_output is None or not text:
             return
         try:
             self._on_output(self._stream, text)

@@ -13,7 +13,7 @@ Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
 What: TypeAlias = Literal["all", "variables", "files"]
 OnOutput: TypeAlias = Callable[[Stream, str], None]
-"""Called as output arrives, in order within a stream; must not block."""
+"""Called as output arrives, all of it, in order within a stream; must not block."""
 
 
 class SandboxError(PinfoldError):
@@ -65,7 +65,7 @@ class Limits:
     reply_s: float = 10.0
     """How long anything that is not a cell may take: variables, put, get."""
     output_bytes: int = 64 << 20
-    """Kept of one stream of one cell; the rest is counted and dropped."""
+    """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
     file_bytes: int = 64 << 20
     """Largest file `put` and `get` carry."""
 

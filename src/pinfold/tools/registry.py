@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import difflib
 import inspect
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
-from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema, plain_json
+from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.tools.errors import BadTool, ToolFailed
 from pinfold.tools.tool import Tool
 
@@ -58,19 +61,17 @@ class Registry:
         if tool is None:
             raise ToolFailed(self._no_such(name))
         arguments = tool.checked(args)
-        try:
-            with anyio.fail_after(tool.timeout_s):
+        with anyio.move_on_after(tool.timeout_s):
+            try:
                 if inspect.iscoroutinefunction(tool.function):
                     result = await tool.function(**arguments)
                 else:
-                    call = partial(tool.function, **arguments)
-                    result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-        except TimeoutError as error:
-            words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
-            raise ToolFailed(words, at_fault=True, may_have_happened=True) from error
-        except Exception as error:
-            raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
-        return _as_text(result)
+                    result = await _in_thread(partial(tool.function, **arguments))
+            except (Exception, SystemExit) as error:  # a tool that exits must not take the agent with it
+                raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
+            return _as_text(result)
+        words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
+        raise ToolFailed(words, at_fault=True, may_have_happened=True)
 
     def _no_such(self, name: str) -> str:
         if name == PYTHON.name:
@@ -82,12 +83,39 @@ class Registry:
         )
 
 
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Run it beside the event loop. A call that is given up goes on, but does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    # The error as a value: a future cannot carry every exception there is.
+    future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if not future.done():  # else it was given up meanwhile
+            future.set_result((result, error))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as raised:  # noqa: BLE001 - delivered to whoever waits
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), daemon=True).start()
+    result, error = await future
+    if error is not None:
+        raise error
+    return result
+
+
 def _as_text(result: object) -> str:
     if isinstance(result, str):
         return result
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import PydanticSerializationError, to_json
 
     try:
-        return plain_json(to_jsonable_python(result, inf_nan_mode="strings"))
+        return to_json(result, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError):
         return repr(result)

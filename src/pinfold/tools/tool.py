@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
 
 from pinfold.events import Effect, Json, ToolSchema
 from pinfold.tools.errors import BadTool, ToolFailed
@@ -53,25 +53,27 @@ class Tool(Generic[P, R]):
                 for fault in error.errors()
             )
             raise ToolFailed(f"wrong arguments for {self.name}: {faults}") from error
-        return {name: getattr(given, name) for name in type(given).model_fields}
+        return {field.alias or name: getattr(given, name) for name, field in type(given).model_fields.items()}
 
     @cached_property
     def _arguments(self) -> type[pydantic.BaseModel]:
         # pydantic costs 0.1 s to import: only when a tool is really used.
         import pydantic
 
-        hints = get_type_hints(self.function, include_extras=True)
         fields: dict[str, Any] = {}
-        for parameter in inspect.signature(self.function).parameters.values():
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (hints.get(parameter.name, Any), default)
         try:
+            hints = get_type_hints(self.function, include_extras=True)
+            for number, parameter in enumerate(inspect.signature(self.function).parameters.values()):
+                default = ... if parameter.default is parameter.empty else parameter.default
+                # Under names of our own: `schema`, `copy` or `_x` are fine parameters but no fields for pydantic.
+                alias = pydantic.Field(alias=parameter.name)
+                fields[f"p{number}"] = (Annotated[hints.get(parameter.name, Any), alias], default)
             return pydantic.create_model(
                 self.name,
                 __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False),
                 **fields,
             )
-        except (pydantic.errors.PydanticUserError, NameError) as error:
+        except (pydantic.errors.PydanticUserError, NameError, SyntaxError, TypeError) as error:
             raise BadTool(f"{self.name} cannot be a tool: {error}") from error
 
 

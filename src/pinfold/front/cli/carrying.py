@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pinfold.app import Shelf, export_bundle, read_session, recorded
+from pinfold.app import Shelf, export_bundle, read_session, record
 
 
 @click.command("export")
@@ -31,7 +31,7 @@ def export_command(session: str, form: str, output: Path | None) -> None:
             export_bundle(log, target, damage)
             click.echo(f"{target}", err=True)
         else:
-            lines = log.lines(damage) if form == "jsonl" else recorded(log.read(damage=damage))
+            lines = log.lines(damage) if form == "jsonl" else record(log.read(damage=damage))
             text = "".join(f"{line}\n" for line in lines)
             if output:
                 _write(output, text)

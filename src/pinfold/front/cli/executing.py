@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ import click
 
 from pinfold.app import (
     Link,
+    NoSuchSession,
+    Opening,
     Shelf,
     attach,
     background,
-    load_config,
+    forget_scratch,
     new_session_options,
     own,
     resumed_options,
-    start_operator_log,
+    spoken,
 )
 from pinfold.events import (
     ActionFinished,
@@ -34,8 +37,8 @@ from pinfold.events import (
     new_action_id,
     new_session_id,
 )
-from pinfold.front.cli.running import flags_of, stop_on_signal
-from pinfold.front.cli.showing import JsonLines, show_notice
+from pinfold.front.cli.running import MORE_THAN_0, flags_of, stop_on_signal
+from pinfold.front.cli.showing import JsonLines, is_closed, show_notice
 from pinfold.text import printable
 
 
@@ -47,17 +50,24 @@ from pinfold.text import printable
 @click.option(
     "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
 )
-@click.option("--timeout", type=float, metavar="SECONDS", help="Limit for the cell.")
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
     """Run the Python in FILE, from standard input (-), or given with -c.
 
     Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
     """
-    start_operator_log(load_config().config.log.level)
     source = _source(file, code)
     execute = Execute(id=new_action_id(), code=source, timeout_s=given["timeout"])
-    return anyio.run(_cell, _opened(name, given), execute, JsonLines() if as_json else _Streams(execute.id))
+    shown = JsonLines() if as_json else _Streams(execute.id)
+    if name is not None:
+        return anyio.run(_cell, lambda: _named(name, given), execute, shown)
+    session = new_session_id()
+    options = new_session_options(session, given["workspace"], flags_of(given))
+    try:
+        return anyio.run(_cell, lambda: own(None, session, options), execute, shown)
+    finally:
+        forget_scratch(session)
 
 
 def _source(file: str | None, code: str | None) -> str:
@@ -65,6 +75,8 @@ def _source(file: str | None, code: str | None) -> str:
         raise click.UsageError("give either a FILE (- for standard input) or -c CODE")
     if code is not None:
         return code
+    if file == "-" and is_closed(sys.stdin):
+        raise click.UsageError("standard input is closed")
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file or "").read_bytes()
         return data.decode("utf-8")
@@ -74,31 +86,36 @@ def _source(file: str | None, code: str | None) -> str:
         raise click.UsageError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def _opened(name: str | None, given: dict[str, Any]) -> AbstractAsyncContextManager[Link]:
-    flags = flags_of(given)
-    if name is not None and (found := Shelf().named(name)):
-        return attach(found[1], found[0], resumed_options(given["workspace"], flags))
-    session = new_session_id()
-    options = replace(new_session_options(session, given["workspace"], flags), title=name)
-    return own(None, session, options) if name is None else attach(Shelf().place(session), session, options)
+@asynccontextmanager
+async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
+    """The session of this name, made if there is none: by one process only, however many ask at once."""
+    shelf, flags = Shelf(), flags_of(given)
+    async with AsyncExitStack() as stack:
+        with shelf.naming():
+            try:
+                session, folder = shelf.find(name)
+                options = resumed_options(session, folder, given["workspace"], flags)
+            except NoSuchSession as missing:
+                if missing.several:
+                    raise
+                session = new_session_id()
+                options = replace(new_session_options(session, given["workspace"], flags), title=name)
+                folder = shelf.place(session)
+            link = await stack.enter_async_context(attach(folder, session, options))
+        yield link
 
 
-async def _cell(
-    opened: AbstractAsyncContextManager[Link], execute: Execute, shown: JsonLines | _Streams
-) -> int:
-    async with opened as link, background() as tasks:
-        standing = await link.standing()
-        tasks.start_soon(stop_on_signal, link)
-        async with link.subscribe(standing.seq) as feed:
-            await link.submit(execute)
-            async for item in feed:
-                shown.show(item)
-                if (
-                    isinstance(item, Entry)
-                    and isinstance(item.event, ActionFinished)
-                    and item.event.id == execute.id
-                ):
-                    return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1)
+async def _cell(opening: Opening, execute: Execute, shown: JsonLines | _Streams) -> int:
+    async with spoken(opening, lambda _: execute) as told, background() as tasks:
+        tasks.start_soon(stop_on_signal, told.link, execute.id)
+        async for item in told.feed:
+            shown.show(item)
+            if (
+                isinstance(item, Entry)
+                and isinstance(item.event, ActionFinished)
+                and item.event.id == execute.id
+            ):
+                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1)
     return 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 from importlib import import_module
@@ -11,24 +13,17 @@ import click
 
 from pinfold import __version__
 
+_OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
-    "run": "One task, one answer; never prompts.",
-    "exec": "Run Python in a session, without any model.",
-    "sessions": "List, show, rename and remove sessions.",
-    "resume": "Go on with a session.",
-    "export": "Write a session to a file.",
-    "import": "Bring a session in from a file.",
-    "config": "Show the configuration and where it comes from.",
+    "run": ("running", "One task, one answer; never prompts."),
+    "exec": ("executing", "Run Python in a session, without any model."),
+    "sessions": ("sessions", "List, show, rename and remove sessions."),
+    "resume": ("running", "Go on with a session."),
+    "export": ("carrying", "Write a session to a file."),
+    "import": ("carrying", "Bring a session in from a file."),
+    "config": ("configuration", "Show the configuration and where it comes from."),
 }
-_MODULES = {
-    "run": "running",
-    "resume": "running",
-    "exec": "executing",
-    "sessions": "sessions",
-    "export": "carrying",
-    "import": "carrying",
-    "config": "configuration",
-}
+"""Each with the module it lives in and its line of help."""
 
 
 class _Lazy(click.Group):
@@ -38,18 +33,18 @@ class _Lazy(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _MODULES:
+        if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"pinfold.front.cli.{_MODULES[cmd_name]}")
+        module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
         return getattr(module, f"{cmd_name}_command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, words) for name, (_, words) in _COMMANDS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
-        if name and name not in _MODULES and not name.startswith("-"):
+        if name and name not in _COMMANDS and not name.startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(name, _COMMANDS, n=1)
@@ -67,15 +62,21 @@ class _Lazy(click.Group):
 )
 def cli(debug: bool, log_level: str | None) -> None:
     """An agent that works by writing Python, in a persistent session on your own machine."""
-    os.environ["PINFOLD_DEBUG"] = "1" if debug else ""
-    if log_level:
-        os.environ["PINFOLD_LOG_LEVEL"] = log_level
+    from pinfold.app import start_operator_log
+
+    if debug:
+        os.environ["PINFOLD_DEBUG"] = "1"
+    start_operator_log(log_level)
 
 
 def run_command_line(args: list[str] | None = None) -> None:
     """Never a traceback for the user, unless asked for. Exit codes: 0, 1 failed, 2 usage, 75 later, 130 interrupted."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # a shell's `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Abort:
         code = 130
     except click.ClickException as error:
@@ -83,13 +84,17 @@ def run_command_line(args: list[str] | None = None) -> None:
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:
-        # Whoever read our output has gone; a second complaint at exit would help nobody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     except Exception as error:  # noqa: BLE001 - the last handler there is
-        code = _report(error)
+        code = 130 if _was_interrupted(error) else _report(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Ctrl-C during an import comes out as the cause of something else."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
 
 
 def _report(error: Exception) -> int:
@@ -101,11 +106,22 @@ def _report(error: Exception) -> int:
     from pinfold.text import printable, redacted
 
     if isinstance(error, PinfoldError):
-        click.echo(f"pinfold: {printable(redacted(str(error)))}", err=True)
+        _complain(printable(redacted(str(error))))
         return error.exit_code
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
+        # Our own output: a reader that went away, a full disk behind a redirection.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno != errno.EPIPE:
+            _complain(f"the output could not be written: {error.strerror}")
+        return 1
     import logging
 
     logging.getLogger("pinfold").error("unexpected", exc_info=error)
     what = printable(redacted(f"{type(error).__name__}: {error}"))
-    click.echo(f"pinfold: unexpected error, please report it: {what} (--debug shows where)", err=True)
+    _complain(f"unexpected error, please report it: {what} (--debug shows where)")
     return 1
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError):
+        click.echo(f"pinfold: {text}", err=True)

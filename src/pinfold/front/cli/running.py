@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from collections.abc import Callable
@@ -16,18 +17,21 @@ import click
 from pinfold.app import (
     ConfigError,
     Link,
+    Opening,
     Shelf,
     Standing,
     attach,
     background,
-    load_config,
+    forget_scratch,
     new_session_options,
     own,
     resumed_options,
-    start_operator_log,
+    spoken,
     take,
 )
 from pinfold.events import (
+    ActionId,
+    Command,
     Continue,
     Entry,
     Interrupt,
@@ -40,10 +44,26 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.showing import JsonLines, Plain
+from pinfold.front.cli.showing import JsonLines, Plain, is_closed
 
 _STOP_S = 10.0
 """How long a turn may take to stop after Ctrl-C before we leave without it."""
+
+
+class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - generic in stubs only
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not (math.isfinite(number) and number > 0):
+            self.fail(f"{value!r} must be more than 0 and finite", param, ctx)
+        return number
+
+
+MORE_THAN_0 = _MoreThanZero()
 
 
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,11 +81,15 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 type=click.Path(path_type=Path),
                 help="The folder to work in; this one unless given.",
             ),
-            click.option("--timeout", type=float, metavar="SECONDS", help="Limit for one cell."),
-            click.option("--max-steps", type=int, help="Limit of model replies in the turn."),
-            click.option("--max-tokens", type=int, help="Limit of tokens in the turn."),
-            click.option("--max-cost", type=float, metavar="DOLLARS", help="Limit of cost in the turn."),
-            click.option("--max-seconds", type=float, help="Limit of time for the turn."),
+            click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
+            click.option(
+                "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
+            ),
+            click.option("--max-tokens", type=click.IntRange(min=1), help="Limit of tokens in the turn."),
+            click.option(
+                "--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Limit of cost in the turn."
+            ),
+            click.option("--max-seconds", type=MORE_THAN_0, help="Limit of time for the turn."),
             click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON."),
             click.option("-q", "--quiet", is_flag=True, help="Print the answer only."),
         ]
@@ -98,16 +122,26 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
 
     The answer goes to stdout, everything else to stderr. What would need a yes is denied.
     """
-    start_operator_log(load_config().config.log.level)
     text = _prompt(prompt)
     session = new_session_id()
     options = replace(new_session_options(session, given["workspace"], flags_of(given)), title=title)
     if not options.model:
         raise ConfigError("no model is configured; name one with --model, e.g. --model scripted:FILE")
     folder = None if ephemeral else Shelf().place(session)
-    opened = own(None, session, options) if folder is None else take(folder, session, options)
+
+    def opening() -> AbstractAsyncContextManager[Link]:
+        return own(None, session, options) if folder is None else take(folder, session, options)
+
     say = Say(turn=new_turn_id(), text=text)
-    return anyio.run(_turn, opened, say, _shown(given), folder is not None)
+
+    def command_for(_: Standing) -> Command:
+        return say
+
+    try:
+        return anyio.run(_turn, opening, command_for, _shown(given), folder is not None)
+    finally:
+        if ephemeral:
+            forget_scratch(session)
 
 
 @click.command("resume")
@@ -119,17 +153,24 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
 
     SESSION is an id, its beginning, a name, or `last`.
     """
-    start_operator_log(load_config().config.log.level)
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("the PROMPT is empty")
     found, folder = Shelf().find(session)
-    options = resumed_options(given["workspace"], flags_of(given))
-    command = Say(turn=new_turn_id(), text=prompt) if prompt else None
-    return anyio.run(_turn, attach(folder, found, options), command, _shown(given), True)
+    options = resumed_options(found, folder, given["workspace"], flags_of(given))
+    say = Say(turn=new_turn_id(), text=prompt) if prompt else None
+
+    def command_for(standing: Standing) -> Command:
+        if standing.no_model:
+            raise ConfigError(standing.no_model)
+        return say or _going_on(standing, found)
+
+    return anyio.run(_turn, lambda: attach(folder, found, options), command_for, _shown(given), True)
 
 
 def _prompt(prompt: str | None) -> str:
     if prompt is not None and prompt != "-":
         text = prompt
-    elif sys.stdin.isatty():
+    elif is_closed(sys.stdin) or sys.stdin.isatty():
         raise click.UsageError("nothing to do: give a PROMPT, or pipe one in")
     else:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -143,21 +184,17 @@ def _shown(given: dict[str, Any]) -> JsonLines | Plain:
 
 
 async def _turn(
-    opened: AbstractAsyncContextManager[Link], command: Say | None, shown: JsonLines | Plain, kept: bool
+    opening: Opening, command_for: Callable[[Standing], Command], shown: JsonLines | Plain, kept: bool
 ) -> int:
-    async with opened as link, background() as tasks:
-        standing = await link.standing()
-        wanted = command or _going_on(standing, link.session)
-        turn = wanted.turn if isinstance(wanted, Say) else standing.turn
-        tasks.start_soon(stop_on_signal, link)
-        async with link.subscribe(standing.seq) as feed:
-            await link.submit(wanted)
-            async for item in feed:
-                shown.show(item)
-                if isinstance(item, Entry) and (code := _exit_code(item, turn)) is not None:
-                    if code and kept:
-                        click.echo(f"pinfold: go on with: pinfold resume {link.session}", err=True)
-                    return code
+    async with spoken(opening, command_for) as told, background() as tasks:
+        turn = told.command.turn if isinstance(told.command, Say) else told.standing.turn
+        tasks.start_soon(stop_on_signal, told.link, turn)
+        async for item in told.feed:
+            shown.show(item)
+            if isinstance(item, Entry) and (code := _exit_code(item, turn)) is not None:
+                if code and kept:
+                    click.echo(f"pinfold: go on with: pinfold resume {told.link.session}", err=True)
+                return code
     return 1
 
 
@@ -186,13 +223,13 @@ def _exit_code(entry: Entry, turn: TurnId | None) -> int | None:
             return None
 
 
-async def stop_on_signal(link: Link) -> None:
-    """Ctrl-C stops the turn and keeps the state; a second one, or a turn that will not stop, ends the command."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+async def stop_on_signal(link: Link, target: TurnId | ActionId | None) -> None:
+    """Ctrl-C stops what we asked for and keeps the state; a second one, or what will not stop, ends the command."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
             break
-        click.echo("pinfold: stopping the turn (once more to leave at once)", err=True)
-        await link.submit(Interrupt())
+        click.echo("pinfold: stopping (once more to leave at once)", err=True)
+        await link.submit(Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):
             async for _ in signals:
                 break

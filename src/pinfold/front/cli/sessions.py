@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import anyio
 import click
 
-from pinfold.app import Shelf, Shelved, attach, load_config, read_session, resumed_options
+from pinfold.app import Shelf, Shelved, load_config, read_session, rename
 from pinfold.events import (
     ActionFinished,
     ActionProposed,
@@ -16,7 +15,6 @@ from pinfold.events import (
     Entry,
     ModelReplied,
     Noticed,
-    Rename,
     RunCell,
     TurnFailed,
     TurnInterrupted,
@@ -70,7 +68,7 @@ def show(session: str, as_json: bool) -> None:
 def rm(sessions: tuple[str, ...]) -> None:
     """Remove sessions with everything they kept."""
     shelf = Shelf()
-    for found, _ in [shelf.find(name) for name in sessions]:
+    for found in dict.fromkeys(shelf.find(name)[0] for name in sessions):
         shelf.remove(found)
         click.echo(f"removed {found}", err=True)
 
@@ -91,15 +89,10 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
 @sessions_command.command("rename")
 @click.argument("session")
 @click.argument("title")
-def rename(session: str, title: str) -> None:
+def rename_command(session: str, title: str) -> None:
     """Give a session a name."""
     found, folder = Shelf().find(session)
-
-    async def send() -> None:
-        async with attach(folder, found, resumed_options(None, {})) as link:
-            await link.submit(Rename(title=title))
-
-    anyio.run(send)
+    anyio.run(rename, folder, found, title)
 
 
 def _row(item: Shelved) -> dict[str, Any]:
@@ -155,5 +148,4 @@ def _show(entry: Entry) -> None:
 
 def _block(label: str, text: str) -> None:
     body = printable(capped(text.rstrip("\n"), _SHOWN)).replace("\n", "\n  ")
-    with contextlib.suppress(UnicodeEncodeError):
-        click.echo(f"[{label}]\n  {body}")
+    click.echo(f"[{label}]\n  {body}".encode("utf-8", "backslashreplace"))

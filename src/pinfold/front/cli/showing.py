@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TextIO
 
 import click
 
@@ -19,13 +20,17 @@ from pinfold.events import (
     SessionOpened,
     TurnEnded,
     TurnFailed,
-    TurnInterrupted,
     entry_line,
     plain_json,
 )
 from pinfold.text import capped, printable
 
 _SHOWN = 2000
+
+
+def is_closed(stream: TextIO | None) -> bool:
+    """Whether there is no such stream: a shell's `<&-` leaves None in its place."""
+    return stream is None or stream.closed
 
 
 class JsonLines:
@@ -44,6 +49,11 @@ class Plain:
     def show(self, item: Entry | Delta) -> None:
         if not isinstance(item, Entry):
             return
+        self._show_end(item)
+        if not self._quiet:
+            self._show_work(item)
+
+    def _show_end(self, item: Entry) -> None:
         match item.event:
             case TurnEnded(text=text):
                 click.echo(
@@ -55,8 +65,11 @@ class Plain:
                 show_notice(item)
             case ModelFailed(error=error, retry_in_s=wait_s) if wait_s is not None:
                 _say(f"pinfold: the model failed ({error}); trying again in {wait_s:.1f} s")
-            case TurnInterrupted() | _ if self._quiet:
+            case _:
                 pass
+
+    def _show_work(self, item: Entry) -> None:
+        match item.event:
             case ActionProposed(action=RunCell(code=code)):
                 _say(f"> {_indented(code)}")
             case ActionProposed(action=CallTool(tool=tool, args=args)):

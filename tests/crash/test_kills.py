@@ -1,0 +1,44 @@
+"""`kill -9` at random moments. The long version is bench/crash.py."""
+
+from __future__ import annotations
+
+import pytest
+from bench.crashing.kills import LAUNCH_LAWS, LAWS, first_launches, storm
+from bench.crashing.launch import Forkserver
+from bench.crashing.oracle import ACKNOWLEDGED, CHAINED, ONCE, UNKNOWN
+
+pytestmark = pytest.mark.safety
+SEED = 20261115
+
+
+def test_25_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect(servers: list[Forkserver]) -> None:
+    found = storm(servers, 25, SEED, by_executable=2)
+    assert found.holds(LAWS), found.report(LAWS)
+    assert found.seen["kills"] >= 25
+    assert found.seen["kills of the installed command"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("weakened", "laws"),
+    [
+        ("runs again", {ONCE, UNKNOWN}),
+        ("acknowledges early", {ACKNOWLEDGED}),
+        ("miscounts", {CHAINED}),
+    ],
+)
+def test_the_same_kills_find_a_broken_build_out(
+    servers: list[Forkserver], weakened: str, laws: set[str]
+) -> None:
+    found = storm(servers, 6, SEED, weakened=weakened)
+    assert laws & found.broken.keys(), found.report(laws)
+
+
+def test_10_kills_during_a_first_launch_leave_stores_that_open(servers: list[Forkserver]) -> None:
+    found = first_launches(servers, 10, SEED)
+    assert found.holds(LAUNCH_LAWS), found.report(LAUNCH_LAWS)
+    assert found.seen["kills"] >= 10
+
+
+def test_first_launches_find_a_broken_build_out(servers: list[Forkserver]) -> None:
+    found = first_launches(servers, 5, SEED, weakened="acknowledges early")
+    assert found.broken, found.report(LAUNCH_LAWS)
