@@ -115,9 +115,30 @@ def test_no_model_at_all_says_how_to_name_one(pinfold: Pinfold) -> None:
     assert_one_line(pinfold("run", *LOCAL, "hello"), 2, "no model is configured", "--model")
 
 
-def test_no_sandbox_named_means_no_code_runs(pinfold: Pinfold, script: Any) -> None:
-    done = pinfold("run", "--model", script({"text": "x"}), "hello")
-    assert_one_line(done, 2, "no isolation is available", "unsafe-local")
+def test_with_no_sandbox_named_code_runs_isolated(pinfold: Pinfold, script: Any, cell: Any) -> None:
+    outside = "import os; print('uid', os.getuid(), os.path.exists('/var/log'), os.path.exists('/home'))"
+    model = script(cell(outside), {"expect": "uid 1000 False False", "text": "shut in"})
+    done = pinfold("run", "--model", model, "hello")
+    assert (done.code, done.out) == (0, "shut in\n")
+
+
+def test_data_is_mounted_and_stays_with_the_session(
+    pinfold: Pinfold, script: Any, cell: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "sales.csv").write_text("7,8,9")
+    read = "print(open('/mnt/datasets/sales.csv').read())"
+    model = script(
+        cell(read), {"expect": "7,8,9", "text": "one"}, cell(read), {"expect": "7,8,9", "text": "two"}
+    )
+    assert pinfold("run", "--data", str(tmp_path / "sales.csv"), "--model", model, "go").out == "one\n"
+    assert pinfold("resume", "last", "again").out == "two\n"
+    missing = pinfold("run", "--data", "/no/such/file", "--model", model, "go")
+    assert_one_line(missing, 2, "/no/such/file does not exist")
+    assert_one_line(
+        pinfold("run", *LOCAL, "--data", str(tmp_path / "sales.csv"), "--model", model, "go"),
+        2,
+        "cannot mount data",
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +202,7 @@ def test_a_missing_or_full_stream_gives_no_traceback(
 
 
 def test_a_refused_start_leaves_no_session(pinfold: Pinfold, script: Any) -> None:
-    pinfold("run", "--model", script({"text": "x"}), "hello")
+    pinfold("run", "--sandbox", "nowhere", "--model", script({"text": "x"}), "hello")
     pinfold("run", *LOCAL, "--model", "nope:x", "hello")
     assert pinfold("sessions", "--json").out == ""
 
@@ -212,10 +233,11 @@ def test_an_imported_session_chooses_nothing_and_starts_nothing(
     )
     session = pinfold("import", str(stranger)).out.strip()
     refused = pinfold("resume", session)
-    assert_one_line(refused, 2, "no isolation is available")
+    assert_one_line(refused, 2, "no model is configured")
     done = pinfold("resume", session, *LOCAL, "--json", "--model", script({"text": "mine"}), "go")
     assert (done.code, done.events[-1]["text"]) == (0, "mine")
-    assert [event["outcome"] for event in done.of_kind("ActionFinished")] == ["not_run"]
+    whole = pinfold("export", session, "--to", "jsonl")
+    assert [event["outcome"] for event in whole.of_kind("ActionFinished")] == ["not_run"]
     assert done.of_kind("SessionOpened")[0]["workspace"] == str(workspace)
     assert not made.exists()
 

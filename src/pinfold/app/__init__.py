@@ -4,7 +4,7 @@ from pinfold.app.agent import Agent, Approval, RunResult
 from pinfold.app.config import Config, Loaded, config_schema, load_config
 from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.live import LiveSession, Options, Standing, own
-from pinfold.app.opening import new_session_options, resumed_options
+from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
 from pinfold.app.paths import forget_scratch
@@ -14,6 +14,7 @@ from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
 from pinfold.log import export_bundle
 from pinfold.model import record
+from pinfold.sandbox import named_paths
 
 __all__ = [
     "Agent",
@@ -39,9 +40,11 @@ __all__ = [
     "attach",
     "background",
     "config_schema",
+    "existing",
     "export_bundle",
     "forget_scratch",
     "load_config",
+    "named_paths",
     "new_session_options",
     "own",
     "read_session",

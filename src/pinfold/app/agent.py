@@ -14,7 +14,7 @@ import anyio
 
 from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.live import LiveSession, own
-from pinfold.app.opening import new_session_options, resumed_options
+from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.owner import take
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
@@ -44,7 +44,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.log import Damage, export_bundle
-from pinfold.sandbox import Display, Provider
+from pinfold.sandbox import Display, Provider, named_paths
 
 _HOOKS_CATCH_UP_S = 10.0
 
@@ -92,8 +92,11 @@ class Agent:
         ephemeral: bool = False,
         session: str | None = None,
     ) -> None:
-        if tuple(data) or tuple(packages):
-            raise ConfigError("data and packages need an isolating sandbox; none is built in yet")
+        if tuple(packages):
+            raise ConfigError(
+                "packages cannot be added to the sandbox yet; install them for Pinfold's own Python"
+            )
+        mounts = existing(named_paths(data))
         place = Path(workspace) if workspace is not None else None
         flags: dict[str, Any] = {
             "model.name": model if isinstance(model, str) else None,
@@ -123,6 +126,7 @@ class Agent:
             model=options.model if model is None or isinstance(model, str) else model,
             sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
             settings={**options.settings, **(settings or {})},
+            data=mounts or None,
             tools=tuple(tools),
             hooks=self._hooks,
             unattended=approve is None,

@@ -52,6 +52,8 @@ class Options:
     mode: Mode | None = None
     sandbox: str | Provider | None = None
     title: str | None = None
+    data: Mapping[str, Path] | None = None
+    """Read-only mounts by name."""
     cell_s: float = 120.0
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -224,10 +226,16 @@ def _assembled(
         raise ConfigError(
             f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox"
         )
+    known = {name: Path(path) for name, path in past.data.items()} if past else {}
+    data = known if options.data is None else options.data
+    if data and not provider.capabilities.mounts:
+        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
     tools = [as_tool(tool) for tool in options.tools]
     hands = SandboxAndTools(
         provider=provider,
-        spec=Spec(workspace=workspace, limits=Limits(cell_s=options.cell_s)),
+        spec=Spec(
+            workspace=workspace, writable=mode != "read-only", data=data, limits=Limits(cell_s=options.cell_s)
+        ),
         registry=Registry(tools),
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
@@ -239,7 +247,8 @@ def _assembled(
         model=model.name,
         mode=mode,
         sandbox=provider.name,
-        prompt=system_prompt(workspace),
+        prompt=system_prompt(workspace, data),
+        data={name: str(path) for name, path in data.items()},
         lost=("all Python variables",) if state.cells else (),
         imported=imported,
     )

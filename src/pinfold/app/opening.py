@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pinfold.app.config import Config, load_config
+from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
-from pinfold.app.paths import default_workspace, workspace_at
+from pinfold.app.paths import default_workspace, refuse_own_folders, workspace_at
 from pinfold.engine import Budget
 from pinfold.events import SessionId
 from pinfold.log import summarise
@@ -51,6 +52,15 @@ def resumed_options(
         sandbox=flags.get("sandbox.provider"),
         **_bounds(config),
     )
+
+
+def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
+    """Paths to mount, or ConfigError: each is there, and none has to do with Pinfold's own files."""
+    for path in paths.values():
+        if not path.exists():
+            raise ConfigError(f"{path} does not exist, so it cannot be mounted as data")
+        refuse_own_folders(path.resolve())
+    return paths
 
 
 def _bounds(config: Config) -> dict[str, Any]:

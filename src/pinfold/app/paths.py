@@ -68,12 +68,15 @@ def workspace_at(path: Path) -> Path:
         raise ConfigError(
             f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it"
         )
-    for own in (config_dir().resolve(), data_dir().resolve(), state_dir().resolve()):
-        if folder.is_relative_to(own) or own.is_relative_to(folder):
-            raise ConfigError(
-                f"{folder} cannot be a workspace: Pinfold's own files are in {own}; name another folder"
-            )
+    refuse_own_folders(folder)
     return folder
+
+
+def refuse_own_folders(path: Path) -> None:
+    """No session may see or change what steers it."""
+    for own in (config_dir().resolve(), data_dir().resolve(), state_dir().resolve()):
+        if path.is_relative_to(own) or own.is_relative_to(path):
+            raise ConfigError(f"{path} cannot be used: Pinfold's own files are in {own}; name another folder")
 
 
 def is_too_wide(folder: Path) -> bool:

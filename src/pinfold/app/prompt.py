@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 _PROMPT = """\
@@ -9,9 +10,11 @@ You are Pinfold, an agent that works by writing Python. Your code runs in one pe
 imports and files stay from call to call. You see only what the code prints, the value of its last expression \
 and errors, so print what you need and keep it short.
 The workspace, and current folder, is {workspace}.
+{mounts}\
 When the task is done, answer in plain words without calling a tool.
 """
 
 
-def system_prompt(workspace: Path) -> str:
-    return _PROMPT.format(workspace=workspace)
+def system_prompt(workspace: Path, data: Iterable[str] = ()) -> str:
+    mounts = "".join(f"Read-only data: /mnt/datasets/{name}\n" for name in data)
+    return _PROMPT.format(workspace=workspace, mounts=mounts)

@@ -60,6 +60,8 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
     sandbox: str
     prompt: str = ""
     """The system prompt in force from here on; the context is a projection of the log alone."""
+    data: dict[str, str] = {}
+    """Read-only mounts by name."""
     restored: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()

@@ -34,20 +34,29 @@ from .kernel import (
     unshare,
 )
 from .lifeline import tie_to
-from .root import Root, devices, private_mounts
+from .root import Root, begin_with_devices, private_mounts
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
 
 INNER_ID = 1000
 ZYGOTE_ID = 200_000
 SESSION_IDS = 60_000
 MESSAGE_BYTES = 1 << 16
-Request = dict[str, object]
+Request = dict[str, "Any"]
+"""From the host, which is trusted."""
+
+
+class ZygoteGone(Exception):
+    pass
 
 
 class Launcher:
     def __init__(self, host: socket.socket, settings: Request) -> None:
         self._host = host
         self._settings = settings
-        self._is_root = os.geteuid() == 0
+        self._is_root = os.geteuid() == 0 and _maps_up_to(ZYGOTE_ID + SESSION_IDS)
         self._count = 0
 
     def serve(self) -> None:
@@ -63,10 +72,16 @@ class Launcher:
                 socket.send_fds(self._host, [json.dumps({"pid": pid}).encode()], [pidfd])
                 os.close(pidfd)
             except OSError as error:
-                self._host.send(json.dumps({"error": f"{error.filename or 'spawn'}: {error.strerror}"}).encode())
+                self._say(f"{error.filename or 'spawn'}: {error.strerror}")
+            except ZygoteGone as error:
+                self._say(str(error))
+                return  # the host starts another launcher
             finally:
                 for fd in fds:
                     os.close(fd)
+
+    def _say(self, error: str) -> None:
+        self._host.send(json.dumps({"error": error}).encode())
 
     def _enter(self) -> None:
         """A mount namespace of our own; without root, inside a user namespace where we may use it."""
@@ -78,27 +93,24 @@ class Launcher:
 
     def _start_zygote(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        us = os.getpid()
         pid = clone(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | signal.SIGCHLD)
         if pid == 0:
             try:
-                self._become_zygote(theirs, us)
+                self._become_zygote(theirs)
             except BaseException as error:  # must not fall back into the launcher's loop
                 theirs.send(json.dumps({"error": f"the zygote could not be confined: {error}"}).encode())
             os._exit(1)
         theirs.close()
         return ours
 
-    def _become_zygote(self, channel: socket.socket, parent: int) -> None:
-        del parent
+    def _become_zygote(self, channel: socket.socket) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         root = Root()
-        for path in _strings(self._settings["read_only"]):
+        for path in self._settings["read_only"]:
             root.take(path)
-        devices(root)
-        for path, text in _texts(self._settings["files"]).items():
+        begin_with_devices(root, 16 << 20)
+        for path, text in self._settings["files"].items():
             root.write(path, text)
-        root.scratch("/tmp", 16 << 20)  # noqa: S108 - inside
         root.processes()
         root.finish()
         fd = channel.fileno()
@@ -112,20 +124,20 @@ class Launcher:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         # Again: a change of user ids clears it.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        python = str(self._settings["python"])
+        python = self._settings["python"]
         program = [python, "-I", os.path.join(os.path.dirname(__file__), "__main__.py"), "zygote", str(fd)]
-        os.execve(python, program, _texts(self._settings["environment"]))
+        os.execve(python, program, self._settings["environment"])  # noqa: S606 - no shell wanted
 
     def _spawn(self, zygote: socket.socket, request: Request, fds: list[int]) -> tuple[int, int]:
         self._count += 1
         outer_id = ZYGOTE_ID + 1 + self._count % SESSION_IDS if self._is_root else os.geteuid()
-        trees = [self._tree(item, outer_id) for item in _requests(request["mounts"])]
+        trees = [self._tree(item, outer_id) for item in request["mounts"]]
         gate, let_go = os.pipe()
         try:
             socket.send_fds(zygote, [json.dumps(request).encode()], [gate, *fds, *trees])
             answer, received, _, _ = socket.recv_fds(zygote, MESSAGE_BYTES, 1)
             if not received:
-                raise OSError(0, json.loads(answer or b"{}").get("error", "the zygote is gone"), "spawn")
+                raise ZygoteGone(f"the zygote is gone (it answered {answer!r})")
             pid = _pid_of(received[0])
             _write_map(str(pid), INNER_ID, outer_id, INNER_ID, outer_id, privileged=self._is_root)
             os.write(let_go, b"1")
@@ -135,11 +147,11 @@ class Launcher:
                 os.close(fd)
 
     def _tree(self, item: Request, outer_id: int) -> int:
-        path = str(item["path"])
+        path = item["source"]
         tree = detached(path, recursive=True)
         attributes = ATTR_NOSUID | ATTR_NODEV | (0 if item["writable"] else ATTR_RDONLY)
         set_mount_attributes(tree, attributes, recursive=True)
-        if self._is_root:
+        if self._is_root and item["writable"]:
             owner = os.stat(path)
             userns = _mapped_namespace(owner.st_uid, owner.st_gid, outer_id)
             try:
@@ -147,6 +159,14 @@ class Launcher:
             finally:
                 os.close(userns)
         return tree
+
+
+def _maps_up_to(number: int) -> bool:
+    """Whether these ids exist here: inside another container, root may be the only one."""
+    with open("/proc/self/uid_map", encoding="ascii") as table:
+        return any(
+            int(first) <= number < int(first) + int(count) for first, _, count in map(str.split, table)
+        )
 
 
 def _mapped_namespace(uid: int, gid: int, outer: int) -> int:
@@ -189,18 +209,6 @@ def _write(path: str, text: str) -> None:
 def _pid_of(pidfd: int) -> int:
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
         return next(int(line.split()[1]) for line in info if line.startswith("Pid:"))
-
-
-def _strings(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
-
-
-def _texts(value: object) -> dict[str, str]:
-    return {str(key): str(item) for key, item in value.items()} if isinstance(value, dict) else {}
-
-
-def _requests(value: object) -> list[Request]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def main(arguments: list[str]) -> None:

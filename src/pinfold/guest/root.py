@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from .kernel import (
-    ATTR_NODEV,
     ATTR_NOSUID,
     ATTR_RDONLY,
     CLONE_NEWNS,
@@ -26,8 +25,8 @@ from .kernel import (
 )
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
-BASE = "/tmp"  # noqa: S108 - any folder that is there: the new root is mounted over it for a moment
-HOME = "/tmp/home"  # noqa: S108 - inside, where /tmp is the session's own
+BASE = "/tmp"
+HOME = "/tmp/home"
 
 
 class Root:
@@ -46,8 +45,10 @@ class Root:
             set_mount_attributes(tree, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
             self._trees.append((path, tree, os.path.isdir(path)))
 
-    def begin(self) -> None:
+    def begin(self, tmp_bytes: int) -> None:
+        """From here on the old root is out of sight. /tmp comes first: what was taken may lie beneath it."""
         mount("root", BASE, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,nr_inodes=20k,mode=755")
+        self.scratch("/tmp", tmp_bytes)
         for path, tree, is_folder in self._trees:
             self.put(path, tree, is_folder=is_folder)
         for path, target in self._links:
@@ -93,16 +94,13 @@ def private_mounts() -> None:
     mount(None, "/", None, MS_REC | MS_PRIVATE)
 
 
-def devices(root: Root) -> None:
-    """A /dev with the few harmless ones; made once, sessions take it as it is."""
+def begin_with_devices(root: Root, tmp_bytes: int) -> None:
+    """Begin, with a /dev of the few harmless ones; made once, sessions take it as it is."""
     trees = [(name, detached(f"/dev/{name}", recursive=False)) for name in DEVICES]
-    root.begin()
+    root.begin(tmp_bytes)
     for name, tree in trees:
         set_mount_attributes(tree, ATTR_NOSUID)
         root.put(f"/dev/{name}", tree, is_folder=False)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"{BASE}/dev/{name}")
-    make_folder(BASE + "/dev/shm")  # noqa: S108 - inside
-
-
-__all__ = ["ATTR_NODEV", "HOME", "Root", "devices", "make_folder", "private_mounts"]
+    make_folder(BASE + "/dev/shm")

@@ -71,7 +71,7 @@ class Server:
 def serve(channel_fd: int) -> None:
     """Serve cells in this process, from its current folder on, until the host hangs up."""
     channel = Channel(channel_fd)
-    workspace = os.getcwd()  # noqa: PTH109 - pathlib is too heavy for a start
+    workspace = os.getcwd()
     sys.argv[:] = [""]
     sys.path.insert(0, "")
     interrupts = Interrupts(channel.waiting)

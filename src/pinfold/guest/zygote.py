@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import signal
 import socket
 
-from .kernel import CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS
-from .kernel import PR_SET_DUMPABLE, clone, prctl
+from .kernel import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    PR_SET_DUMPABLE,
+    clone,
+    prctl,
+)
 from .session import become_session
 
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
@@ -20,7 +28,7 @@ MESSAGE_BYTES = 1 << 16
 def main(arguments: list[str]) -> None:
     launcher = socket.socket(fileno=int(arguments[0]))
     os.set_inheritable(launcher.fileno(), False)
-    launcher.send(json.dumps(_prepare(os.environ.pop("PINFOLD_PRELOAD", "").split())).encode())
+    launcher.send(json.dumps(_prepare()).encode())
     while True:
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 64)
         if not message:
@@ -35,17 +43,12 @@ def main(arguments: list[str]) -> None:
             os.close(fd)
 
 
-def _prepare(names: list[str]) -> dict[str, object]:
-    missing: list[str] = []
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            missing.append(name)
+def _prepare() -> dict[str, object]:
     # Sessions end by themselves; nobody waits for them here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     gc.collect()
     gc.freeze()
-    return {"threads": len(os.listdir("/proc/self/task")), "missing": missing}
+    threads = len(os.listdir("/proc/self/task"))
+    return {} if threads == 1 else {"error": f"it has {threads} threads and cannot be forked safely"}

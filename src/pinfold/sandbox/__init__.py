@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -43,6 +44,7 @@ __all__ = [
     "Stream",
     "Variable",
     "What",
+    "named_paths",
     "open_session",
     "provider_named",
 ]
@@ -56,15 +58,23 @@ def _unsafe_local() -> Provider:
     return UnsafeLocal()
 
 
-_BUILT_IN: dict[str, Callable[[], Provider]] = {"unsafe-local": _unsafe_local}
+def _namespaces() -> Provider:
+    from pinfold.sandbox.namespaces import Namespaces
+
+    return Namespaces()
+
+
+_BUILT_IN: dict[str, Callable[[], Provider]] = {"namespaces": _namespaces, "unsafe-local": _unsafe_local}
 
 
 def provider_named(name: str) -> Provider:
     """The provider of this name, built in or registered. Raises SandboxUnavailable."""
     if name == "auto":
-        raise SandboxUnavailable(
-            "no isolation is available here; to run code without any, ask for `unsafe-local` by name"
-        )
+        if sys.platform != "linux":
+            raise SandboxUnavailable(
+                f"no isolation is available on {sys.platform}; to run code without any, ask for `unsafe-local` by name"
+            )
+        name = "namespaces"
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     from importlib.metadata import entry_points
@@ -94,7 +104,7 @@ async def open_session(
     `PATH` or `NAME=PATH`. Raises SandboxUnavailable.
     """
     chosen = provider_named(provider) if isinstance(provider, str) else provider
-    sources = dict(_named(item) for item in data)
+    sources = named_paths(data)
     async with _folder(None if workspace is None else Path(workspace).absolute()) as folder:  # noqa: ASYNC240 - looks at nothing
         session = await chosen.open(Spec(workspace=folder, data=sources, limits=limits or Limits()))
         try:
@@ -120,6 +130,11 @@ async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
     finally:
         with CancelScope(shield=True):
             await to_thread.run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+
+
+def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
+    """Each item is PATH or NAME=PATH; a path without a name goes by its last part."""
+    return dict(_named(item) for item in items)
 
 
 def _named(item: str | PathLike[str]) -> tuple[str, Path]:

@@ -66,6 +66,8 @@ class Limits:
     """How long anything that is not a cell may take: variables, put, get."""
     output_bytes: int = 64 << 20
     """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
+    memory_bytes: int = 4 << 30
+    """What one process of the session may take."""
     file_bytes: int = 64 << 20
     """Largest file `put` and `get` carry."""
 
@@ -75,7 +77,10 @@ class Spec:
     """What to open."""
 
     workspace: Path
+    writable: bool = True
+    """Whether the session may change the workspace."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Read-only, at /mnt/datasets/NAME."""
     limits: Limits = field(default_factory=Limits)
 
 

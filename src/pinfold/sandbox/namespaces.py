@@ -1,13 +1,18 @@
-"""Provider `namespaces`: sessions forked from a zygote into namespaces of their own."""
+"""Provider `namespaces`: sessions forked from a zygote into namespaces of their own.
+
+The host talks to a launcher, the launcher to the zygote; see `guest/launcher.py` for who may do what.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,95 +21,44 @@ from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.seccomp import compile_filter
 
 GUEST = Path(__file__).parent.parent / "guest"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs", "/etc/mime.types", "/etc/fonts")
+ETC = (
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/ssl/certs",
+)
 FILES = {
     "/etc/passwd": "root:x:0:0:root:/:/usr/sbin/nologin\npinfold:x:1000:1000:pinfold:/tmp/home:/bin/bash\n",
     "/etc/group": "root:x:0:\npinfold:x:1000:\n",
     "/etc/hosts": "127.0.0.1 localhost pinfold\n::1 localhost\n",
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "/etc/resolv.conf": "",
+    "/etc/empty": "",
 }
 TMP_BYTES = 1 << 30
+PROCESSES = 256
+OPEN_FILES = 1024
 MESSAGE_BYTES = 1 << 16
-ZYGOTE_START_S = 60.0
-
-
-class Zygote:
-    """One launcher process with its zygote; serves all sessions of this process."""
-
-    def __init__(self, python: Path, preload: tuple[str, ...]) -> None:
-        self._python = python
-        self._preload = preload
-        self._lock = anyio.Lock()
-        self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def read_only(self) -> list[str]:
-        prefixes = {str(self._python.parent.parent), sys_prefix(self._python), str(GUEST)}
-        return [*SYSTEM, *sorted(path for path in prefixes if not path.startswith("/usr/"))]
-
-    async def spawn(self, request: dict[str, object], fds: list[int]) -> int:
-        """The pidfd of a new session's init. Raises SandboxUnavailable."""
-        async with self._lock:
-            if self._socket is None or (self._process and self._process.poll() is not None):
-                await self._start()
-            return await anyio.to_thread.run_sync(self._ask, request, fds)
-
-    def _ask(self, request: dict[str, object], fds: list[int]) -> int:
-        assert self._socket is not None
-        try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
-            answer, received, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
-        except OSError as error:
-            raise SandboxUnavailable(f"the launcher does not answer: {error}") from error
-        if not received:
-            raise SandboxUnavailable(f"no session could be made: {_error(answer)}")
-        return received[0]
-
-    async def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = [sys.executable, "-I", str(GUEST / "__main__.py"), "launcher", str(theirs.fileno()), str(os.getpid())]
-        # On the event loop's own thread: the kernel ends the launcher when the thread that made it ends.
-        self._process = subprocess.Popen(
-            program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env={}, cwd="/", start_new_session=True
-        )
-        theirs.close()
-        ours.settimeout(ZYGOTE_START_S)
-        settings = {
-            "python": str(self._python),
-            "read_only": [*self.read_only, *ETC],
-            "files": FILES,
-            "environment": {
-                "PATH": "/usr/bin:/bin",
-                "LANG": "C.UTF-8",
-                "HOME": "/tmp",  # noqa: S108 - inside
-                "OPENBLAS_NUM_THREADS": "1",
-                "OMP_NUM_THREADS": "1",
-                "JE_ARROW_MALLOC_CONF": "background_thread:false",
-                "PINFOLD_PRELOAD": " ".join(self._preload),
-            },
-        }
-        ours.send(json.dumps(settings).encode())
-        hello = await anyio.to_thread.run_sync(ours.recv, MESSAGE_BYTES)
-        if not hello or "error" in json.loads(hello):
-            ours.close()
-            raise SandboxUnavailable(f"the zygote did not start: {_error(hello)}")
-        self._socket = ours
-
-
-_zygotes: dict[str, Zygote] = {}
+START_S = 60.0
+FIX = "does this machine allow user namespaces? (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"
 
 
 class Namespaces:
-    def __init__(self, python: Path | None = None, preload: tuple[str, ...] = ()) -> None:
+    """Real isolation, root or not. Memory is bounded for each process, not yet for the session as a whole."""
+
+    def __init__(self, python: Path | None = None, *, program: bytes | None = None) -> None:
+        """`python` runs the cells, this one unless given; `program` is the system call filter, ours unless given."""
         self._python = python or Path(sys.executable)
-        self._preload = preload
+        self._program = program or compile_filter()
 
     @property
     def name(self) -> str:
@@ -119,8 +73,14 @@ class Namespaces:
         return None
 
     async def open(self, spec: Spec) -> Session:
-        zygote = _zygotes.setdefault(str(self._python), Zygote(self._python, self._preload))
-        session = GuestSession(launcher=_Sessions(zygote, spec), capabilities=self.capabilities, limits=spec.limits)
+        zygote = _zygotes.setdefault(self._python, Zygote(self._python))
+        if not zygote.proven:
+            await self._prove(zygote, spec)
+        return await self._opened(zygote, spec)
+
+    async def _opened(self, zygote: Zygote, spec: Spec) -> Session:
+        launcher = _Sessions(zygote, spec, self._program)
+        session = GuestSession(launcher=launcher, capabilities=self.capabilities, limits=spec.limits)
         try:
             await session.start()
         except BaseException:
@@ -128,25 +88,128 @@ class Namespaces:
             raise
         return session
 
+    async def _prove(self, zygote: Zygote, spec: Spec) -> None:
+        """Once for each zygote: what is claimed is tried, not assumed."""
+        session = await self._opened(zygote, spec)
+        try:
+            found = await holes(session)
+        finally:
+            await session.close()
+        if found:
+            raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
+        zygote.proven = True
+
+
+class Zygote:
+    """One launcher process with its zygote; serves all sessions of this process that use one Python."""
+
+    def __init__(self, python: Path) -> None:
+        self.python = python
+        self.proven = False
+        self._lock = anyio.Lock()
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def read_only(self) -> list[str]:
+        """What every session sees of the machine."""
+        homes = {str(self.python.parent.parent), str(self.python.resolve().parent.parent), str(GUEST)}
+        return [*SYSTEM, *sorted(home for home in homes if home != "/usr")]
+
+    async def spawn(self, request: dict[str, object], fds: list[int]) -> int:
+        """The pidfd of a new session's init. Raises SandboxUnavailable."""
+        async with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                await self._start()
+            return await anyio.to_thread.run_sync(self._ask, request, fds)
+
+    def end(self) -> None:
+        if self._socket:
+            self._socket.close()
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def _ask(self, request: dict[str, object], fds: list[int]) -> int:
+        assert self._socket is not None
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            answer, received, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
+        except OSError as error:
+            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
+        if not received:
+            raise SandboxUnavailable(f"no session could be made: {_reason(answer)}; {FIX}")
+        return received[0]
+
+    async def _start(self) -> None:
+        self.end()
+        self.proven = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        program = [sys.executable, "-I", str(GUEST / "__main__.py"), "launcher"]
+        # On the event loop's own thread: the kernel ends the launcher when the thread that made it ends.
+        self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
+            [*program, str(theirs.fileno()), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.settimeout(START_S)
+        ours.send(json.dumps(self._settings()).encode())
+        try:
+            hello = await anyio.to_thread.run_sync(ours.recv, MESSAGE_BYTES)
+        except OSError as error:
+            raise SandboxUnavailable(f"the zygote did not start: {error}") from error
+        self._socket = ours
+        if _reason(hello):
+            self.end()
+            raise SandboxUnavailable(f"the zygote did not start: {_reason(hello)}; {FIX}")
+
+    def _settings(self) -> dict[str, Any]:
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": "/tmp",  # noqa: S108 - inside
+        }
+        return {
+            "python": str(self.python),
+            "read_only": [*self.read_only, *ETC],
+            "files": FILES,
+            "environment": environment,
+        }
+
+
+_zygotes: dict[Path, Zygote] = {}
+
+
+@atexit.register
+def _end_zygotes() -> None:
+    for zygote in _zygotes.values():
+        zygote.end()
+
 
 class _Sessions:
     """Launches the guests of one session."""
 
-    def __init__(self, zygote: Zygote, spec: Spec) -> None:
+    def __init__(self, zygote: Zygote, spec: Spec, program: bytes) -> None:
         self._zygote = zygote
         self._spec = spec
+        self._program = program
 
     async def launch(self) -> Guest:
-        workspace = self._spec.workspace
-        if not workspace.is_dir():
-            raise SandboxUnavailable(f"the workspace {str(workspace)!r} is not a folder; create it first")
+        if not self._spec.workspace.is_dir():
+            raise SandboxUnavailable(
+                f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
+            )
         channel, channel_in = socket.socketpair()
         control, control_in = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stdout, stdout_in = os.pipe()
         stderr, stderr_in = os.pipe()
         widen(stdout)
-        given = [channel_in.fileno(), stdout_in, stderr_in, control_in.fileno()]
         try:
+            given = [channel_in.fileno(), stdout_in, stderr_in, control_in.fileno()]
             pidfd = await self._zygote.spawn(self._request(), given)
         except BaseException:
             channel.close()
@@ -160,9 +223,8 @@ class _Sessions:
             os.close(stdout_in)
             os.close(stderr_in)
         cap = self._spec.limits.output_bytes
-        guest = Guest(Jailed(control, pidfd), channel, Output("stdout", stdout, cap), Output("stderr", stderr, cap))
-        await self._greeted(guest)
-        return guest
+        outputs = Output("stdout", stdout, cap), Output("stderr", stderr, cap)
+        return await self._greeted(Guest(Jailed(control, pidfd), channel, *outputs))
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""
@@ -170,30 +232,43 @@ class _Sessions:
     async def release(self) -> None:
         """Its mounts went with it."""
 
-    async def _greeted(self, guest: Guest) -> None:
-        with anyio.move_on_after(self._spec.limits.start_s):
-            end = await guest.end()
-            if isinstance(end, Death):
-                said = guest.stderr.take()[0].strip()[-2000:]
-                raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
-            return
-        with anyio.CancelScope(shield=True):
-            await guest.ended("it did not answer")
-        raise SandboxUnavailable(f"the session did not answer within {self._spec.limits.start_s:g} s")
+    async def _greeted(self, guest: Guest) -> Guest:
+        try:
+            with anyio.fail_after(self._spec.limits.start_s):
+                end = await guest.end()
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await guest.ended("it was given up")
+            if isinstance(error, TimeoutError):
+                words = f"the session did not answer within {self._spec.limits.start_s:g} s"
+                raise SandboxUnavailable(words) from error
+            raise
+        if isinstance(end, Death):
+            said = guest.stderr.take()[0].strip()[-2000:]
+            raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
+        return guest
 
     def _request(self) -> dict[str, object]:
-        workspace = str(self._spec.workspace)
-        data = [{"path": f"/mnt/datasets/{name}", "source": str(path)} for name, path in self._spec.data.items()]
-        del data
+        spec = self._spec
+        masked, protected = guarded(spec.workspace)
+        data = [_mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
         return {
-            "workspace": workspace,
-            "mounts": [{"path": workspace, "writable": True}],
+            "workspace": str(spec.workspace),
+            "mounts": [_mount(str(spec.workspace), spec.workspace, writable=spec.writable), *data],
+            "masked": masked,
+            "protected": protected,
             "read_only": self._zygote.read_only,
             "tmp_bytes": TMP_BYTES,
-            "limits": {"CORE": 0, "NOFILE": 1024, "NPROC": 256, "MEMLOCK": 0},
-            "filter": compile_filter().hex(),
+            "limits": {
+                "CORE": 0,
+                "DATA": spec.limits.memory_bytes,
+                "MEMLOCK": 0,
+                "NOFILE": OPEN_FILES,
+                "NPROC": PROCESSES,
+            },
+            "filter": self._program.hex(),
             "environment": {
-                "PATH": f"{self._zygote.read_only and Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+                "PATH": f"{self._zygote.python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
                 "HOME": "/tmp/home",  # noqa: S108 - inside
                 "TMPDIR": "/tmp",  # noqa: S108 - inside
@@ -201,13 +276,15 @@ class _Sessions:
         }
 
 
-def sys_prefix(python: Path) -> str:
-    """Where the interpreter behind a virtual environment lives."""
-    return str(python.resolve().parent.parent)
+def _mount(path: str, source: Path, *, writable: bool) -> dict[str, object]:
+    if not source.exists():
+        raise SandboxUnavailable(f"{source} does not exist, so it cannot be mounted")
+    return {"path": path, "source": str(source.resolve()), "writable": writable, "folder": source.is_dir()}
 
 
-def _error(answer: bytes) -> str:
+def _reason(answer: bytes) -> str:
+    """Why not; empty if there is no reason."""
     try:
-        return str(json.loads(answer)["error"])
-    except (ValueError, KeyError, TypeError):
-        return "it gave no reason"
+        return str(json.loads(answer).get("error", ""))
+    except (ValueError, AttributeError):
+        return "it gave no answer"

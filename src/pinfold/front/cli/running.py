@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,9 @@ from pinfold.app import (
     Standing,
     attach,
     background,
+    existing,
     forget_scratch,
+    named_paths,
     new_session_options,
     own,
     resumed_options,
@@ -81,6 +83,9 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 type=click.Path(path_type=Path),
                 help="The folder to work in; this one unless given.",
             ),
+            click.option(
+                "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
+            ),
             click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
             click.option(
                 "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
@@ -112,6 +117,10 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def data_of(given: dict[str, Any]) -> Mapping[str, Path] | None:
+    return existing(named_paths(given["data"])) if given["data"] else None
+
+
 @click.command("run")
 @click.argument("prompt", required=False)
 @turn_options
@@ -124,7 +133,8 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
     """
     text = _prompt(prompt)
     session = new_session_id()
-    options = replace(new_session_options(session, given["workspace"], flags_of(given)), title=title)
+    options = new_session_options(session, given["workspace"], flags_of(given))
+    options = replace(options, title=title, data=data_of(given))
     if not options.model:
         raise ConfigError("no model is configured; name one with --model, e.g. --model scripted:FILE")
     folder = None if ephemeral else Shelf().place(session)
@@ -157,6 +167,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         raise click.UsageError("the PROMPT is empty")
     found, folder = Shelf().find(session)
     options = resumed_options(found, folder, given["workspace"], flags_of(given))
+    options = replace(options, data=data_of(given))
     say = Say(turn=new_turn_id(), text=prompt) if prompt else None
 
     def command_for(standing: Standing) -> Command:

@@ -1,0 +1,274 @@
+"""`namespaces`: what a session can and cannot do, each with the same program run where it can.
+
+Every program here is harmless in itself: the bait is our own, and the control is what runs it without isolation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
+from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.seccomp import compile_filter
+from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
+
+pytestmark = [
+    pytest.mark.safety,
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+BASE_PYTHON = Path(sys.executable).resolve()
+LOCAL = provider_named("unsafe-local")
+JAILED = provider_named("namespaces")
+ALLOW_ALL = pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
+
+
+@asynccontextmanager
+async def opened(provider: Provider, spec: Spec) -> AsyncGenerator[Session]:
+    session = await provider.open(spec)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def said(provider: Provider, spec: Spec, code: str) -> str:
+    async with opened(provider, spec) as session:
+        outcome = await session.run(code, timeout_s=20)
+    return (outcome.stdout + (outcome.error or "")).strip()
+
+
+@pytest.mark.parametrize("check", SANDBOX_CHECKS, ids=lambda check: check.name.replace(" ", "-"))
+async def test_namespaces_keeps_the_contract(check: Check) -> None:
+    result = await run_check(check, JAILED)
+    if result.verdict == "skipped":
+        pytest.skip(result.reason)
+    assert result == CheckResult(name=check.name, verdict="passed")
+
+
+async def test_nothing_gets_out_and_the_same_attempts_do_where_nothing_is_shut(workspace: Path) -> None:
+    async with opened(JAILED, Spec(workspace=workspace)) as session:
+        assert await holes(session) == []
+    async with opened(LOCAL, Spec(workspace=workspace)) as session:
+        found = await holes(session)
+    assert len(found) >= 7, found
+
+
+async def test_a_session_that_is_not_shut_in_is_never_handed_out(workspace: Path) -> None:
+    # A Python of its own means a zygote of its own, which has proven nothing yet.
+    weakened = Namespaces(BASE_PYTHON, program=ALLOW_ALL)
+    with pytest.raises(SandboxUnavailable, match="not shut in: it makes namespaces"):
+        await weakened.open(Spec(workspace=workspace))
+
+
+SYSTEM_CALLS = """
+import ctypes, errno, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+def answer(number, *args):
+    ctypes.set_errno(0)
+    libc.syscall(number, *args)
+    return errno.errorcode.get(ctypes.get_errno(), "0")
+calls = {calls}
+print(json.dumps({{name: answer(number, *args) for name, (number, *args) in calls.items()}}))
+"""
+# With arguments that can do nothing even where the call is allowed.
+DANGEROUS = {
+    "ptrace": (101, 99, 0, 0, 0),
+    "process_vm_readv": (310, 0, 0, 0, 0, 0, 0),
+    "mount": (165, 0, 0, 0, 0, 0),
+    "umount2": (166, 0, 0),
+    "pivot_root": (155, 0, 0),
+    "chroot": (161, 0),
+    "unshare": (272, 0x10000000),
+    "setns": (308, -1, 0),
+    "clone NEWUSER": (56, 0x10000000 | 0x200, 0, 0, 0, 0),
+    "clone3": (435, 0, 0),
+    "bpf": (321, 99, 0, 0),
+    "keyctl": (250, 99),
+    "add_key": (248, 0, 0, 0, 0, 0),
+    "userfaultfd": (323, 0xFFFF),
+    "io_uring_setup": (425, 0, 0),
+    "perf_event_open": (298, 0, 0, 0, 0, 0),
+    "open_by_handle_at": (304, -1, 0, 0),
+    "name_to_handle_at": (303, -1, 0, 0, 0, 0),
+    "init_module": (175, 0, 0, 0),
+    "kexec_load": (246, 0, 0, 0, 0xFFFF),
+    "swapon": (167, 0, 0),
+    "syslog": (103, 99, 0, 0),
+    "acct": (163, 1),
+    "mknod": (133, 0, 0, 0),
+    "fsopen": (430, 0, 0),
+    "open_tree": (428, -1, 0, 0),
+    "move_mount": (429, -1, 0, -1, 0, 0),
+    "openat2": (437, -1, 0, 0, 0),
+    "pidfd_getfd": (438, -1, 0, 0),
+    "memfd_secret": (447, 0xFF),
+    "socket VSOCK": (41, 40, 1, 0),
+    "socket NETLINK": (41, 16, 3, 0),
+    "socket PACKET": (41, 17, 3, 0),
+    "socket RAW": (41, 2, 3, 0),
+    "kill everyone": (62, -1, 0),
+    "x32 getpid": (0x40000027,),
+}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are x86_64's")
+async def test_dangerous_system_calls_are_refused_and_the_filter_is_what_refuses_them(
+    workspace: Path,
+) -> None:
+    spec, program = Spec(workspace=workspace), SYSTEM_CALLS.format(calls=DANGEROUS)
+    refused = json.loads(await said(JAILED, spec, program))
+    assert {
+        name: code for name, code in refused.items() if code not in ("EPERM", "ENOSYS", "EAFNOSUPPORT")
+    } == {}
+    # The same session without the filter: most of these reach the kernel, and it answers otherwise.
+    unfiltered = Namespaces(program=ALLOW_ALL)
+    reached = json.loads(await said(unfiltered, spec, program))
+    assert sum(reached[name] != refused[name] for name in DANGEROUS) >= 20, reached
+
+
+def test_a_filter_exists_for_both_architectures_and_no_other() -> None:
+    assert compile_filter("x86_64") != compile_filter("aarch64")
+    assert len(compile_filter("x86_64")) % 8 == 0
+    with pytest.raises(SandboxUnavailable, match="no system call filter for riscv64"):
+        compile_filter("riscv64")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder someone else's")
+async def test_what_a_session_makes_belongs_to_the_workspaces_owner(workspace: Path) -> None:
+    os.chown(workspace, 4321, 4321)
+    assert (
+        await said(
+            JAILED, Spec(workspace=workspace), "open('made', 'w').write('x')\nimport os\nprint(os.getuid())"
+        )
+        == "1000"
+    )
+    made = (workspace / "made").stat()
+    assert (made.st_uid, made.st_gid) == (4321, 4321)
+
+
+async def test_secrets_in_the_workspace_read_as_empty(workspace: Path) -> None:
+    (workspace / "deep" / "er").mkdir(parents=True)
+    for name in (".env", "deep/er/.env.local", "deep/server.pem", "id_rsa", ".env.example", "notes.txt"):
+        (workspace / name).write_text(f"content of {name}")
+    code = "import glob\nfor n in sorted(glob.glob('**/*', recursive=True, include_hidden=True)):\n    try: print(n, len(open(n).read()))\n    except OSError as e: pass"
+    shut = await said(JAILED, Spec(workspace=workspace), code)
+    assert shut.split("\n") == [
+        ".env 0",
+        ".env.example 23",
+        "deep/er/.env.local 0",
+        "deep/server.pem 0",
+        "id_rsa 0",
+        "notes.txt 20",
+    ]
+    assert ".env 15" in (await said(LOCAL, Spec(workspace=workspace), code)).split("\n")
+
+
+async def test_what_steers_the_agent_cannot_be_changed(workspace: Path) -> None:
+    (workspace / ".git" / "hooks").mkdir(parents=True)
+    for name in (".git/config", "AGENTS.md", ".mcp.json", "pinfold.toml"):
+        (workspace / name).write_text("as it was")
+    code = (
+        "import os\n"
+        "def attempt(f):\n    try: f()\n    except OSError as e: return e.strerror\n    return 'done'\n"
+        "names = ['.git/config', 'AGENTS.md', '.mcp.json', 'pinfold.toml', '.git/hooks/pre-commit']\n"
+        "print([attempt(lambda: open(n, 'w').write('changed')) for n in names], attempt(lambda: os.remove('AGENTS.md')), attempt(lambda: os.rename('AGENTS.md', 'x')))"
+    )
+    shut = await said(JAILED, Spec(workspace=workspace), code)
+    assert "done" not in shut, shut
+    assert "Read-only file system" in shut
+    assert (workspace / "AGENTS.md").read_text() == "as it was"
+    assert (await said(LOCAL, Spec(workspace=workspace), code)).count("done") >= 5
+
+
+async def test_data_and_a_read_only_workspace_cannot_be_written(workspace: Path, tmp_path: Path) -> None:
+    data = tmp_path / "sales.csv"
+    data.write_text("1,2\n")
+    spec = Spec(workspace=workspace, writable=False, data={"sales.csv": data})
+    code = (
+        "print(open('/mnt/datasets/sales.csv').read().strip())\n"
+        "for path in ('/mnt/datasets/sales.csv', 'new.txt'):\n"
+        "    try: open(path, 'w')\n    except OSError as error: print(error.strerror)"
+    )
+    assert (await said(JAILED, spec, code)).split("\n") == [
+        "1,2",
+        "Read-only file system",
+        "Read-only file system",
+    ]
+
+
+async def test_no_set_id_file_can_be_left_in_the_workspace(workspace: Path) -> None:
+    code = "import os\nos.close(os.open('f', os.O_CREAT | os.O_WRONLY, 0o755))\ntry: os.chmod('f', 0o4755)\nexcept OSError as e: print(e.strerror)\ntry: os.open('g', os.O_CREAT | os.O_WRONLY, 0o4755)\nexcept OSError as e: print(e.strerror)"
+    assert (await said(JAILED, Spec(workspace=workspace), code)).split("\n") == [
+        "Operation not permitted"
+    ] * 2
+    (workspace / "f").unlink()
+    assert await said(LOCAL, Spec(workspace=workspace), code) == ""
+    assert (workspace / "f").stat().st_mode & stat.S_ISUID
+
+
+async def test_processes_and_memory_are_bounded(workspace: Path) -> None:
+    spec = Spec(workspace=workspace, limits=Limits(memory_bytes=1 << 30))
+    forks = "import os, time\nn = 0\ntry:\n    while n < 400:\n        if os.fork() == 0: time.sleep(60)\n        n += 1\nexcept OSError as e: print(n < 256, e.strerror)"
+    assert await said(JAILED, spec, forks) == "True Resource temporarily unavailable"
+    memory = "try: bytearray(2 << 30)\nexcept MemoryError: print('no more')"
+    assert await said(JAILED, spec, memory) == "no more"
+
+
+def test_a_killed_host_leaves_no_process_behind(workspace: Path) -> None:
+    mark = f"7{os.getpid()}.25"
+    program = (
+        "import anyio\nfrom pathlib import Path\nfrom pinfold.sandbox import open_session\n"
+        "async def main():\n"
+        f"    async with open_session(Path({str(workspace)!r}), 'namespaces') as session:\n"
+        f"        await session.run(\"import subprocess; subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\")\n"
+        "        print('ready', flush=True)\n        await anyio.sleep_forever()\n"
+        "anyio.run(main)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == "ready\n"
+        (sleeper,) = sleepers(mark)
+        ended = select.poll()
+        ended.register(os.pidfd_open(sleeper), select.POLLIN)
+        host.send_signal(signal.SIGKILL)
+    assert ended.poll(10_000), "it outlived its host"
+    assert sleepers(mark) == []
+
+
+def sleepers(mark: str) -> list[int]:
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if process.read_bytes() == f"sleep\0{mark}\0".encode():
+                found.append(int(process.parent.name))
+    return found
+
+
+def test_where_user_namespaces_are_refused_so_is_the_session(workspace: Path) -> None:
+    program = (
+        "import anyio\nfrom pinfold.sandbox import open_session, SandboxUnavailable\n"
+        "async def main():\n    try:\n        async with open_session(provider='auto') as s: print('ran', await s.run('1'))\n"
+        "    except SandboxUnavailable as e: print('refused:', e)\nanyio.run(main)"
+    )
+    shut = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", shut, sys.executable, program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("refused: the zygote did not start"), done
+    assert "max_user_namespaces" in done.stdout
