@@ -19,6 +19,7 @@ from struct import pack
 
 import pytest
 
+import pinfold
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.namespaces import Namespaces
@@ -191,6 +192,14 @@ async def test_what_steers_the_agent_cannot_be_changed(workspace: Path) -> None:
     assert "Read-only file system" in shut
     assert (workspace / "AGENTS.md").read_text() == "as it was"
     assert (await said(LOCAL, Spec(workspace=workspace), code)).count("done") >= 5
+
+
+async def test_pinfolds_own_files_are_read_only_in_a_workspace_that_holds_them() -> None:
+    package = Path(pinfold.__file__).parent
+    workspace = package.parents[1]
+    code = f"import os\nprint(os.access({str(package / 'log' / 'store.py')!r}, os.W_OK), os.access('.', os.W_OK))"
+    assert await said(JAILED, Spec(workspace=workspace), code) == "False True"
+    assert await said(LOCAL, Spec(workspace=workspace), code) == "True True"
 
 
 async def test_data_and_a_read_only_workspace_cannot_be_written(workspace: Path, tmp_path: Path) -> None:

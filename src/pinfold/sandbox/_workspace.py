@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -18,6 +19,9 @@ _PROTECTED = (
     "CLAUDE.md",
 )
 
+_CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
+"""What a checkout of Pinfold runs when its commands are started."""
+
 
 def guarded(workspace: Path) -> tuple[list[str], list[str]]:
     """Masked files at any depth, and protected paths that exist. Follows no link."""
@@ -26,8 +30,19 @@ def guarded(workspace: Path) -> tuple[list[str], list[str]]:
         masked += [
             str(Path(folder, name)) for name in names if is_masked(name) and _is_plain(Path(folder, name))
         ]
-    protected = [str(workspace / name) for name in _PROTECTED if _is_plain(workspace / name)]
+    steering = [workspace / name for name in _PROTECTED]
+    protected = [str(path) for path in (*steering, *_ours_within(workspace)) if _is_plain(path)]
     return masked, protected
+
+
+def _ours_within(workspace: Path) -> list[Path]:
+    """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
+    package = Path(__file__).resolve().parents[1]
+    installed = [package, Path(sys.prefix), Path(sys.base_prefix)]
+    checkout = package.parents[1]
+    if (checkout / "scripts" / "bootstrap.sh").exists():
+        installed += [checkout / name for name in _CHECKOUT]
+    return [path for path in installed if path.is_relative_to(workspace) and path != workspace]
 
 
 def is_masked(name: str) -> bool:
