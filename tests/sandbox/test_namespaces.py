@@ -194,6 +194,7 @@ async def test_what_steers_the_agent_cannot_be_changed(workspace: Path) -> None:
     assert (await said(LOCAL, Spec(workspace=workspace), code)).count("done") >= 5
 
 
+@pytest.mark.skipif(not os.access(pinfold.__file__, os.W_OK), reason="its files are not ours to write anyway")
 async def test_pinfolds_own_files_are_read_only_in_a_workspace_that_holds_them() -> None:
     package = Path(pinfold.__file__).parent
     workspace = package.parents[1]
