@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pinfold._version import __version__
 
+TYPE_CHECKING = False  # `typing` is heavy, and Ctrl-C during its import would end in a traceback
 if TYPE_CHECKING:
     from pinfold.app import Agent, Approval, RunResult
     from pinfold.events import PinfoldError

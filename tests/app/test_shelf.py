@@ -17,6 +17,7 @@ pytestmark = pytest.mark.unit
 
 async def shelve(session: str, *events: Event, days_ago: float = 0, blob: bytes = b"") -> Path:
     folder = Shelf().place(SessionId(session))
+    folder.mkdir(mode=0o700)
     log = Log(folder, SessionId(session), clock=lambda: datetime.now(UTC) - timedelta(days=days_ago))
     await log.append(UserSpoke(turn=TurnId("t_1"), text=f"hello from {session}"), *events)
     if blob:
@@ -83,3 +84,15 @@ async def test_an_unreadable_session_is_listed_and_can_be_removed() -> None:
     assert Shelf().collect(keep_days=0.001, quota_bytes=0) == []
     Shelf().remove(SessionId("s_broken"))
     assert Shelf().sessions() == []
+
+
+async def test_a_session_that_is_just_beginning_is_not_collected() -> None:
+    Shelf().root.joinpath("s_begun").mkdir()
+    assert Shelf().collect(keep_days=1, quota_bytes=1e300) == []
+
+
+async def test_looking_changes_nothing_on_disk() -> None:
+    folder = await shelve("s_quiet")
+    before = sorted(path.name for path in folder.rglob("*"))
+    assert Shelf().sessions()[0].summary.title == "hello from s_quiet"
+    assert sorted(path.name for path in folder.rglob("*")) == [*before]

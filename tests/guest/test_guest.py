@@ -61,7 +61,7 @@ def guest(folder: Path, python: str = sys.executable, parent: int | None = None)
     ours.settimeout(20)
     with theirs:
         process = subprocess.Popen(
-            [python, "-I", str(MAIN), str(theirs.fileno()), str(parent or os.getpid())],
+            [python, "-I", str(MAIN), "serve", str(theirs.fileno()), str(parent or os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable
@@ -379,3 +380,26 @@ async def test_a_tool_that_is_not_there_is_named_with_the_nearest(name: str, wor
         await Registry([forecast]).call(name, {})
     assert str(caught.value) == words
     assert not caught.value.at_fault
+
+
+async def test_a_tool_that_cancels_itself_fails_alone() -> None:
+    async def lost() -> None:
+        task = asyncio.create_task(asyncio.sleep(5))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    with pytest.raises(ToolFailed, match="it cancelled itself"):
+        await call(lost)
+
+
+async def test_a_result_that_cannot_be_shown_is_the_tools_failure() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError("not for you")
+
+    def make() -> object:
+        return Shy()
+
+    with pytest.raises(ToolFailed, match="make failed: RuntimeError: not for you"):
+        await call(make)

@@ -7,7 +7,7 @@ from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
-from pinfold.app.paths import forget_scratch
+from pinfold.app.paths import current_folder, forget_scratch
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
@@ -40,6 +40,7 @@ __all__ = [
     "attach",
     "background",
     "config_schema",
+    "current_folder",
     "existing",
     "export_bundle",
     "forget_scratch",

@@ -47,6 +47,7 @@ from pinfold.log import Damage, export_bundle
 from pinfold.sandbox import Display, Provider, named_paths
 
 _HOOKS_CATCH_UP_S = 10.0
+_STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +154,7 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         if self._live and self._turn:
-            with anyio.CancelScope(shield=True):
-                await self._live.submit(Interrupt(target=self._turn))
+            await self._stopped(self._live, self._turn)
         self._live = None
         return await self._stack.__aexit__(kind, error, trace)
 
@@ -230,8 +230,13 @@ class Agent:
     @classmethod
     def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
         """An agent that goes on with a saved session. `arguments` are those of Agent."""
-        session, _ = Shelf().bring_in(Path(path))
-        return cls(session=session, **arguments)
+        shelf = Shelf()
+        session, _ = shelf.bring_in(Path(path))
+        try:
+            return cls(session=session, **arguments)
+        except BaseException:
+            shelf.remove(session)
+            raise
 
     def _entered(self) -> LiveSession:
         if self._live is None:
@@ -241,6 +246,16 @@ class Agent:
     async def _seen_by_hooks(self, live: LiveSession) -> None:
         with anyio.move_on_after(_HOOKS_CATCH_UP_S):
             await live.watched(live.log.seq)
+
+    async def _stopped(self, live: LiveSession, turn: TurnId) -> None:
+        """Interrupt our turn and see it end, so that what others have asked for is not left behind it."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
+            async with live.subscribe(live.log.seq) as feed:
+                await live.submit(Interrupt(target=turn))
+                async for item in feed:
+                    event = item.event if isinstance(item, Entry) else None
+                    if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
+                        return
 
     def _display(self, shown: DisplayRef) -> Display:
         blobs = self._entered().log.blobs

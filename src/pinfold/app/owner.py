@@ -22,6 +22,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pinfold.app.errors import OwnerGone, SessionBusy
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.lock import claim, holder_of
+from pinfold.app.paths import private_dir
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import (
@@ -80,6 +81,7 @@ class Link(Protocol):
 @asynccontextmanager
 async def take(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Own the session and answer for it. Raises SessionBusy if another process does already."""
+    private_dir(folder)
     claimed = claim(folder)
     if claimed is None:
         raise SessionBusy(

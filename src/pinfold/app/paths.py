@@ -80,7 +80,10 @@ def refuse_own_folders(path: Path) -> None:
 
 
 def is_too_wide(folder: Path) -> bool:
-    return folder in (Path("/"), Path.home().resolve())
+    try:
+        return folder in (Path("/"), Path.home().resolve())
+    except RuntimeError:  # a user without a home
+        return folder == Path("/")
 
 
 def scratch_of(session: str) -> Path:
@@ -91,12 +94,16 @@ def forget_scratch(session: str) -> None:
     shutil.rmtree(scratch_of(session), ignore_errors=True)
 
 
-def default_workspace(session: str) -> tuple[Path, str | None]:
-    """The current folder; where that is too wide, a scratch folder and the words to say so."""
+def current_folder() -> Path:
     try:
-        here = Path.cwd()
+        return Path.cwd()
     except OSError as error:
         raise ConfigError("the current folder is gone; change to one that exists") from error
+
+
+def default_workspace(session: str) -> tuple[Path, str | None]:
+    """The current folder; where that is too wide, a scratch folder and the words to say so."""
+    here = current_folder()
     if not is_too_wide(here.resolve()):
         return workspace_at(here), None
     scratch = private_dir(scratch_of(session))

@@ -7,7 +7,7 @@ import fcntl
 import re
 import shutil
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +21,10 @@ from pinfold.log import Summary, import_file, summarise
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _DAYS = 36500.0
+
+
+def _modified(folder: Path) -> str:
+    return datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,8 @@ class Shelf:
         self.root = private_dir(private_dir(data_dir()) / "sessions")
 
     def place(self, session: SessionId) -> Path:
-        """The folder of a session that begins."""
-        return private_dir(self.root / session)
+        """Where a session that begins will lie; its first owner makes the folder."""
+        return self.root / session
 
     def sessions(self) -> list[Shelved]:
         """Every session, the most recently used first."""
@@ -51,11 +55,12 @@ class Shelf:
             # Any of it may be removed by another process meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 summary = summarise(folder)
-                used = datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
+                if summary is not None and not summary.events:
+                    summary = replace(summary, last=_modified(folder), title="(empty)")
                 yield Shelved(
                     id=SessionId(folder.name),
                     folder=folder,
-                    summary=summary or Summary(title="(unreadable)", last=used),
+                    summary=summary or Summary(title="(unreadable)", last=_modified(folder)),
                     readable=summary is not None,
                     size=sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()),
                     owner=holder_of(folder),
@@ -89,14 +94,14 @@ class Shelf:
         folder = self.root / session
         held = claim(folder)
         if held is None:
-            raise SessionBusy(f"{session} is in use by process {holder_of(folder)}; end that first")
+            raise SessionBusy(f"{session} is in use by process {holder_of(folder) or '?'}; end that first")
         # Out of sight in one step: a removal that is cut off leaves no half session behind.
         doomed = folder.rename(self.root / f".removed-{session}")
         held.release()
         shutil.rmtree(doomed, ignore_errors=True)
         forget_scratch(session)
 
-    def collect(self, *, keep_days: float, quota_bytes: int) -> list[Shelved]:
+    def collect(self, *, keep_days: float, quota_bytes: float) -> list[Shelved]:
         """Remove what is too old, then the oldest until the rest fits. Returns what went.
 
         Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.

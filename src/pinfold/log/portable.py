@@ -7,10 +7,20 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pinfold.events import BadEvent, BlobId, Entry, SessionId, decode_line, parse_json, plain_json
+from pinfold.events import (
+    ActionFinished,
+    BadEvent,
+    BlobId,
+    Entry,
+    SessionId,
+    decode_line,
+    parse_json,
+    plain_json,
+)
 from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.errors import BadBundle, BlobMissing, LogUnwritable
 from pinfold.log.rows import Damage, Row, kind_column
@@ -39,7 +49,7 @@ def export_bundle(log: Log, target: Path, damage: Damage) -> None:
             with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
                 for line in log.lines(damage):
                     lines.write(line.encode() + b"\n")
-            for blob in log.blobs.all():
+            for blob in sorted({*log.blobs.all(), *_named_blobs(log)}):
                 try:
                     bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
                 except BlobMissing:
@@ -49,6 +59,15 @@ def export_bundle(log: Log, target: Path, damage: Damage) -> None:
         raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
     finally:
         Path(partial).unlink(missing_ok=True)
+
+
+def _named_blobs(log: Log) -> Iterator[BlobId]:
+    """Those that events speak of, whether they are there or not."""
+    for entry in log.read():
+        if isinstance(entry.event, ActionFinished):
+            yield from entry.event.blobs
+            for display in entry.event.displays:
+                yield from display.mime.values()
 
 
 def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:

@@ -29,8 +29,9 @@ def summarise(folder: Path) -> Summary | None:
     if not (folder / STORE).is_file():
         return Summary()
     try:
-        # Not as owner: nothing is created or changed by looking.
-        uri = f"file:{_escaped(folder / STORE)}?mode=ro"
+        # Nothing is created or changed by looking. A store without a write-ahead log has no owner, and is at rest.
+        at_rest = not Path(f"{folder / STORE}-wal").exists()
+        uri = f"file:{_escaped(folder / STORE)}?mode=ro{'&immutable=1' if at_rest else ''}"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
             return _summary(connection)
     except (sqlite3.Error, UnicodeDecodeError, BadEvent):

@@ -67,9 +67,18 @@ class Registry:
                     result = await tool.function(**arguments)
                 else:
                     result = await _in_thread(partial(tool.function, **arguments))
-            except (Exception, SystemExit) as error:  # a tool that exits must not take the agent with it
+                return _as_text(result)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task and task.cancelling():
+                    raise  # it is we who were cancelled, and not something of the tool's own
+                raise ToolFailed(f"{name} failed: it cancelled itself", at_fault=True) from error
+            except (
+                Exception,
+                SystemExit,
+                GeneratorExit,
+            ) as error:  # none of these may take the agent with it
                 raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
-            return _as_text(result)
         words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
         raise ToolFailed(words, at_fault=True, may_have_happened=True)
 

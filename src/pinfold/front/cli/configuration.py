@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
-from pinfold.app import config_schema, load_config
+from pinfold.app import config_schema, current_folder, load_config
 from pinfold.events import plain_json
 
 
@@ -20,7 +19,7 @@ def config_command() -> None:
 @click.option("--origin", is_flag=True, help="Where each value comes from.")
 def show(origin: bool) -> None:
     """Print every setting in force in this folder."""
-    for dotted, value, source in load_config(Path.cwd()).rows():
+    for dotted, value, source in load_config(current_folder()).rows():
         line = f"{dotted} = {plain_json(value)}"
         click.echo(f"{line:<40}  # {source}" if origin else line)
 

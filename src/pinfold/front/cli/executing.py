@@ -98,7 +98,7 @@ async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
                 session, folder = shelf.find(name)
                 options = resumed_options(session, folder, given["workspace"], flags)
             except NoSuchSession as missing:
-                if missing.several:
+                if missing.several or name == "last" or name.startswith("s_"):
                     raise
                 session = new_session_id()
                 options = replace(new_session_options(session, given["workspace"], flags), title=name)

@@ -80,7 +80,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
     """Remove sessions that are too old or too many. Live ones stay."""
     flags: dict[str, Any] = {"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}
     limits = load_config(flags=flags).config.sessions
-    gone = Shelf().collect(keep_days=limits.keep_days, quota_bytes=int(limits.quota_gb * 1e9))
+    gone = Shelf().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
         click.echo(f"removed {item.id}  {_title(item)}", err=True)
     click.echo(f"{len(gone)} removed, {_size(sum(item.size for item in gone))} freed", err=True)
