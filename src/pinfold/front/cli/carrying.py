@@ -47,7 +47,7 @@ def import_command(file: Path) -> None:
     """Bring a session in from a bundle or JSON lines, and print its id."""
     session, count = Shelf().bring_in(file)
     click.echo(session)
-    click.echo(f"pinfold: {count} events; go on with: pinfold resume {session} PROMPT", err=True)
+    click.echo(f"pinfold: {count} events; go on with: pinfold resume {session} --model NAME PROMPT", err=True)
 
 
 def _write(path: Path, text: str) -> None:
