@@ -20,7 +20,15 @@ from struct import pack
 import pytest
 
 import pinfold
-from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
+from pinfold.sandbox import (
+    Limits,
+    Provider,
+    SandboxUnavailable,
+    Session,
+    Spec,
+    named_paths,
+    provider_named,
+)
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.seccomp import compile_filter
@@ -282,3 +290,33 @@ def test_where_user_namespaces_are_refused_so_is_the_session(workspace: Path) ->
     )
     assert done.stdout.startswith("refused: the zygote did not start"), done
     assert "max_user_namespaces" in done.stdout
+
+
+async def test_what_steers_git_cannot_be_put_aside(workspace: Path) -> None:
+    (workspace / ".git" / "hooks").mkdir(parents=True)
+    code = "import os\ntry: os.rename('.git', 'aside')\nexcept OSError as error: print(error.strerror)\nopen('.git/index', 'w').close()"
+    assert await said(JAILED, Spec(workspace=workspace), code) == "Device or resource busy"
+    assert (workspace / ".git" / "index").exists()
+    assert await said(LOCAL, Spec(workspace=workspace), code) != "Device or resource busy"
+
+
+async def test_thousands_of_masked_files_are_all_masked(workspace: Path) -> None:
+    for number in range(1500):
+        (workspace / f"service-{number:04d}-with-a-long-name-to-fill-the-message.pem").write_text("secret")
+    code = "import glob\nprint(len(glob.glob('*.pem')), sum(len(open(n).read()) for n in glob.glob('*.pem')))"
+    assert await said(JAILED, Spec(workspace=workspace), code) == "1500 0"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's own files are the case")
+async def test_data_that_only_its_owner_may_read_is_readable_inside(workspace: Path, tmp_path: Path) -> None:
+    data = tmp_path / "private.csv"
+    data.write_text("1,2")
+    data.chmod(0o600)
+    spec = Spec(workspace=workspace, data={"private.csv": data})
+    assert await said(JAILED, spec, "print(open('/mnt/datasets/private.csv').read())") == "1,2"
+
+
+@pytest.mark.parametrize("items", [["..=/etc"], ["/"], ["a=/tmp", "a=/usr"], [".x=/tmp"]])
+def test_data_names_that_lead_astray_are_refused(items: list[str]) -> None:
+    with pytest.raises(SandboxUnavailable):
+        named_paths(items)

@@ -34,18 +34,13 @@ from .kernel import (
     unshare,
 )
 from .lifeline import tie_to
+from .requests import Request, read_request
 from .root import Root, begin_with_devices, private_mounts
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from typing import Any
 
 INNER_ID = 1000
 ZYGOTE_ID = 200_000
 SESSION_IDS = 60_000
 MESSAGE_BYTES = 1 << 16
-Request = dict[str, "Any"]
-"""From the host, which is trusted."""
 
 
 class ZygoteGone(Exception):
@@ -68,7 +63,7 @@ class Launcher:
             if not message:
                 return
             try:
-                pid, pidfd = self._spawn(zygote, json.loads(message), fds)
+                pid, pidfd = self._spawn(zygote, read_request(fds[0]), fds)
                 socket.send_fds(self._host, [json.dumps({"pid": pid}).encode()], [pidfd])
                 os.close(pidfd)
             except OSError as error:
@@ -134,7 +129,7 @@ class Launcher:
         trees = [self._tree(item, outer_id) for item in request["mounts"]]
         gate, let_go = os.pipe()
         try:
-            socket.send_fds(zygote, [json.dumps(request).encode()], [gate, *fds, *trees])
+            socket.send_fds(zygote, [b"spawn"], [fds[0], gate, *fds[1:], *trees])
             answer, received, _, _ = socket.recv_fds(zygote, MESSAGE_BYTES, 1)
             if not received:
                 raise ZygoteGone(f"the zygote is gone (it answered {answer!r})")
@@ -151,11 +146,15 @@ class Launcher:
         tree = detached(path, recursive=True)
         attributes = ATTR_NOSUID | ATTR_NODEV | (0 if item["writable"] else ATTR_RDONLY)
         set_mount_attributes(tree, attributes, recursive=True)
-        if self._is_root and item["writable"]:
+        if self._is_root:
             owner = os.stat(path)
             userns = _mapped_namespace(owner.st_uid, owner.st_gid, outer_id)
             try:
                 set_mount_attributes(tree, ATTR_IDMAP, userns=userns)
+            except OSError:
+                # Not every file system can; data that all may read is still of use.
+                if item["writable"]:
+                    raise
             finally:
                 os.close(userns)
         return tree

@@ -34,11 +34,8 @@ from .kernel import (
     seccomp,
     set_hostname,
 )
+from .requests import Request
 from .root import HOME, Root, make_folder
-
-TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
-if TYPE_CHECKING:
-    from typing import Any
 
 INNER_ID = 1000
 EMPTY = "/etc/empty"
@@ -47,8 +44,6 @@ READ = 0b1101
 """Execute, read file, read folder."""
 FILE = 0b111 | 1 << 14 | 1 << 15
 """What makes sense for a device: execute, write, read, truncate, ioctl."""
-Request = dict[str, "Any"]
-"""From the host, which is trusted."""
 
 
 def become_session(request: Request, fds: list[int]) -> None:
@@ -105,6 +100,8 @@ def _enter_root(request: Request, trees: list[int]) -> list[str]:
     root.finish()
     for path in request["masked"]:
         mount(EMPTY, path, None, MS_BIND)
+    for path in request["pinned"]:
+        mount(path, path, None, MS_BIND | MS_REC)
     for path in request["protected"]:
         mount(path, path, None, MS_BIND | MS_REC)
         mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)

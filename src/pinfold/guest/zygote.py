@@ -19,6 +19,7 @@ from .kernel import (
     clone,
     prctl,
 )
+from .requests import read_request
 from .session import become_session
 
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> None:
         pid = clone(FLAGS | signal.SIGCHLD)
         if pid == 0:
             launcher.detach()
-            become_session(json.loads(message), fds)
+            become_session(read_request(fds[0]), fds[1:])
         pidfd = os.pidfd_open(pid)
         socket.send_fds(launcher, [b"{}"], [pidfd])
         for fd in (*fds, pidfd):

@@ -133,8 +133,17 @@ async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
 
 
 def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
-    """Each item is PATH or NAME=PATH; a path without a name goes by its last part."""
-    return dict(_named(item) for item in items)
+    """Each item is PATH or NAME=PATH; a path without a name goes by its last part. Raises SandboxUnavailable."""
+    paths: dict[str, Path] = {}
+    for name, path in map(_named, items):
+        if not name or name.startswith(".") or "/" in name or "\0" in name:
+            raise SandboxUnavailable(f"{name!r} cannot be the name of data; give one: NAME={path}")
+        if name in paths:
+            raise SandboxUnavailable(
+                f"two data mounts are called {name!r}; give one another name: NAME={path}"
+            )
+        paths[name] = path
+    return paths
 
 
 def _named(item: str | PathLike[str]) -> tuple[str, Path]:

@@ -6,6 +6,7 @@ import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
 _MASKED = (".env", ".env.*", "*.pem", "id_rsa*", "id_ed25519*", "id_ecdsa*", ".netrc")
 _HARMLESS = (".env.example", ".env.sample", ".env.template")
@@ -23,7 +24,16 @@ _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.to
 """What a checkout of Pinfold runs when its commands are started."""
 
 
-def guarded(workspace: Path) -> tuple[list[str], list[str]]:
+class Guards(NamedTuple):
+    masked: list[str]
+    """Read as empty."""
+    pinned: list[str]
+    """Stay where they are, so that nothing else can be put in their place."""
+    protected: list[str]
+    """Read-only."""
+
+
+def guarded(workspace: Path) -> Guards:
     """Masked files at any depth, and protected paths that exist. Follows no link."""
     masked: list[str] = []
     for folder, _, names in os.walk(workspace):
@@ -32,7 +42,8 @@ def guarded(workspace: Path) -> tuple[list[str], list[str]]:
         ]
     steering = [workspace / name for name in _PROTECTED]
     protected = [str(path) for path in (*steering, *_ours_within(workspace)) if _is_plain(path)]
-    return masked, protected
+    pinned = [str(path) for path in [workspace / ".git"] if _is_plain(path)]
+    return Guards(masked, pinned, protected)
 
 
 def _ours_within(workspace: Path) -> list[Path]:

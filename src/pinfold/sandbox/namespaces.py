@@ -45,6 +45,7 @@ FILES = {
     "/etc/empty": "",
 }
 TMP_BYTES = 1 << 30
+MOUNTS = 32
 PROCESSES = 256
 OPEN_FILES = 1024
 MESSAGE_BYTES = 1 << 16
@@ -132,11 +133,17 @@ class Zygote:
 
     def _ask(self, request: dict[str, object], fds: list[int]) -> int:
         assert self._socket is not None
+        # In a file of its own: a list of masked files may be longer than any message can be.
+        paper = os.memfd_create("request", os.MFD_CLOEXEC)
         try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            with os.fdopen(os.dup(paper), "wb") as file:
+                file.write(json.dumps(request).encode())
+            socket.send_fds(self._socket, [b"spawn"], [paper, *fds])
             answer, received, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
         except OSError as error:
             raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
+        finally:
+            os.close(paper)
         if not received:
             raise SandboxUnavailable(f"no session could be made: {_reason(answer)}; {FIX}")
         return received[0]
@@ -250,13 +257,16 @@ class _Sessions:
 
     def _request(self) -> dict[str, object]:
         spec = self._spec
-        masked, protected = guarded(spec.workspace)
+        if len(spec.data) > MOUNTS:
+            raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
+        guards = guarded(spec.workspace)
         data = [_mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
         return {
             "workspace": str(spec.workspace),
             "mounts": [_mount(str(spec.workspace), spec.workspace, writable=spec.writable), *data],
-            "masked": masked,
-            "protected": protected,
+            "masked": guards.masked,
+            "pinned": guards.pinned,
+            "protected": guards.protected,
             "read_only": self._zygote.read_only,
             "tmp_bytes": TMP_BYTES,
             "limits": {
