@@ -53,9 +53,12 @@ class Damage:
 
     first_page: bool = False
     """The store's own header was hit; the events were read all the same."""
+    tree: bool = False
+    """The tree of the store is broken: reading it through does not give every row, or not in order."""
 
     def __bool__(self) -> bool:
-        return bool(self.unreadable or self.blobs or self.first_page) or self.lost_after is not None
+        hit = self.unreadable or self.blobs or self.first_page or self.tree
+        return bool(hit) or self.lost_after is not None
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -69,6 +72,8 @@ class Damage:
             parts.append(f"{len(self.blobs)} blobs damaged or missing")
         if self.first_page:
             parts.append("the header of the store damaged")
+        if self.tree:
+            parts.append("the tree of the store damaged")
         return "; ".join(parts)
 
 
@@ -130,9 +135,14 @@ def _prepared(connection: sqlite3.Connection) -> int:
     return version
 
 
-def lacks_pages(connection: sqlite3.Connection) -> bool:
-    """Whether the store is too short for what it says it holds, and may be read but not written."""
-    return bool(connection.execute("PRAGMA writable_schema").fetchone()[0])
+def is_sound(connection: sqlite3.Connection) -> bool:
+    """Whether the store may be written: not one that lost pages, and not one whose tree is broken."""
+    try:
+        if connection.execute("PRAGMA writable_schema").fetchone()[0]:
+            return False
+        return connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",)
+    except sqlite3.Error:
+        return False
 
 
 def _unopened(path: Path | str, error: Exception) -> LogError:
@@ -222,28 +232,45 @@ def last_row(connection: sqlite3.Connection, upto: int = 1 << 62) -> tuple[int, 
 
 def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int) -> Iterator[list[Row]]:
     # Not with one open cursor: it would hold back the store's checkpoints for as long as a reader dawdles.
-    while True:
+    while after < upto:
         page: list[Row] | None = None
         with contextlib.suppress(sqlite3.DatabaseError):
             page = connection.execute(_PAGE, (after, upto)).fetchall()
         if page is None or not all(map(_plausible, page)):
+            damage.tree = True
             yield list(_one_by_one(connection, damage, after + 1, upto))
             return
+        last = page[-1][0] if len(page) == _PAGE_ROWS else upto
+        if [row[0] for row in page] != list(range(after + 1, last + 1)):
+            page = _completed(connection, damage, page, range(after + 1, last + 1))
         yield page
-        if len(page) < _PAGE_ROWS:
-            return
-        after = page[-1][0]
+        after = last
+
+
+def _completed(connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range) -> list[Row]:
+    """A broken tree may leave rows out, repeat them or lead astray; each that is missing is asked for by its number."""
+    found = {row[0]: row for row in page if row[0] in numbers}
+    damage.tree = damage.tree or list(found) != sorted(found) or len(found) != len(page)
+    for number in numbers:
+        if number not in found and (row := _one(connection, number)):
+            found[number] = row
+            damage.tree = True
+    return [found[number] for number in sorted(found)]
 
 
 def _one_by_one(connection: sqlite3.Connection, damage: Damage, first: int, upto: int) -> Iterator[Row]:
-    for seq in range(first, upto + 1):
-        raw = None
-        with contextlib.suppress(sqlite3.DatabaseError):
-            raw = connection.execute(_ONE, (seq,)).fetchone()
-        if raw and _plausible(raw):
-            yield raw
+    for number in range(first, upto + 1):
+        if row := _one(connection, number):
+            yield row
         else:
-            damage.unreadable.append(seq)
+            damage.unreadable.append(number)
+
+
+def _one(connection: sqlite3.Connection, number: int) -> Row | None:
+    with contextlib.suppress(sqlite3.DatabaseError):
+        row = connection.execute(_ONE, (number,)).fetchone()
+        return row if row and _plausible(row) and row[0] == number else None
+    return None
 
 
 def _plausible(raw: tuple[object, ...]) -> TypeGuard[Row]:

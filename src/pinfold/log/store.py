@@ -39,8 +39,8 @@ from pinfold.log.rows import (
     chained,
     connect,
     insert,
+    is_sound,
     kind_column,
-    lacks_pages,
     last_row,
     verified,
 )
@@ -116,9 +116,10 @@ class Log:
             yield line_of(seq, self.session, at.decode(), body.decode("ascii"))
 
     def repair(self, damage: Damage) -> None:
-        """Put what is readable into a new store. The damaged one is kept beside it."""
-        if self.folder is None or not (damage.unreadable or lacks_pages(self._connection)):
+        """Before the first write: if the store is not sound, put what is readable into a new one beside it."""
+        if self.folder is None or (not damage.unreadable and is_sound(self._connection)):
             return
+        damage.tree = damage.tree or not damage
         try:
             self._rebuild(self.folder)
         except (sqlite3.Error, OSError) as error:
@@ -193,7 +194,14 @@ class Log:
                 self._publish(entry)
 
     def _write(self, rows: list[Row]) -> None:
-        insert(self._connection, rows)
+        try:
+            insert(self._connection, rows)
+        except sqlite3.DatabaseError as error:
+            if self.folder is None or getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise
+            # Damage that no reading shows, such as a list of free space that leads nowhere.
+            self._rebuild(self.folder)
+            insert(self._connection, rows)
         # The events are on disk whatever becomes of this note, which may lag behind.
         with contextlib.suppress(OSError):
             if self._head:
