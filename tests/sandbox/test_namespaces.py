@@ -9,9 +9,11 @@ import json
 import os
 import select
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -292,12 +294,105 @@ def test_where_user_namespaces_are_refused_so_is_the_session(workspace: Path) ->
     assert "max_user_namespaces" in done.stdout
 
 
-async def test_what_steers_git_cannot_be_put_aside(workspace: Path) -> None:
+async def test_what_steers_git_can_be_neither_changed_nor_put_aside(workspace: Path) -> None:
     (workspace / ".git" / "hooks").mkdir(parents=True)
-    code = "import os\ntry: os.rename('.git', 'aside')\nexcept OSError as error: print(error.strerror)\nopen('.git/index', 'w').close()"
-    assert await said(JAILED, Spec(workspace=workspace), code) == "Device or resource busy"
-    assert (workspace / ".git" / "index").exists()
-    assert await said(LOCAL, Spec(workspace=workspace), code) != "Device or resource busy"
+    (workspace / "sub").mkdir()
+    (workspace / "sub" / ".git").write_text("gitdir: ../.git/modules/sub")
+    code = (
+        "import os\n"
+        "def attempt(f):\n    try: f()\n    except OSError as e: return e.strerror\n    return 'done'\n"
+        "print(attempt(lambda: os.rename('.git', 'aside')))\n"
+        "for path in ('.git/commondir', 'sub/.git'): print(attempt(lambda: open(path, 'w')))"
+    )
+    shut = await said(JAILED, Spec(workspace=workspace), code)
+    assert shut.split("\n") == ["Device or resource busy", "Read-only file system", "Read-only file system"]
+    assert (await said(LOCAL, Spec(workspace=workspace), code)).split("\n")[0] == "done"
+
+
+async def test_secrets_are_masked_by_whatever_name_they_go(workspace: Path, tmp_path: Path) -> None:
+    (workspace / "plain.txt").write_text("secret")
+    (workspace / ".env").symlink_to("plain.txt")
+    (workspace / ".netrc").write_text("secret")
+    (workspace / "other").hardlink_to(workspace / ".netrc")
+    (workspace / ".ENV").write_text("secret")
+    (workspace / "id_rsa.d").mkdir()
+    (workspace / "id_rsa.d" / "key").write_text("secret")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / ".env").write_text("secret")
+    names = ["plain.txt", ".env", ".netrc", "other", ".ENV", "id_rsa.d/key"]
+    code = f"print([open(n).read() for n in {names!r} + DATA])"
+    spec = Spec(workspace=workspace, data={"data": data})
+    inside = code.replace("DATA", "['/mnt/datasets/data/.env']")
+    assert await said(JAILED, spec, inside) == str([""] * 7)
+    outside = await said(LOCAL, Spec(workspace=workspace), code.replace("DATA", f"[{str(data / '.env')!r}]"))
+    assert outside == str(["secret"] * 7)
+
+
+async def test_a_hosts_socket_in_the_workspace_cannot_be_reached(workspace: Path) -> None:
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{short}/s")
+        listener.listen(1)
+        code = "import socket\ntry: socket.socket(socket.AF_UNIX).connect('s'); print('reached')\nexcept OSError as e: print(e.strerror)"
+        assert await said(JAILED, Spec(workspace=Path(short)), code) in (
+            "Connection refused",
+            "Permission denied",
+        )
+        assert await said(LOCAL, Spec(workspace=Path(short)), code) == "reached"
+
+
+async def test_a_set_id_file_that_is_there_cannot_be_rewritten(workspace: Path) -> None:
+    tool = workspace / "tool"
+    tool.write_bytes(b"x" * 10)
+    tool.chmod(0o4755)
+    code = (
+        "import os\ntry: os.open('tool', os.O_RDWR); print('opened')\nexcept OSError as e: print(e.strerror)"
+    )
+    assert await said(JAILED, Spec(workspace=workspace), code) == "Read-only file system"
+    assert await said(LOCAL, Spec(workspace=workspace), code) == "opened"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
+async def test_a_folder_that_cannot_be_searched_for_secrets_refuses_the_session(workspace: Path) -> None:
+    (workspace / "closed").mkdir(mode=0o300)
+    with pytest.raises(SandboxUnavailable, match="cannot be looked at for secrets"):
+        await JAILED.open(Spec(workspace=workspace))
+
+
+async def test_a_path_too_deep_to_be_searched_refuses_the_session(workspace: Path) -> None:
+    here = os.open(workspace, os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir("d" * 200, dir_fd=here)
+        here, before = os.open("d" * 200, os.O_RDONLY, dir_fd=here), here
+        os.close(before)
+    os.close(here)
+    with pytest.raises(SandboxUnavailable, match="cannot be looked at for secrets: File name too long"):
+        await JAILED.open(Spec(workspace=workspace))
+
+
+@pytest.mark.skipif(not os.access(pinfold.__file__, os.W_OK), reason="its files are not ours to write anyway")
+async def test_a_link_to_a_workspace_changes_nothing_about_what_is_protected(tmp_path: Path) -> None:
+    package = Path(pinfold.__file__).parent
+    link = tmp_path / "link"
+    link.symlink_to(package.parents[1])
+    inside = link / package.relative_to(package.parents[1]) / "__init__.py"
+    code = f"import os\nprint(os.access({str(inside)!r}, os.W_OK))"
+    assert await said(JAILED, Spec(workspace=link), code) == "False"
+    assert await said(LOCAL, Spec(workspace=link), code) == "True"
+
+
+@pytest.mark.parametrize("folder", ["/", "/etc", "/proc", "/usr"])
+async def test_a_folder_of_the_systems_is_no_workspace(folder: str) -> None:
+    with pytest.raises(SandboxUnavailable, match="belongs to the system"):
+        await JAILED.open(Spec(workspace=Path(folder)))
+
+
+async def test_a_python_whose_folder_would_show_the_home_is_refused(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(BASE_PYTHON.parents[1] / "lib"))
+    with pytest.raises(SandboxUnavailable, match="would be seen inside"):
+        await Namespaces(BASE_PYTHON).open(Spec(workspace=workspace))
 
 
 async def test_thousands_of_masked_files_are_all_masked(workspace: Path) -> None:

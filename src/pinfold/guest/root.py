@@ -79,9 +79,26 @@ class Root:
         make_folder(BASE + "/proc")
         mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
 
+    def lock_processes(self) -> None:
+        """What in /proc would change the machine: no capability is left to use it, and this is the second lock."""
+        for name in ("sys", "sysrq-trigger", "irq", "bus"):
+            path = f"{BASE}/proc/{name}"
+            if os.path.exists(path):
+                mount(path, path, None, MS_BIND)
+                read_only(path)
+
     def finish(self) -> None:
         pivot_to(BASE)
         mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def read_only(path: str) -> None:
+    """The mount at `path` and all below it."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        set_mount_attributes(fd, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
+    finally:
+        os.close(fd)
 
 
 def make_folder(path: str) -> None:

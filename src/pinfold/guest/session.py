@@ -17,11 +17,7 @@ from contextlib import suppress
 
 from .kernel import (
     MS_BIND,
-    MS_NODEV,
-    MS_NOSUID,
-    MS_RDONLY,
     MS_REC,
-    MS_REMOUNT,
     PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
     close_all_but,
@@ -35,7 +31,7 @@ from .kernel import (
     set_hostname,
 )
 from .requests import Request
-from .root import HOME, Root, make_folder
+from .root import HOME, Root, make_folder, read_only
 
 INNER_ID = 1000
 EMPTY = "/etc/empty"
@@ -92,19 +88,21 @@ def _enter_root(request: Request, trees: list[int]) -> list[str]:
     root.begin(request["tmp_bytes"])
     root.scratch("/dev/shm", request["tmp_bytes"])
     root.processes("hidepid=ptraceable")
+    root.lock_processes()
     writable = ["/tmp", "/dev/shm"]
     for item, tree in zip(request["mounts"], trees, strict=True):
         root.put(item["path"], tree, is_folder=item["folder"])
         if item["writable"]:
             writable.append(item["path"])
     root.finish()
-    for path in request["masked"]:
+    for path, device, inode in request["masked"]:
+        seen = os.lstat(path)
+        if (seen.st_dev, seen.st_ino) != (device, inode):
+            raise OSError(0, "it changed while the session began", path)
         mount(EMPTY, path, None, MS_BIND)
-    for path in request["pinned"]:
-        mount(path, path, None, MS_BIND | MS_REC)
     for path in request["protected"]:
         mount(path, path, None, MS_BIND | MS_REC)
-        mount(None, path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+        read_only(path)
     make_folder(HOME)
     return writable
 

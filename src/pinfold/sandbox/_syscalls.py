@@ -97,7 +97,7 @@ fsetxattr fstat fstatfs fsync ftruncate futex futex_requeue futex_wait futex_wai
 get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups
 getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
 getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
-inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioprio_get
+inotify_init1 inotify_rm_watch ioprio_get
 ioprio_set lchown lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise
 map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mq_getsetattr mq_notify
 mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall
@@ -118,5 +118,6 @@ tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork vmsplice
 
 ABSENT: Final = _names("""
 clone3 openat2 io_uring_setup io_uring_enter io_uring_register userfaultfd bpf keyctl add_key request_key memfd_secret
+io_setup io_destroy io_getevents io_submit io_cancel io_pgetevents
 """)
 """Answered as by a kernel that lacks them, so that libraries fall back to what the filter can judge."""

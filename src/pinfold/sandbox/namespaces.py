@@ -105,7 +105,8 @@ class Zygote:
     """One launcher process with its zygote; serves all sessions of this process that use one Python."""
 
     def __init__(self, python: Path) -> None:
-        self.python = python
+        # A virtual environment is entered by its own name; anything else by where it really is.
+        self.python = python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
         self.proven = False
         self._lock = anyio.Lock()
         self._socket: socket.socket | None = None
@@ -114,8 +115,13 @@ class Zygote:
     @property
     def read_only(self) -> list[str]:
         """What every session sees of the machine."""
-        homes = {str(self.python.parent.parent), str(self.python.resolve().parent.parent), str(GUEST)}
-        return [*SYSTEM, *sorted(home for home in homes if home != "/usr")]
+        homes = {self.python.parent.parent, self.python.resolve().parent.parent, GUEST}
+        for home in homes:
+            if Path.home().is_relative_to(home) and str(home) != "/usr":
+                raise SandboxUnavailable(
+                    f"{self.python} cannot run cells: all of {home} would be seen inside"
+                )
+        return [*SYSTEM, *sorted(str(home) for home in homes if str(home) != "/usr")]
 
     async def spawn(self, request: dict[str, object], fds: list[int]) -> int:
         """The pidfd of a new session's init. Raises SandboxUnavailable."""
@@ -141,6 +147,7 @@ class Zygote:
             socket.send_fds(self._socket, [b"spawn"], [paper, *fds])
             answer, received, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
         except OSError as error:
+            self.end()  # a late answer must not be taken for the next one's
             raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
         finally:
             os.close(paper)
@@ -217,7 +224,8 @@ class _Sessions:
         widen(stdout)
         try:
             given = [channel_in.fileno(), stdout_in, stderr_in, control_in.fileno()]
-            pidfd = await self._zygote.spawn(self._request(), given)
+            request = await anyio.to_thread.run_sync(self._request)
+            pidfd = await self._zygote.spawn(request, given)
         except BaseException:
             channel.close()
             control.close()
@@ -259,14 +267,14 @@ class _Sessions:
         spec = self._spec
         if len(spec.data) > MOUNTS:
             raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
-        guards = guarded(spec.workspace)
-        data = [_mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
+        mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable)]
+        mounts += [_Mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
+        guards = [guarded(mount.source, mount.path, steers=mount is mounts[0]) for mount in mounts]
         return {
             "workspace": str(spec.workspace),
-            "mounts": [_mount(str(spec.workspace), spec.workspace, writable=spec.writable), *data],
-            "masked": guards.masked,
-            "pinned": guards.pinned,
-            "protected": guards.protected,
+            "mounts": [mount.asked() for mount in mounts],
+            "masked": [file for guard in guards for file in guard.masked],
+            "protected": sorted({path for guard in guards for path in guard.protected}),
             "read_only": self._zygote.read_only,
             "tmp_bytes": TMP_BYTES,
             "limits": {
@@ -286,10 +294,20 @@ class _Sessions:
         }
 
 
-def _mount(path: str, source: Path, *, writable: bool) -> dict[str, object]:
-    if not source.exists():
-        raise SandboxUnavailable(f"{source} does not exist, so it cannot be mounted")
-    return {"path": path, "source": str(source.resolve()), "writable": writable, "folder": source.is_dir()}
+class _Mount:
+    """Something of the host's at a path of the session's."""
+
+    def __init__(self, path: str, source: Path, *, writable: bool) -> None:
+        try:
+            self.source = source.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise SandboxUnavailable(f"{source} cannot be mounted: {error}") from error
+        self.path = path
+        self.writable = writable
+
+    def asked(self) -> dict[str, object]:
+        folder = self.source.is_dir()
+        return {"path": self.path, "source": str(self.source), "writable": self.writable, "folder": folder}
 
 
 def _reason(answer: bytes) -> str:
