@@ -390,9 +390,13 @@ async def test_a_folder_of_the_systems_is_no_workspace(folder: str) -> None:
 async def test_a_python_whose_folder_would_show_the_home_is_refused(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(BASE_PYTHON.parents[1] / "lib"))
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    (home / "pyvenv.cfg").touch()
+    (home / "bin" / "python3").symlink_to(BASE_PYTHON)
+    monkeypatch.setenv("HOME", str(home))
     with pytest.raises(SandboxUnavailable, match="would be seen inside"):
-        await Namespaces(BASE_PYTHON).open(Spec(workspace=workspace))
+        await Namespaces(home / "bin" / "python3").open(Spec(workspace=workspace))
 
 
 async def test_thousands_of_masked_files_are_all_masked(workspace: Path) -> None:

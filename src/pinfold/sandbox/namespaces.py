@@ -131,11 +131,14 @@ class Zygote:
             return await anyio.to_thread.run_sync(self._ask, request, fds)
 
     def end(self) -> None:
+        """With it end all its sessions; the next one starts another."""
+        self.proven = False
         if self._socket:
             self._socket.close()
         if self._process:
             self._process.kill()
             self._process.wait()
+        self._socket = self._process = None
 
     def _ask(self, request: dict[str, object], fds: list[int]) -> int:
         assert self._socket is not None
@@ -157,7 +160,7 @@ class Zygote:
 
     async def _start(self) -> None:
         self.end()
-        self.proven = False
+        settings = json.dumps(self._settings()).encode()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = [sys.executable, "-I", str(GUEST / "__main__.py"), "launcher"]
         # On the event loop's own thread: the kernel ends the launcher when the thread that made it ends.
@@ -170,13 +173,14 @@ class Zygote:
             start_new_session=True,
         )
         theirs.close()
+        self._socket = ours
         ours.settimeout(START_S)
-        ours.send(json.dumps(self._settings()).encode())
         try:
+            ours.send(settings)
             hello = await anyio.to_thread.run_sync(ours.recv, MESSAGE_BYTES)
         except OSError as error:
+            self.end()
             raise SandboxUnavailable(f"the zygote did not start: {error}") from error
-        self._socket = ours
         if _reason(hello):
             self.end()
             raise SandboxUnavailable(f"the zygote did not start: {_reason(hello)}; {FIX}")
