@@ -249,21 +249,28 @@ async def test_processes_and_memory_are_bounded(workspace: Path) -> None:
 
 def test_a_killed_host_leaves_no_process_behind(workspace: Path) -> None:
     mark = f"7{os.getpid()}.25"
+    # Popen returns in the middle of the exec, a moment before the new command line can be seen.
+    cell = (
+        f"import subprocess\nchild = subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\n"
+        "while not open(f'/proc/{child.pid}/cmdline').read().startswith('sleep'): pass"
+    )
     program = (
         "import anyio\nfrom pathlib import Path\nfrom pinfold.sandbox import open_session\n"
         "async def main():\n"
         f"    async with open_session(Path({str(workspace)!r}), 'namespaces') as session:\n"
-        f"        await session.run(\"import subprocess; subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\")\n"
+        f"        await session.run({cell!r})\n"
         "        print('ready', flush=True)\n        await anyio.sleep_forever()\n"
         "anyio.run(main)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None
-        assert host.stdout.readline() == "ready\n"
-        (sleeper,) = sleepers(mark)
-        ended = select.poll()
-        ended.register(os.pidfd_open(sleeper), select.POLLIN)
-        host.send_signal(signal.SIGKILL)
+        try:
+            assert host.stdout is not None
+            assert host.stdout.readline() == "ready\n"
+            (sleeper,) = sleepers(mark)
+            ended = select.poll()
+            ended.register(os.pidfd_open(sleeper), select.POLLIN)
+        finally:
+            host.send_signal(signal.SIGKILL)
     assert ended.poll(10_000), "it outlived its host"
     assert sleepers(mark) == []
 
