@@ -81,9 +81,17 @@ class GuestSession:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    async def start(self) -> None:
-        async with self._lock:
-            await self._live_guest()
+    @classmethod
+    async def opened(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits) -> GuestSession:
+        """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
+        session = cls(launcher=launcher, capabilities=capabilities, limits=limits)
+        try:
+            async with session._lock:
+                await session._live_guest()
+        except BaseException:
+            await session.close()
+            raise
+        return session
 
     async def run(
         self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None

@@ -81,13 +81,7 @@ class Namespaces:
 
     async def _opened(self, zygote: Zygote, spec: Spec) -> Session:
         launcher = _Sessions(zygote, spec, self._program)
-        session = GuestSession(launcher=launcher, capabilities=self.capabilities, limits=spec.limits)
-        try:
-            await session.start()
-        except BaseException:
-            await session.close()
-            raise
-        return session
+        return await GuestSession.opened(launcher, self.capabilities, spec.limits)
 
     async def _prove(self, zygote: Zygote, spec: Spec) -> None:
         """Once for each zygote: what is claimed is tried, not assumed."""

@@ -47,14 +47,7 @@ class UnsafeLocal:
         return NOTICE
 
     async def open(self, spec: Spec) -> Session:
-        launcher = _Subprocesses(spec)
-        session = GuestSession(launcher=launcher, capabilities=self.capabilities, limits=spec.limits)
-        try:
-            await session.start()
-        except BaseException:
-            await session.close()
-            raise
-        return session
+        return await GuestSession.opened(_Subprocesses(spec), self.capabilities, spec.limits)
 
 
 class _Subprocesses:
