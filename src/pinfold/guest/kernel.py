@@ -120,17 +120,21 @@ def set_hostname(name: bytes) -> None:
     _checked(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
 
 
-def drop_capabilities() -> None:
-    """All of them, from every set, for good."""
+def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
+    """All but these, from every set, for good."""
     for capability in range(_LAST_CAP + 1):
+        if capability in keep:
+            continue
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
             break  # past the last one this kernel has, or none to drop it with
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0), 8)
-    none = ctypes.create_string_buffer(24)
-    _call(_CAPSET, "capset", header, none)
+    kept = sum(1 << capability for capability in keep)
+    low, high = kept & 0xFFFFFFFF, kept >> 32
+    sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0), 24)
+    _call(_CAPSET, "capset", header, sets)
 
 
 def seccomp(program: bytes) -> None:
@@ -150,20 +154,27 @@ def landlock_abi() -> int:
         return 0
 
 
-def landlock(rules: list[tuple[int, list[str]]], *, handled: int, scoped: int, network: int) -> None:
-    """Allow the given accesses beneath the given paths and nothing else of what is `handled`."""
-    size = 24 if scoped else 16
-    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", handled, network, scoped), 24)
-    ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
-    try:
-        for access, paths in rules:
-            for path in paths:
-                parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-                try:
-                    rule = ctypes.create_string_buffer(struct.pack("=Qi", access, parent), 12)
-                    _call(_LANDLOCK_ADD, f"landlock_add_rule {path}", ruleset, 1, rule, 0)
-                finally:
-                    os.close(parent)
-        _call(_LANDLOCK_RESTRICT, "landlock_restrict_self", ruleset, 0)
-    finally:
-        os.close(ruleset)
+class Landlock:
+    """Rules for files, collected while there is still time, in force from `restrict` on."""
+
+    def __init__(self, everything: int, *, scoped: int) -> None:
+        """`everything`: the accesses that are refused unless allowed."""
+        self.everything = everything
+        size = 24 if scoped else 16
+        attributes = ctypes.create_string_buffer(struct.pack("=QQQ", everything, 0, scoped), 24)
+        self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
+
+    def allow(self, access: int, paths: list[str]) -> None:
+        """These accesses, at and beneath these paths."""
+        for path in paths:
+            parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                rule = ctypes.create_string_buffer(struct.pack("=Qi", access, parent), 12)
+                _call(_LANDLOCK_ADD, f"landlock_add_rule {path}", self._ruleset, 1, rule, 0)
+            finally:
+                os.close(parent)
+
+    def restrict(self) -> None:
+        """This thread and all it starts, for good."""
+        _call(_LANDLOCK_RESTRICT, "landlock_restrict_self", self._ruleset, 0)
+        os.close(self._ruleset)

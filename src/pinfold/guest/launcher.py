@@ -1,208 +1,332 @@
-"""Stands between the host and the zygotes: trusted, small, and imports nobody's code but the standard library's.
+"""Stands between hosts and the zygote: trusted, small, and imports nobody's code but the standard library's.
 
-The host sends what a session may see; the launcher opens those mounts, has the zygote fork the session, gives it its
-user ids, and lets it go. The zygote has seen foreign code and is given no power for any of this.
+A session begins as a seed: forked from the zygote, shut in, waiting for its workspace. A host asks; the launcher opens
+the mounts, sends them into a seed, and hands the seed's ends to the host. Seeds are kept ready where sessions come and go.
+The zygote has seen foreign code and is given no power for any of this.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
+import select
 import signal
 import socket
 import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 
-from .kernel import (
-    ATTR_IDMAP,
-    ATTR_NODEV,
-    ATTR_NOSUID,
-    ATTR_RDONLY,
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    CLONE_NEWUTS,
-    PR_SET_NO_NEW_PRIVS,
-    PR_SET_PDEATHSIG,
-    clone,
-    close_all_but,
-    detached,
-    drop_capabilities,
-    prctl,
-    set_mount_attributes,
-    unshare,
-)
-from .lifeline import tie_to
-from .requests import Request, read_request
-from .root import Root, begin_with_devices, private_mounts
+from .groups import Group, Groups, leftovers, remove_tree, usable_places
+from .kernel import CLONE_NEWUSER, unshare
+from .requests import MESSAGE_BYTES, Request, read_request
+from .root import private_mounts
+from .trees import Owners, maps_up_to, opened_tree, write_map
+from .zygotes import FIRST_ID, INNER_ID, Zygote
 
-INNER_ID = 1000
-ZYGOTE_ID = 200_000
 SESSION_IDS = 60_000
-MESSAGE_BYTES = 1 << 16
+PIPE_BYTES = 1 << 20
+BUSY_POOL = 2
+"""Seeds kept once a host has asked twice: it will ask again."""
+REFILL_AFTER_S = 0.02
+"""Quiet before seeds are made: the session just handed out goes first."""
+RECYCLE_AFTER = 1_000
+"""Sessions of one zygote: they share its address layout and hash seed."""
+SWEEP_S = 0.05
 
 
-class ZygoteGone(Exception):
-    pass
+class Seed:
+    """A session nobody has asked for yet: the host's ends of what it is held by."""
+
+    def __init__(self, zygote: Zygote, outer: int) -> None:
+        self.zygote = zygote
+        self.outer = outer
+        self.pidfd = -1
+        self.group: Group | None = None
+        self.memory = 0
+        self.channel, self._channel = socket.socketpair()
+        self.control, self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.stdout, self._stdout = os.pipe()
+        self.stderr, self._stderr = os.pipe()
+        self.gate, self._gate = os.pipe()
+        with suppress(OSError):  # where the kernel refuses, the small pipe works too
+            fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def plant(self) -> None:
+        inside = [self.gate, self._channel.fileno(), self._stdout, self._stderr, self._control.fileno()]
+        self.zygote.ask(inside)
+        self._channel.close()
+        self._control.close()
+        for fd in (self._stdout, self._stderr, self.gate):
+            os.close(fd)
+
+    def let_go(self) -> None:
+        os.write(self._gate, b"1")
+        os.close(self._gate)
+
+    def ends(self) -> list[int]:
+        return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]
+
+    def close(self) -> None:
+        """Our copies only. Where no host has them, this ends the session."""
+        self.channel.close()
+        self.control.close()
+        os.close(self.stdout)
+        os.close(self.stderr)
 
 
 class Launcher:
     def __init__(self, host: socket.socket, settings: Request) -> None:
-        self._host = host
         self._settings = settings
-        self._is_root = os.geteuid() == 0 and _maps_up_to(ZYGOTE_ID + SESSION_IDS)
+        self._is_root = os.geteuid() == 0 and maps_up_to(FIRST_ID + SESSION_IDS)
+        self._uid = os.geteuid()
+        self._owners = Owners() if self._is_root else None
+        self._groups: Groups | None = None
+        self._events = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._host = host
+        self._alive = True
         self._count = 0
+        self._asked = 0
+        self._pool_size: int | None = settings["pool"]
+        self._pool: deque[Seed] = deque()
+        self._wanted: deque[tuple[Request, list[int]]] = deque()
+        """Requests that wait for a seed, each with its paper and where to answer."""
+        self._next: Zygote | None = None
+        self._quiet_at = 0.0
 
     def serve(self) -> None:
         self._enter()
-        zygote = self._start_zygote()
-        self._host.send(zygote.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}')
-        while True:
-            message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 8)
-            if not message:
-                return
-            try:
-                pid, pidfd = self._spawn(zygote, read_request(fds[0]), fds)
-                socket.send_fds(self._host, [json.dumps({"pid": pid}).encode()], [pidfd])
-                os.close(pidfd)
-            except OSError as error:
-                self._say(f"{error.filename or 'spawn'}: {error.strerror}")
-            except ZygoteGone as error:
-                self._say(str(error))
-                return  # the host starts another launcher
-            finally:
-                for fd in fds:
-                    os.close(fd)
-
-    def _say(self, error: str) -> None:
-        self._host.send(json.dumps({"error": error}).encode())
+        self._zygote = self._new_zygote()
+        self._host.send(self._zygote.hello())
+        self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
+        host_process = os.pidfd_open(self._settings["host"])
+        self._watch(host_process, self._end)
+        try:
+            while self._alive:
+                for fd, _ in self._events.poll(self._patience()):
+                    if fd in self._handlers:
+                        self._handlers[fd]()
+                self._tend()
+        finally:
+            self._zygote.kill()
+            if self._groups is not None:
+                self._groups.close()
 
     def _enter(self) -> None:
         """A mount namespace of our own; without root, inside a user namespace where we may use it."""
+        with suppress(OSError):
+            for folder in leftovers():
+                remove_tree(folder)
+            places = usable_places()
+            self._groups = Groups(places) if places else None
         if not self._is_root:
-            uid, gid = os.geteuid(), os.getegid()
+            ids = os.geteuid(), os.getegid()
             unshare(CLONE_NEWUSER)
-            _write_map("self", uid, uid, gid, gid, privileged=False)
+            write_map("self", ids, ids, privileged=False)
         private_mounts()
 
-    def _start_zygote(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = clone(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | signal.SIGCHLD)
-        if pid == 0:
-            try:
-                self._become_zygote(theirs)
-            except BaseException as error:  # must not fall back into the launcher's loop
-                theirs.send(json.dumps({"error": f"the zygote could not be confined: {error}"}).encode())
-            os._exit(1)
-        theirs.close()
-        return ours
+    def _new_zygote(self) -> Zygote:
+        bounds_memory = self._groups is not None and self._groups.bound_memory
+        zygote = Zygote(
+            {**self._settings, "watch_memory": not bounds_memory}, drop_to=FIRST_ID if self._is_root else None
+        )
+        self._watch(zygote.fileno(), lambda: self._on_zygote(zygote))
+        return zygote
 
-    def _become_zygote(self, channel: socket.socket) -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        root = Root()
-        for path in self._settings["read_only"]:
-            root.take(path)
-        begin_with_devices(root, 16 << 20)
-        for path, text in self._settings["files"].items():
-            root.write(path, text)
-        root.processes()
-        root.finish()
-        fd = channel.fileno()
-        close_all_but(fd)
-        os.set_inheritable(fd, True)
-        if self._is_root:
-            os.setgroups([])
-            os.setresgid(ZYGOTE_ID, ZYGOTE_ID, ZYGOTE_ID)
-            os.setresuid(ZYGOTE_ID, ZYGOTE_ID, ZYGOTE_ID)
-        drop_capabilities()
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        # Again: a change of user ids clears it.
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        python = self._settings["python"]
-        program = [python, "-I", os.path.join(os.path.dirname(__file__), "__main__.py"), "zygote", str(fd)]
-        os.execve(python, program, self._settings["environment"])  # noqa: S606 - no shell wanted
+    # --- hosts
 
-    def _spawn(self, zygote: socket.socket, request: Request, fds: list[int]) -> tuple[int, int]:
-        self._count += 1
-        outer_id = ZYGOTE_ID + 1 + self._count % SESSION_IDS if self._is_root else os.geteuid()
-        trees = [self._tree(item, outer_id) for item in request["mounts"]]
-        gate, let_go = os.pipe()
+    def _hear(self, peer: socket.socket, *, owner: bool) -> None:
+        """A message of a host. With the owner ends the launcher."""
         try:
-            socket.send_fds(zygote, [b"spawn"], [fds[0], gate, *fds[1:], *trees])
-            answer, received, _, _ = socket.recv_fds(zygote, MESSAGE_BYTES, 1)
-            if not received:
-                raise ZygoteGone(f"the zygote is gone (it answered {answer!r})")
-            pid = _pid_of(received[0])
-            _write_map(str(pid), INNER_ID, outer_id, INNER_ID, outer_id, privileged=self._is_root)
-            os.write(let_go, b"1")
-            return pid, received[0]
+            message, fds, _, _ = socket.recv_fds(peer, MESSAGE_BYTES, 8)
+        except OSError:
+            message, fds = b"", []
+        if not message:
+            self._unwatch(peer.fileno())
+            peer.close()
+            if owner:
+                self._end()
+            return
+        request = json.loads(message)
+        if request["op"] == "open":
+            self._asked += 1
+            self._wanted.append((read_request(fds[0]), fds))
+            self._match()
+        elif request["op"] == "listen" and owner:
+            listener = socket.socket(fileno=fds[0])
+            self._watch(listener.fileno(), lambda: self._accept(listener))
+
+    def _accept(self, listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        _, uid, _ = _peer(peer)
+        if uid != self._uid:
+            peer.close()
+            return
+        self._watch(peer.fileno(), lambda: self._hear(peer, owner=False))
+
+    def _match(self) -> None:
+        """Give what is ready to who waits; plant what is missing."""
+        while self._wanted and self._pool:
+            request, fds = self._wanted.popleft()
+            self._give(self._pool.popleft(), request, fds)
+        while len(self._wanted) > self._zygote.unborn:
+            self._plant()
+
+    def _give(self, seed: Seed, request: Request, fds: list[int]) -> None:
+        paper, reply = fds
+        trees: list[int] = []
+        try:
+            for item in request["mounts"]:
+                tree = opened_tree(item, seed.outer, self._owners)
+                trees.append(tree)
+            self._bound(seed, request["memory"])
+            socket.send_fds(seed.control, [b"begin"], [paper, *trees])
+            _answer(reply, {}, seed.ends())
+            seed.close()
+            self._quiet_at = time.monotonic() + REFILL_AFTER_S
+        except OSError as error:
+            self._pool.appendleft(seed)
+            _answer(reply, {"error": f"{error.filename or 'the session'}: {error.strerror}"})
         finally:
-            for fd in (gate, let_go, *trees):
+            for fd in (paper, reply, *trees):
                 os.close(fd)
 
-    def _tree(self, item: Request, outer_id: int) -> int:
-        path = item["source"]
-        tree = detached(path, recursive=True)
-        attributes = ATTR_NOSUID | ATTR_NODEV | (0 if item["writable"] else ATTR_RDONLY)
-        set_mount_attributes(tree, attributes, recursive=True)
-        if self._is_root:
-            owner = os.stat(path)
-            userns = _mapped_namespace(owner.st_uid, owner.st_gid, outer_id)
-            try:
-                set_mount_attributes(tree, ATTR_IDMAP, userns=userns)
-            except OSError:
-                # Not every file system can; data that all may read is still of use.
-                if item["writable"]:
-                    raise
-            finally:
-                os.close(userns)
-        return tree
+    def _bound(self, seed: Seed, memory: int) -> None:
+        if seed.group is not None and seed.memory != memory:
+            seed.group.limit_memory(memory)
+            seed.memory = memory
+
+    # --- seeds
+
+    def _plant(self) -> None:
+        self._count += 1
+        outer = FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
+        seed = Seed(self._zygote, outer)
+        try:
+            seed.plant()
+        except OSError:
+            return  # the zygote is gone, and its socket says so next
+        self._zygote.unborn_seeds.append(seed)
+
+    def _on_zygote(self, zygote: Zygote) -> None:
+        answer, received = zygote.answer()
+        if not answer:
+            self._lose(zygote)
+        elif zygote is self._next:
+            self._next = None
+            self._zygote.retire()
+            self._zygote = zygote
+        elif not received:
+            seed = zygote.unborn_seeds.popleft()
+            seed.close()
+            self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
+        else:
+            self._born(zygote.unborn_seeds.popleft(), received[0])
+
+    def _born(self, seed: Seed, pidfd: int) -> None:
+        seed.pidfd = pidfd
+        pid = _pid_of(pidfd)
+        try:
+            write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
+            seed.let_go()
+            if self._groups is not None:
+                seed.group = self._groups.make(f"s{pid}", pid)
+                self._bound(seed, self._settings["memory"])
+                count = seed.group.oom_count()
+                if count is not None:
+                    socket.send_fds(seed.control, [b"count"], [count])
+                    os.close(count)
+            if self._owners is not None:
+                self._owners.prepare(self._uid, os.getegid(), seed.outer)
+        except OSError as error:
+            seed.close()
+            os.close(pidfd)
+            self._refuse(f"{error.filename or 'spawn'}: {error.strerror}")
+            return
+        seed.zygote.live += 1
+        self._watch(pidfd, lambda: self._gone(seed))
+        self._pool.append(seed)
+        self._match()
+
+    def _gone(self, seed: Seed) -> None:
+        """The session has ended."""
+        self._unwatch(seed.pidfd)
+        os.close(seed.pidfd)
+        if seed in self._pool:
+            self._pool.remove(seed)
+            seed.close()
+        if self._owners is not None:
+            self._owners.forget(seed.outer)
+        if self._groups is not None and seed.group is not None:
+            self._groups.remove(seed.group)
+        seed.zygote.live -= 1
+        if seed.zygote is not self._zygote and seed.zygote.live == 0:
+            seed.zygote.close()
+
+    def _lose(self, zygote: Zygote) -> None:
+        self._unwatch(zygote.fileno())
+        zygote.close()
+        if zygote is self._zygote:
+            self._refuse_all("the zygote is gone")
+            self._end()  # the host starts another launcher
+
+    def _refuse(self, why: str) -> None:
+        """Tell the host that waits longest."""
+        if self._wanted:
+            _, (paper, reply) = self._wanted.popleft()
+            _answer(reply, {"error": why})
+            os.close(paper)
+            os.close(reply)
+
+    def _refuse_all(self, why: str) -> None:
+        while self._wanted:
+            self._refuse(why)
+
+    # --- in quiet times
+
+    @property
+    def _lacking(self) -> int:
+        size = self._pool_size if self._pool_size is not None else BUSY_POOL if self._asked > 1 else 0
+        return size - len(self._pool) - self._zygote.unborn
+
+    def _patience(self) -> float:
+        if self._groups is not None and not self._groups.sweep():
+            return SWEEP_S
+        if self._lacking > 0:
+            return max(0.0, self._quiet_at - time.monotonic())
+        return -1
+
+    def _tend(self) -> None:
+        if self._lacking > 0 and not self._wanted and time.monotonic() >= self._quiet_at:
+            self._plant()
+        if self._zygote.sessions > RECYCLE_AFTER and self._next is None:
+            self._next = self._new_zygote()
+
+    def _end(self) -> None:
+        self._alive = False
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._events.register(fd, select.EPOLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None):
+            self._events.unregister(fd)
 
 
-def _maps_up_to(number: int) -> bool:
-    """Whether these ids exist here: inside another container, root may be the only one."""
-    with open("/proc/self/uid_map", encoding="ascii") as table:
-        return any(
-            int(first) <= number < int(first) + int(count) for first, _, count in map(str.split, table)
-        )
+def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
+    with socket.socket(fileno=os.dup(reply)) as peer, suppress(OSError):  # it no longer waits
+        socket.send_fds(peer, [json.dumps(words).encode()], fds or [])
 
 
-def _mapped_namespace(uid: int, gid: int, outer: int) -> int:
-    """A user namespace that is only a table: what `uid` owns on disk, `outer` owns in the mount."""
-    ready, made = os.pipe()
-    done, finished = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(finished)
-        unshare(CLONE_NEWUSER)
-        os.write(made, b"1")
-        os.read(done, 1)
-        os._exit(0)
-    try:
-        os.close(made)
-        os.read(ready, 1)
-        _write_map(str(child), uid, outer, gid, outer, privileged=True)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        for fd in (ready, done, finished):
-            os.close(fd)
-        os.waitpid(child, 0)
-
-
-def _write_map(process: str, uid: int, outer_uid: int, gid: int, outer_gid: int, *, privileged: bool) -> None:
-    if not privileged:
-        _write(f"/proc/{process}/setgroups", "deny")
-    _write(f"/proc/{process}/uid_map", f"{uid} {outer_uid} 1")
-    _write(f"/proc/{process}/gid_map", f"{gid} {outer_gid} 1")
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+def _peer(peer: socket.socket) -> tuple[int, int, int]:
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid, gid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4, 8))
+    return pid, uid, gid
 
 
 def _pid_of(pidfd: int) -> int:
@@ -211,12 +335,13 @@ def _pid_of(pidfd: int) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    fd, parent = int(arguments[0]), int(arguments[1])
-    tie_to(parent)
-    os.set_inheritable(fd, False)
-    host = socket.socket(fileno=fd)
+    host = socket.socket(fileno=int(arguments[0]))
+    os.set_inheritable(host.fileno(), False)
     settings = json.loads(host.recv(1 << 20))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         Launcher(host, settings).serve()
     except OSError as error:

@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from typing import Any
 
+MESSAGE_BYTES = 1 << 16
 Request = dict[str, "Any"]
 
 

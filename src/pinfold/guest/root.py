@@ -56,13 +56,7 @@ class Root:
             os.symlink(target, BASE + path)
 
     def put(self, path: str, tree: int, *, is_folder: bool = True) -> None:
-        """Hang a mount in."""
-        place = BASE + path
-        make_folder(place if is_folder else os.path.dirname(place))
-        if not is_folder and not os.path.exists(place):
-            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
-        attach(tree, place)
-        os.close(tree)
+        hang(BASE + path, tree, is_folder=is_folder)
 
     def scratch(self, path: str, size: int, mode: str = "1777", flags: int = 0) -> None:
         """An empty writable folder of its own, at most `size` bytes."""
@@ -89,7 +83,26 @@ class Root:
 
     def finish(self) -> None:
         pivot_to(BASE)
-        mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+        shut_root()
+
+
+def hang(place: str, tree: int, *, is_folder: bool) -> None:
+    """Hang a mount in."""
+    make_folder(place if is_folder else os.path.dirname(place))
+    if not is_folder and not os.path.exists(place):
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+    attach(tree, place)
+    os.close(tree)
+
+
+def shut_root() -> None:
+    """The root itself holds nothing but places to mount on, and nobody adds one."""
+    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def open_root() -> None:
+    """Until `shut_root`, for more places."""
+    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV)
 
 
 def read_only(path: str) -> None:

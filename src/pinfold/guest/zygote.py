@@ -19,37 +19,57 @@ from .kernel import (
     clone,
     prctl,
 )
-from .requests import read_request
+from .requests import MESSAGE_BYTES, Request, read_request
 from .session import become_session
+from .warm import warm
 
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
-MESSAGE_BYTES = 1 << 16
 
 
 def main(arguments: list[str]) -> None:
-    launcher = socket.socket(fileno=int(arguments[0]))
+    settings = read_request(int(arguments[0]))
+    os.close(int(arguments[0]))
+    launcher = socket.socket(fileno=os.dup(0))
     os.set_inheritable(launcher.fileno(), False)
-    launcher.send(json.dumps(_prepare()).encode())
+    _stand_in_for_stdin()
+    _prepare(settings)
+    launcher.send(json.dumps(_fitness()).encode())
     while True:
-        message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 64)
+        message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
-        pid = clone(FLAGS | signal.SIGCHLD)
-        if pid == 0:
-            launcher.detach()
-            become_session(read_request(fds[0]), fds[1:])
-        pidfd = os.pidfd_open(pid)
-        socket.send_fds(launcher, [b"{}"], [pidfd])
-        for fd in (*fds, pidfd):
+        unfit = _fitness()
+        if unfit:
+            launcher.send(json.dumps(unfit).encode())
+        else:
+            pid = clone(FLAGS | signal.SIGCHLD)
+            if pid == 0:
+                launcher.detach()
+                become_session(settings, fds)
+            pidfd = os.pidfd_open(pid)
+            socket.send_fds(launcher, [b"{}"], [pidfd])
+            os.close(pidfd)
+        for fd in fds:
             os.close(fd)
 
 
-def _prepare() -> dict[str, object]:
+def _stand_in_for_stdin() -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def _prepare(settings: Request) -> None:
     # Sessions end by themselves; nobody waits for them here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
+    if settings["warm"]:
+        warm()
     gc.collect()
     gc.freeze()
+
+
+def _fitness() -> Request:
     threads = len(os.listdir("/proc/self/task"))
-    return {} if threads == 1 else {"error": f"it has {threads} threads and cannot be forked safely"}
+    return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}

@@ -12,6 +12,9 @@ from typing import Protocol
 
 
 class Body(Protocol):
+    out_of_memory: bool
+    """Known once it was reaped: it was ended because the session took too much."""
+
     @property
     def fd(self) -> int | None:
         """Readable when it has ended; None where the kernel cannot say."""
@@ -38,6 +41,8 @@ class Body(Protocol):
 
 class Subprocess:
     """A plain process that leads a group of its own."""
+
+    out_of_memory = False
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -74,6 +79,7 @@ class Jailed:
     """A session in namespaces of its own. Its init hears us, and with its init everything in it ends."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
+        self.out_of_memory = False
         control.setblocking(False)
         self._control = control
         self._pidfd = pidfd
@@ -96,7 +102,9 @@ class Jailed:
     def reap(self) -> int:
         code = -signal.SIGKILL
         with suppress(OSError, ValueError, KeyError, TypeError):
-            code = int(json.loads(self._control.recv(256))["code"])
+            report = json.loads(self._control.recv(256))
+            code = int(report["code"])
+            self.out_of_memory = bool(report["out_of_memory"])
         self.kill()
         return code
 

@@ -202,7 +202,8 @@ class Guest:
         if self._killed_for is not None:
             self.death = Death(how=self._killed_for, ours=True)
         else:
-            self.death = Death(how=_how_it_died(code))
+            how = "it ran out of memory" if self.body.out_of_memory else _how_it_died(code)
+            self.death = Death(how=how)
         self._release()
         self._resolve(self.death)
 

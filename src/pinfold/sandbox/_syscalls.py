@@ -49,7 +49,8 @@ get_robust_list 274 splice 275 tee 276 sync_file_range 277 vmsplice 278 utimensa
 316 getrandom 318 memfd_create 319 bpf 321 execveat 322 userfaultfd 323 membarrier 324 mlock2 325
 copy_file_range 326 preadv2 327 pwritev2 328 pkey_mprotect 329 pkey_alloc 330 pkey_free 331 statx 332
 io_pgetevents 333 rseq 334 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435
-close_range 436 openat2 437 faccessat2 439 epoll_pwait2 441 memfd_secret 447 futex_waitv 449 cachestat 451
+close_range 436 openat2 437 faccessat2 439 epoll_pwait2 441 landlock_add_rule 445
+landlock_restrict_self 446 memfd_secret 447 futex_waitv 449 cachestat 451
 fchmodat2 452 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
 """)
 
@@ -84,7 +85,7 @@ recvmmsg 243 wait4 260 prlimit64 261 syncfs 267 sendmmsg 269 sched_setattr 274 s
 getrandom 278 memfd_create 279 bpf 280 execveat 281 userfaultfd 282 membarrier 283 mlock2 284 copy_file_range
 285 preadv2 286 pwritev2 287 pkey_mprotect 288 pkey_alloc 289 pkey_free 290 statx 291 io_pgetevents 292 rseq 293
 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435 close_range 436 openat2
-437 faccessat2 439 epoll_pwait2 441 memfd_secret 447 futex_waitv 449 cachestat 451 fchmodat2 452
+437 faccessat2 439 epoll_pwait2 441 landlock_add_rule 445 landlock_restrict_self 446 memfd_secret 447 futex_waitv 449 cachestat 451 fchmodat2 452
 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
 """)
 
@@ -98,7 +99,7 @@ get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 
 getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
 getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
 inotify_init1 inotify_rm_watch ioprio_get
-ioprio_set lchown lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise
+ioprio_set lchown landlock_add_rule landlock_restrict_self lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise
 map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mq_getsetattr mq_notify
 mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall
 munmap nanosleep newfstatat pause pidfd_open pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll pread64

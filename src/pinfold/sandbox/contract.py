@@ -67,7 +67,8 @@ class Limits:
     output_bytes: int = 64 << 20
     """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
     memory_bytes: int = 4 << 30
-    """What one process of the session may take."""
+    """What the session may take."""
+    processes: int = 256
     file_bytes: int = 64 << 20
     """Largest file `put` and `get` carry."""
 

@@ -6,11 +6,9 @@ The host talks to a launcher, the launcher to the zygote; see `guest/launcher.py
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import socket
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,14 @@ import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
-from pinfold.sandbox._output import Output, widen
+from pinfold.sandbox._launcher import GUEST, Launcher
+from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import guarded
 from pinfold.sandbox.canaries import holes
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.seccomp import compile_filter
 
-GUEST = Path(__file__).parent.parent / "guest"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (
     "/etc/alternatives",
@@ -46,20 +44,39 @@ FILES = {
 }
 TMP_BYTES = 1 << 30
 MOUNTS = 32
-PROCESSES = 256
+SMALL = 100
 OPEN_FILES = 1024
-MESSAGE_BYTES = 1 << 16
-START_S = 60.0
-FIX = "does this machine allow user namespaces? (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"
+ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""A zygote with a second thread cannot be forked."""
 
 
 class Namespaces:
-    """Real isolation, root or not. Memory is bounded for each process, not yet for the session as a whole."""
+    """Real isolation, root or not."""
 
-    def __init__(self, python: Path | None = None, *, program: bytes | None = None) -> None:
-        """`python` runs the cells, this one unless given; `program` is the system call filter, ours unless given."""
-        self._python = python or Path(sys.executable)
+    def __init__(
+        self,
+        python: Path | None = None,
+        *,
+        pool: int | None = None,
+        program: bytes | None = None,
+        guest: Path = GUEST,
+    ) -> None:
+        """`python` runs the cells, this one unless given. `pool`: sessions kept ready; None keeps some once two were asked for.
+
+        `program` and `guest` are the system call filter and the code inside, ours unless given.
+        """
+        # A virtual environment is entered by its own name; anything else by where it really is.
+        python = python or Path(sys.executable)
+        self._python = python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
+        self._pool = pool
         self._program = program or compile_filter()
+        self._guest = guest
 
     @property
     def name(self) -> str:
@@ -74,170 +91,90 @@ class Namespaces:
         return None
 
     async def open(self, spec: Spec) -> Session:
-        zygote = _zygotes.setdefault(self._python, Zygote(self._python))
-        if not zygote.proven:
-            await self._prove(zygote, spec)
-        return await self._opened(zygote, spec)
+        launcher = self._launcher()
+        if not launcher.proven:
+            await self.prove(launcher)
+        return await self._opened(launcher, spec)
 
-    async def _opened(self, zygote: Zygote, spec: Spec) -> Session:
-        launcher = _Sessions(zygote, spec, self._program)
-        return await GuestSession.opened(launcher, self.capabilities, spec.limits)
+    def _launcher(self) -> Launcher:
+        key = (self._python, self._pool, self._program, self._guest)
+        if key not in _launchers:
+            _launchers[key] = Launcher(self._settings(), self._guest)
+        return _launchers[key]
 
-    async def _prove(self, zygote: Zygote, spec: Spec) -> None:
-        """Once for each zygote: what is claimed is tried, not assumed."""
-        session = await self._opened(zygote, spec)
-        try:
-            found = await holes(session)
-        finally:
-            await session.close()
+    async def _opened(self, launcher: Launcher, spec: Spec) -> Session:
+        guests = _Guests(launcher, spec, self._python)
+        return await GuestSession.opened(guests, self.capabilities, spec.limits)
+
+    async def prove(self, launcher: Launcher) -> None:
+        """Once for each launcher: what is claimed is tried, not assumed."""
+        with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
+            session = await self._opened(launcher, Spec(workspace=Path(folder)))
+            try:
+                found = await holes(session)
+            finally:
+                await session.close()
         if found:
             raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
-        zygote.proven = True
-
-
-class Zygote:
-    """One launcher process with its zygote; serves all sessions of this process that use one Python."""
-
-    def __init__(self, python: Path) -> None:
-        # A virtual environment is entered by its own name; anything else by where it really is.
-        self.python = python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
-        self.proven = False
-        self._lock = anyio.Lock()
-        self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def read_only(self) -> list[str]:
-        """What every session sees of the machine."""
-        homes = {self.python.parent.parent, self.python.resolve().parent.parent, GUEST}
-        for home in homes:
-            if Path.home().is_relative_to(home) and str(home) != "/usr":
-                raise SandboxUnavailable(
-                    f"{self.python} cannot run cells: all of {home} would be seen inside"
-                )
-        return [*SYSTEM, *sorted(str(home) for home in homes if str(home) != "/usr")]
-
-    async def spawn(self, request: dict[str, object], fds: list[int]) -> int:
-        """The pidfd of a new session's init. Raises SandboxUnavailable."""
-        async with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                await self._start()
-            return await anyio.to_thread.run_sync(self._ask, request, fds)
-
-    def end(self) -> None:
-        """With it end all its sessions; the next one starts another."""
-        self.proven = False
-        if self._socket:
-            self._socket.close()
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-        self._socket = self._process = None
-
-    def _ask(self, request: dict[str, object], fds: list[int]) -> int:
-        assert self._socket is not None
-        # In a file of its own: a list of masked files may be longer than any message can be.
-        paper = os.memfd_create("request", os.MFD_CLOEXEC)
-        try:
-            with os.fdopen(os.dup(paper), "wb") as file:
-                file.write(json.dumps(request).encode())
-            socket.send_fds(self._socket, [b"spawn"], [paper, *fds])
-            answer, received, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
-        except OSError as error:
-            self.end()  # a late answer must not be taken for the next one's
-            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
-        finally:
-            os.close(paper)
-        if not received:
-            raise SandboxUnavailable(f"no session could be made: {_reason(answer)}; {FIX}")
-        return received[0]
-
-    async def _start(self) -> None:
-        self.end()
-        settings = json.dumps(self._settings()).encode()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = [sys.executable, "-I", str(GUEST / "__main__.py"), "launcher"]
-        # On the event loop's own thread: the kernel ends the launcher when the thread that made it ends.
-        self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
-            [*program, str(theirs.fileno()), str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env={},
-            cwd="/",
-            start_new_session=True,
-        )
-        theirs.close()
-        self._socket = ours
-        ours.settimeout(START_S)
-        try:
-            ours.send(settings)
-            hello = await anyio.to_thread.run_sync(ours.recv, MESSAGE_BYTES)
-        except OSError as error:
-            self.end()
-            raise SandboxUnavailable(f"the zygote did not start: {error}") from error
-        if _reason(hello):
-            self.end()
-            raise SandboxUnavailable(f"the zygote did not start: {_reason(hello)}; {FIX}")
+        launcher.proven = True
 
     def _settings(self) -> dict[str, Any]:
-        environment = {
-            "PATH": "/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": "/tmp",  # noqa: S108 - inside
-        }
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", **ONE_THREAD}  # noqa: S108 - inside
         return {
-            "python": str(self.python),
-            "read_only": [*self.read_only, *ETC],
+            "python": str(self._python),
+            "read_only": [*SYSTEM, *self._homes()],
+            "etc": ETC,
             "files": FILES,
             "environment": environment,
+            "tmp_bytes": TMP_BYTES,
+            "filter": self._program.hex(),
+            "pool": self._pool,
+            "memory": Limits().memory_bytes,
+            "warm": True,
         }
 
+    def _homes(self) -> list[str]:
+        """Where the Python of the cells and the guest's own code are, besides the system's folders."""
+        homes = {self._python.parent.parent, self._python.resolve().parent.parent, self._guest} - {
+            Path("/usr")
+        }
+        for home in homes:
+            if Path.home().is_relative_to(home):
+                raise SandboxUnavailable(
+                    f"{self._python} cannot run cells: all of {home} would be seen inside"
+                )
+        return sorted(map(str, homes))
 
-_zygotes: dict[Path, Zygote] = {}
+
+_launchers: dict[tuple[Path, int | None, bytes, Path], Launcher] = {}
 
 
 @atexit.register
-def _end_zygotes() -> None:
-    for zygote in _zygotes.values():
-        zygote.end()
+def _end_launchers() -> None:
+    for launcher in _launchers.values():
+        launcher.end()
 
 
-class _Sessions:
+class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, zygote: Zygote, spec: Spec, program: bytes) -> None:
-        self._zygote = zygote
+    def __init__(self, launcher: Launcher, spec: Spec, python: Path) -> None:
+        self._launcher = launcher
         self._spec = spec
-        self._program = program
+        self._python = python
 
     async def launch(self) -> Guest:
         if not self._spec.workspace.is_dir():
             raise SandboxUnavailable(
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
-        channel, channel_in = socket.socketpair()
-        control, control_in = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stdout, stdout_in = os.pipe()
-        stderr, stderr_in = os.pipe()
-        widen(stdout)
-        try:
-            given = [channel_in.fileno(), stdout_in, stderr_in, control_in.fileno()]
-            request = await anyio.to_thread.run_sync(self._request)
-            pidfd = await self._zygote.spawn(request, given)
-        except BaseException:
-            channel.close()
-            control.close()
-            os.close(stdout)
-            os.close(stderr)
-            raise
-        finally:
-            channel_in.close()
-            control_in.close()
-            os.close(stdout_in)
-            os.close(stderr_in)
+        # Most workspaces are looked through faster than a thread is reached.
+        small = _is_small(self._spec.workspace) and not self._spec.data
+        request = self._request() if small else await anyio.to_thread.run_sync(self._request)
+        ends = await self._launcher.open(request)
         cap = self._spec.limits.output_bytes
-        outputs = Output("stdout", stdout, cap), Output("stderr", stderr, cap)
-        return await self._greeted(Guest(Jailed(control, pidfd), channel, *outputs))
+        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
+        return await self._greeted(Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs))
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""
@@ -262,7 +199,7 @@ class _Sessions:
         return guest
 
     def _request(self) -> dict[str, object]:
-        spec = self._spec
+        spec, limits = self._spec, self._spec.limits
         if len(spec.data) > MOUNTS:
             raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
         mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable)]
@@ -273,23 +210,28 @@ class _Sessions:
             "mounts": [mount.asked() for mount in mounts],
             "masked": [file for guard in guards for file in guard.masked],
             "protected": sorted({path for guard in guards for path in guard.protected}),
-            "read_only": self._zygote.read_only,
-            "tmp_bytes": TMP_BYTES,
+            "memory": limits.memory_bytes,
             "limits": {
                 "CORE": 0,
-                "DATA": spec.limits.memory_bytes,
+                "DATA": limits.memory_bytes,
                 "MEMLOCK": 0,
                 "NOFILE": OPEN_FILES,
-                "NPROC": PROCESSES,
+                "NPROC": limits.processes,
             },
-            "filter": self._program.hex(),
             "environment": {
-                "PATH": f"{self._zygote.python.parent}:/usr/local/bin:/usr/bin:/bin",
+                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
                 "HOME": "/tmp/home",  # noqa: S108 - inside
                 "TMPDIR": "/tmp",  # noqa: S108 - inside
             },
         }
+
+
+def _is_small(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return all(
+            count < SMALL and not entry.is_dir(follow_symlinks=False) for count, entry in enumerate(entries)
+        )
 
 
 class _Mount:
@@ -306,11 +248,3 @@ class _Mount:
     def asked(self) -> dict[str, object]:
         folder = self.source.is_dir()
         return {"path": self.path, "source": str(self.source), "writable": self.writable, "folder": folder}
-
-
-def _reason(answer: bytes) -> str:
-    """Why not; empty if there is no reason."""
-    try:
-        return str(json.loads(answer).get("error", ""))
-    except (ValueError, AttributeError):
-        return "it gave no answer"

@@ -1,0 +1,203 @@
+"""Control groups, version 1 or 2, where this process may make them: memory and processor time of a session as a whole."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+ROOT_NAME = "pinfold-"
+"""Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
+_MEMORY_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+_OOM_COUNT = {1: "memory.oom_control", 2: "memory.events"}
+_NEEDS_SWAP = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}
+
+
+class Groups:
+    """A folder of ours in each hierarchy; each session gets one below it."""
+
+    def __init__(self, places: dict[str, tuple[int, str]]) -> None:
+        """`places`: for each controller the version of its hierarchy and a folder we may write to."""
+        self._name = f"{ROOT_NAME}{os.getpid()}-{start_time(os.getpid())}"
+        self._version, _ = places.get("memory", (0, ""))
+        self._parents = sorted({os.path.join(folder, self._name) for _, folder in places.values()})
+        self._waiting: list[str] = []
+        for parent in self._parents:
+            os.mkdir(parent)
+            if os.path.exists(os.path.join(parent, "cgroup.subtree_control")):
+                _write(os.path.join(parent, "cgroup.subtree_control"), "+memory +cpu")
+
+    @property
+    def bound_memory(self) -> bool:
+        return self._version != 0
+
+    def make(self, name: str, pid: int) -> Group:
+        """A group of this name, with the process and all it will start in it."""
+        folders = [os.path.join(parent, name) for parent in self._parents]
+        for folder in folders:
+            os.mkdir(folder)
+            _write(os.path.join(folder, "cgroup.procs"), str(pid))
+        memory = next((folder for folder in folders if self._version and _has_memory(folder)), None)
+        return Group(folders, memory, self._version)
+
+    def remove(self, group: Group) -> None:
+        """When its last process is gone; one that is still dying is tried again with `sweep`."""
+        self._waiting += group.folders
+        self.sweep()
+
+    def sweep(self) -> bool:
+        """Whether nothing is left waiting."""
+        self._waiting = [folder for folder in self._waiting if not _removed(folder)]
+        return not self._waiting
+
+    def close(self) -> None:
+        self.sweep()
+        for parent in self._parents:
+            remove_tree(parent)
+
+
+class Group:
+    def __init__(self, folders: list[str], memory: str | None, version: int) -> None:
+        self.folders = folders
+        self._memory = memory
+        self._version = version
+
+    def limit_memory(self, limit: int) -> None:
+        if self._memory is None:
+            return
+        _write(os.path.join(self._memory, _MEMORY_LIMIT[self._version]), str(limit))
+        with suppress(OSError):  # a kernel that does not account for swap
+            swap = str(limit) if self._version == 1 else "0"
+            _write(os.path.join(self._memory, _NEEDS_SWAP[self._version]), swap)
+
+    def oom_count(self) -> int | None:
+        """A descriptor that tells how often the kernel ended a process for want of memory."""
+        if self._memory is None:
+            return None
+        return os.open(os.path.join(self._memory, _OOM_COUNT[self._version]), os.O_RDONLY | os.O_CLOEXEC)
+
+
+def was_out_of_memory(count_fd: int) -> bool:
+    for line in os.pread(count_fd, 4096, 0).decode().splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill" and int(count) > 0:
+            return True
+    return False
+
+
+def usable_places() -> dict[str, tuple[int, str]]:
+    """Where a group could be made, for each of the controllers we use."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split(":", 2) for line in file]
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        mounts = _hierarchies(file.read())
+    places: dict[str, tuple[int, str]] = {}
+    for _, controllers, path in rows:
+        for controller in ("memory", "cpu"):
+            if controller in controllers.split(",") and controller in mounts:
+                folder = _within(mounts[controller], path)
+                if folder is not None and _can_make(folder):
+                    places[controller] = (1, folder)
+        if not controllers and "" in mounts:
+            found = _delegated(mounts[""][0], _within(mounts[""], path))
+            for controller in ("memory", "cpu") if found else ():
+                places.setdefault(controller, (2, str(found)))
+    return places
+
+
+def leftovers() -> list[str]:
+    """Groups of launchers that are gone."""
+    return [
+        os.path.join(folder, name)
+        for folder in {folder for _, folder in usable_places().values()}
+        for name in os.listdir(folder)
+        if name.startswith(ROOT_NAME) and not owner_lives(name)
+    ]
+
+
+def owner_lives(name: str) -> bool:
+    pid, _, started = name.removeprefix(ROOT_NAME).partition("-")
+    return pid.isdigit() and start_time(int(pid)) == started
+
+
+def start_time(pid: int) -> str:
+    """In ticks since the machine started; with the process id it names a process for good. Empty if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def remove_tree(folder: str) -> None:
+    """A group and those below it, as far as they are empty."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def _hierarchies(mountinfo: str) -> dict[str, tuple[str, str]]:
+    """Mount point and root of each controller's version 1 hierarchy; those of version 2 under the empty name."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        root, mount_point = before.split()[3:5]
+        kind, _, options = [*after.split(), "", "", ""][:3]
+        if kind == "cgroup2":
+            found[""] = (mount_point, root)
+        elif kind == "cgroup":
+            for option in options.split(","):
+                found[option] = (mount_point, root)
+    return found
+
+
+def _within(mount: tuple[str, str], path: str) -> str | None:
+    mount_point, root = mount
+    if root != "/":
+        if not (path + "/").startswith(root + "/"):
+            return None
+        path = path[len(root) :]
+    return os.path.join(mount_point, path.strip("/")).rstrip("/")
+
+
+def _delegated(top: str, folder: str | None) -> str | None:
+    """The nearest folder upwards that hands the memory controller down and lets us make groups."""
+    while folder is not None and folder.startswith(top):
+        with (
+            suppress(OSError),
+            open(os.path.join(folder, "cgroup.subtree_control"), encoding="ascii") as file,
+        ):
+            if "memory" in file.read().split() and _can_make(folder):
+                return folder
+        if folder == top:
+            return None
+        folder = os.path.dirname(folder)
+    return None
+
+
+def _can_make(folder: str) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK) and os.access(os.path.join(folder, "cgroup.procs"), os.W_OK)
+
+
+def _has_memory(folder: str) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for name in _MEMORY_LIMIT.values())
+
+
+def _removed(folder: str) -> bool:
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,108 @@
+"""What of the host's a session may see, as detached mounts; and who owns it inside. Needs the launcher's power."""
+
+from __future__ import annotations
+
+import os
+
+from .kernel import (
+    ATTR_IDMAP,
+    ATTR_NODEV,
+    ATTR_NOSUID,
+    ATTR_RDONLY,
+    CLONE_NEWUSER,
+    detached,
+    set_mount_attributes,
+    unshare,
+)
+from .requests import Request
+
+
+class Owners:
+    """User namespaces that are only tables: what `uid` owns on disk, `outer` owns in the mount."""
+
+    def __init__(self) -> None:
+        self._ready: dict[tuple[int, int, int], int] = {}
+
+    def prepare(self, uid: int, gid: int, outer: int) -> None:
+        """Made ahead of need: it takes a fork."""
+        self._ready[uid, gid, outer] = _mapped_namespace(uid, gid, outer)
+
+    def take(self, uid: int, gid: int, outer: int) -> int:
+        ready = self._ready.pop((uid, gid, outer), None)
+        return _mapped_namespace(uid, gid, outer) if ready is None else ready
+
+    def forget(self, outer: int) -> None:
+        for key in [key for key in self._ready if key[2] == outer]:
+            os.close(self._ready.pop(key))
+
+
+def opened_tree(item: Request, outer: int, owners: Owners | None) -> int:
+    """The mount `item` asks for. With `owners`, what its owner has on disk belongs to `outer` in it."""
+    path = item["source"]
+    tree = detached(path, recursive=True)
+    try:
+        attributes = ATTR_NOSUID | ATTR_NODEV | (0 if item["writable"] else ATTR_RDONLY)
+        set_mount_attributes(tree, attributes, recursive=True)
+        if owners is not None:
+            _give_to(tree, os.stat(path), outer, owners, needed=item["writable"])
+    except BaseException:
+        os.close(tree)
+        raise
+    return tree
+
+
+def _give_to(tree: int, owner: os.stat_result, outer: int, owners: Owners, *, needed: bool) -> None:
+    userns = owners.take(owner.st_uid, owner.st_gid, outer)
+    try:
+        set_mount_attributes(tree, ATTR_IDMAP, userns=userns)
+    except OSError:
+        # Not every file system can; data that all may read is still of use.
+        if needed:
+            raise
+    finally:
+        os.close(userns)
+
+
+def write_map(process: str, inner: tuple[int, int], outer: tuple[int, int], *, privileged: bool) -> None:
+    """Uid and gid of a new user namespace: `inner` inside is `outer` outside."""
+    if not privileged:
+        _write(f"/proc/{process}/setgroups", "deny")
+    _write(f"/proc/{process}/uid_map", f"{inner[0]} {outer[0]} 1")
+    _write(f"/proc/{process}/gid_map", f"{inner[1]} {outer[1]} 1")
+
+
+def maps_up_to(number: int) -> bool:
+    """Whether these ids exist here: inside another container, root may be the only one."""
+    with open("/proc/self/uid_map", encoding="ascii") as table:
+        return any(
+            int(first) <= number < int(first) + int(count) for first, _, count in map(str.split, table)
+        )
+
+
+def _mapped_namespace(uid: int, gid: int, outer: int) -> int:
+    ready, made = os.pipe()
+    done, finished = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(finished)
+        unshare(CLONE_NEWUSER)
+        os.write(made, b"1")
+        os.read(done, 1)
+        os._exit(0)
+    try:
+        os.close(made)
+        os.read(ready, 1)
+        write_map(str(child), (uid, gid), (outer, outer), privileged=True)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        for fd in (ready, done, finished):
+            os.close(fd)
+        os.waitpid(child, 0)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
