@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 
 ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
+CLOSE_TRIES, CLOSE_TRY_S = 200, 0.005
 _MEMORY_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _OOM_COUNT = {1: "memory.oom_control", 2: "memory.events"}
 _NEEDS_SWAP = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}
@@ -50,9 +52,14 @@ class Groups:
         return not self._waiting
 
     def close(self) -> None:
-        self.sweep()
-        for parent in self._parents:
-            remove_tree(parent)
+        """All of them; processes that were just killed may take a moment to be gone."""
+        for _ in range(CLOSE_TRIES):
+            for parent in self._parents:
+                remove_tree(parent)
+            self._parents = [parent for parent in self._parents if os.path.exists(parent)]
+            if not self._parents:
+                return
+            time.sleep(CLOSE_TRY_S)
 
 
 class Group:

@@ -33,8 +33,6 @@ BUSY_POOL = 2
 """Seeds kept once a host has asked twice: it will ask again."""
 REFILL_AFTER_S = 0.02
 """Quiet before seeds are made: the session just handed out goes first."""
-RECYCLE_AFTER = 1_000
-"""Sessions of one zygote: they share its address layout and hash seed."""
 SWEEP_S = 0.05
 
 
@@ -95,24 +93,27 @@ class Launcher:
         self._pool: deque[Seed] = deque()
         self._wanted: deque[tuple[Request, list[int]]] = deque()
         """Requests that wait for a seed, each with its paper and where to answer."""
+        self._zygotes: list[Zygote] = []
+        """With those that only wait for their last session to end."""
         self._next: Zygote | None = None
         self._quiet_at = 0.0
 
     def serve(self) -> None:
-        self._enter()
-        self._zygote = self._new_zygote()
-        self._host.send(self._zygote.hello())
-        self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
-        host_process = os.pidfd_open(self._settings["host"])
-        self._watch(host_process, self._end)
+        """Until the host is gone. Leaves no process and no group behind."""
         try:
+            self._enter()
+            self._zygote = self._new_zygote()
+            self._host.send(self._zygote.hello())
+            self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
+            self._watch(os.pidfd_open(self._settings["host"]), self._end)
             while self._alive:
                 for fd, _ in self._events.poll(self._patience()):
                     if fd in self._handlers:
                         self._handlers[fd]()
                 self._tend()
         finally:
-            self._zygote.kill()
+            for zygote in self._zygotes:
+                zygote.kill()
             if self._groups is not None:
                 self._groups.close()
 
@@ -134,6 +135,7 @@ class Launcher:
         zygote = Zygote(
             {**self._settings, "watch_memory": not bounds_memory}, drop_to=FIRST_ID if self._is_root else None
         )
+        self._zygotes.append(zygote)
         self._watch(zygote.fileno(), lambda: self._on_zygote(zygote))
         return zygote
 
@@ -217,15 +219,29 @@ class Launcher:
         if not answer:
             self._lose(zygote)
         elif zygote is self._next:
-            self._next = None
-            self._zygote.retire()
-            self._zygote = zygote
+            self._succeed(zygote, json.loads(answer))
         elif not received:
             seed = zygote.unborn_seeds.popleft()
             seed.close()
             self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
         else:
             self._born(zygote.unborn_seeds.popleft(), received[0])
+
+    def _succeed(self, zygote: Zygote, hello: Request) -> None:
+        """The next zygote is up. Sessions of the last one live on in its process namespace."""
+        self._next = None
+        if hello:
+            self._zygote.sessions = 0  # it must do for another while
+            self._drop(zygote)
+            return
+        old, self._zygote = self._zygote, zygote
+        if old.is_idle:
+            self._drop(old)
+
+    def _drop(self, zygote: Zygote) -> None:
+        self._unwatch(zygote.fileno())
+        self._zygotes.remove(zygote)
+        zygote.close()
 
     def _born(self, seed: Seed, pidfd: int) -> None:
         seed.pidfd = pidfd
@@ -264,14 +280,17 @@ class Launcher:
         if self._groups is not None and seed.group is not None:
             self._groups.remove(seed.group)
         seed.zygote.live -= 1
-        if seed.zygote is not self._zygote and seed.zygote.live == 0:
-            seed.zygote.close()
+        if seed.zygote in self._zygotes and seed.zygote is not self._zygote and seed.zygote.is_idle:
+            self._drop(seed.zygote)
 
     def _lose(self, zygote: Zygote) -> None:
-        self._unwatch(zygote.fileno())
-        zygote.close()
-        if zygote is self._zygote:
-            self._refuse_all("the zygote is gone")
+        self._drop(zygote)
+        if zygote is self._next:
+            self._next = None
+            self._zygote.sessions = 0
+        elif zygote is self._zygote:
+            while self._wanted:
+                self._refuse("the zygote is gone")
             self._end()  # the host starts another launcher
 
     def _refuse(self, why: str) -> None:
@@ -281,10 +300,6 @@ class Launcher:
             _answer(reply, {"error": why})
             os.close(paper)
             os.close(reply)
-
-    def _refuse_all(self, why: str) -> None:
-        while self._wanted:
-            self._refuse(why)
 
     # --- in quiet times
 
@@ -303,7 +318,7 @@ class Launcher:
     def _tend(self) -> None:
         if self._lacking > 0 and not self._wanted and time.monotonic() >= self._quiet_at:
             self._plant()
-        if self._zygote.sessions > RECYCLE_AFTER and self._next is None:
+        if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
             self._next = self._new_zygote()
 
     def _end(self) -> None:

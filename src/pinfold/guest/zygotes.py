@@ -57,6 +57,10 @@ class Zygote:
     def unborn(self) -> int:
         return len(self.unborn_seeds)
 
+    @property
+    def is_idle(self) -> bool:
+        return not self.live and not self.unborn_seeds
+
     def fileno(self) -> int:
         return self._socket.fileno()
 
@@ -74,11 +78,6 @@ class Zygote:
         except OSError:
             return b"", []
         return message, fds
-
-    def retire(self) -> None:
-        """Its sessions live on in its process namespace; when the last has ended, so does it."""
-        if self.live == 0:
-            self.close()
 
     def close(self) -> None:
         self._socket.close()

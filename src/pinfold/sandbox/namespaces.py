@@ -45,6 +45,8 @@ FILES = {
 TMP_BYTES = 1 << 30
 MOUNTS = 32
 SMALL = 100
+RECYCLE_AFTER = 1_000
+"""Sessions of one zygote: they share its address layout and hash seed."""
 OPEN_FILES = 1024
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -130,6 +132,7 @@ class Namespaces:
             "filter": self._program.hex(),
             "pool": self._pool,
             "memory": Limits().memory_bytes,
+            "recycle_after": RECYCLE_AFTER,
             "warm": True,
         }
 
