@@ -28,13 +28,12 @@ LOOK_AGAIN_S = (0.02, 2.0)
 
 
 class Init:
-    def __init__(self, runner: int, control: int, begin: int, *, watch_memory: bool) -> None:
+    def __init__(self, runner: int, control: int, begin: int) -> None:
         self._runner = runner
         self._host = socket.socket(fileno=control)
         self._begin = begin
         self._oom_count: int | None = None
         self._memory = 0
-        self._watches = watch_memory
         self._over = False
         self._next_look = 0.0
 
@@ -132,12 +131,12 @@ class Init:
 
     def _patience(self) -> float | None:
         """Milliseconds until memory must be looked at."""
-        if not self._watches or not self._memory:
+        if self._oom_count is not None or not self._memory:
             return None
         return max(0.0, self._next_look - time.monotonic()) * 1000
 
     def _look(self) -> None:
-        if not self._watches or not self._memory or time.monotonic() < self._next_look:
+        if self._oom_count is not None or not self._memory or time.monotonic() < self._next_look:
             return
         used = memory_of_all(self._memory)
         if used > self._memory:

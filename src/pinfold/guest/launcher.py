@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from .groups import Group, Groups, leftovers, remove_tree, usable_places
+from .groups import Group, Groups, descendants, leftovers, remove_tree, usable_places
 from .kernel import CLONE_NEWUSER, unshare
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import private_mounts
@@ -95,6 +95,8 @@ class Launcher:
         """Requests that wait for a seed, each with its paper and where to answer."""
         self._zygotes: list[Zygote] = []
         """With those that only wait for their last session to end."""
+        self._ungrouped: deque[Seed] = deque()
+        """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
         self._next: Zygote | None = None
         self._quiet_at = 0.0
 
@@ -131,10 +133,7 @@ class Launcher:
         private_mounts()
 
     def _new_zygote(self) -> Zygote:
-        bounds_memory = self._groups is not None and self._groups.bound_memory
-        zygote = Zygote(
-            {**self._settings, "watch_memory": not bounds_memory}, drop_to=FIRST_ID if self._is_root else None
-        )
+        zygote = Zygote(self._settings, drop_to=FIRST_ID if self._is_root else None)
         self._zygotes.append(zygote)
         self._watch(zygote.fileno(), lambda: self._on_zygote(zygote))
         return zygote
@@ -190,6 +189,8 @@ class Launcher:
             _answer(reply, {}, seed.ends())
             seed.close()
             self._quiet_at = time.monotonic() + REFILL_AFTER_S
+            if seed.group is None and self._groups is not None:
+                self._ungrouped.append(seed)
         except OSError as error:
             self._pool.appendleft(seed)
             _answer(reply, {"error": f"{error.filename or 'the session'}: {error.strerror}"})
@@ -248,14 +249,12 @@ class Launcher:
         pid = _pid_of(pidfd)
         try:
             write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
-            seed.let_go()
-            if self._groups is not None:
-                seed.group = self._groups.make(f"s{pid}", pid)
+            if self._groups is not None and not self._wanted:
+                # It has no other process yet: all it will start are in its group, and its init need not watch.
+                seed.group = self._groups.make(f"s{pid}", [pid])
                 self._bound(seed, self._settings["memory"])
-                count = seed.group.oom_count()
-                if count is not None:
-                    socket.send_fds(seed.control, [b"count"], [count])
-                    os.close(count)
+                self._tell_count(seed)
+            seed.let_go()
             if self._owners is not None:
                 self._owners.prepare(self._uid, os.getegid(), seed.outer)
         except OSError as error:
@@ -267,6 +266,19 @@ class Launcher:
         self._watch(pidfd, lambda: self._gone(seed))
         self._pool.append(seed)
         self._match()
+
+    def _tell_count(self, seed: Seed) -> None:
+        count = seed.group.oom_count() if seed.group is not None else None
+        if count is not None:
+            socket.send_fds(seed.control, [b"count"], [count])
+            os.close(count)
+
+    def _group_late(self, seed: Seed) -> None:
+        """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
+        if self._groups is not None and seed.pidfd in self._handlers:
+            with suppress(OSError):
+                pid = _pid_of(seed.pidfd)
+                seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
 
     def _gone(self, seed: Seed) -> None:
         """The session has ended."""
@@ -311,13 +323,17 @@ class Launcher:
     def _patience(self) -> float:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
-        if self._lacking > 0:
+        if self._lacking > 0 or self._ungrouped:
             return max(0.0, self._quiet_at - time.monotonic())
         return -1
 
     def _tend(self) -> None:
-        if self._lacking > 0 and not self._wanted and time.monotonic() >= self._quiet_at:
+        if self._wanted or time.monotonic() < self._quiet_at:
+            return
+        if self._lacking > 0:
             self._plant()
+        elif self._ungrouped:
+            self._group_late(self._ungrouped.popleft())
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
             self._next = self._new_zygote()
 

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import os
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
 
 def memory_of_all(enough: int) -> int:
     """Bytes. Exact only above `enough`: below it a cheap count, never too low, will do."""
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    held = sum(_anonymous(pid) for pid in pids)
+    held = sum(_held(pid) for pid in pids)
     return held if held <= enough else sum(_proportional(pid) for pid in pids)
 
 
-def _anonymous(pid: str) -> int:
+def _held(pid: str) -> int:
     """Counts a page as often as it is shared."""
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            _, resident, shared, *_ = file.read().split()
-    except OSError:  # it is gone
-        return 0
-    return (int(resident) - int(shared)) * _PAGE
+    return _kilobytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) << 10
 
 
 def _proportional(pid: str) -> int:
+    return _kilobytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) << 10
+
+
+def _kilobytes(path: str, names: tuple[bytes, bytes]) -> int:
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            held = [int(line.split()[1]) for line in file if line.startswith((b"Pss_Anon:", b"Pss_Shmem:"))]
-    except OSError:
+        with open(path, "rb") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith(names))
+    except OSError:  # it is gone
         return 0
-    return sum(held) << 10

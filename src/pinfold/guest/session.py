@@ -75,7 +75,7 @@ def _live(settings: Request, fds: list[int]) -> None:
     if runner:
         os.close(channel)
         os.close(word)
-        Init(runner, control, begin, watch_memory=settings["watch_memory"]).live()
+        Init(runner, control, begin).live()
     os.close(control)
     os.close(begin)
     _be_runner(settings, channel, word)
