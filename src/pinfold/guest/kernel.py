@@ -70,9 +70,13 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def pivot_to(folder: str) -> None:
-    """Make `folder`, a mount, the root, and let go of the old one."""
+    """Make `folder`, a mount, the root of every process here. The old one is let go of with `leave_old_root`."""
     os.chdir(folder)
     _call(_PIVOT_ROOT, f"pivot_root {folder}", b".", b".")
+
+
+def leave_old_root() -> None:
+    """It lies on the new one, and the current folder is still in it."""
     _checked(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount the old root")
     os.chdir("/")
 

@@ -105,7 +105,7 @@ class Namespaces:
         return _launchers[key]
 
     async def _opened(self, launcher: Launcher, spec: Spec) -> Session:
-        guests = _Guests(launcher, spec, self._python)
+        guests = _Guests(launcher, spec)
         return await GuestSession.opened(guests, self.capabilities, spec.limits)
 
     async def prove(self, launcher: Launcher) -> None:
@@ -128,6 +128,12 @@ class Namespaces:
             "etc": ETC,
             "files": FILES,
             "environment": environment,
+            "session_environment": {
+                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+                "HOME": "/tmp/home",  # noqa: S108 - inside
+                "TMPDIR": "/tmp",  # noqa: S108 - inside
+            },
             "tmp_bytes": TMP_BYTES,
             "filter": self._program.hex(),
             "pool": self._pool,
@@ -161,10 +167,9 @@ def _end_launchers() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, launcher: Launcher, spec: Spec, python: Path) -> None:
+    def __init__(self, launcher: Launcher, spec: Spec) -> None:
         self._launcher = launcher
         self._spec = spec
-        self._python = python
 
     async def launch(self) -> Guest:
         if not self._spec.workspace.is_dir():
@@ -221,12 +226,7 @@ class _Guests:
                 "NOFILE": OPEN_FILES,
                 "NPROC": limits.processes,
             },
-            "environment": {
-                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
-                "LANG": "C.UTF-8",
-                "HOME": "/tmp/home",  # noqa: S108 - inside
-                "TMPDIR": "/tmp",  # noqa: S108 - inside
-            },
+            "environment": {},
         }
 
 
