@@ -138,9 +138,10 @@ def start_time(pid: int) -> str:
     """In ticks since the machine started; with the process id it names a process for good. Empty if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
         return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def remove_tree(folder: str) -> None:

@@ -95,6 +95,8 @@ class Launcher:
         """Requests that wait for a seed, each with its paper and where to answer."""
         self._zygotes: list[Zygote] = []
         """With those that only wait for their last session to end."""
+        self._warming: list[int] = []
+        """Where to say that the pool is full."""
         self._ungrouped: deque[Seed] = deque()
         """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
         self._next: Zygote | None = None
@@ -157,6 +159,9 @@ class Launcher:
             self._asked += 1
             self._wanted.append((read_request(fds[0]), fds))
             self._match()
+        elif request["op"] == "warm":
+            os.close(fds[0])
+            self._warming.append(fds[1])
         elif request["op"] == "listen" and owner:
             listener = socket.socket(fileno=fds[0])
             self._watch(listener.fileno(), lambda: self._accept(listener))
@@ -330,6 +335,10 @@ class Launcher:
     def _tend(self) -> None:
         if self._wanted or time.monotonic() < self._quiet_at:
             return
+        while self._warming and self._lacking <= 0 and not self._zygote.unborn:
+            reply = self._warming.pop()
+            _answer(reply, {})
+            os.close(reply)
         if self._lacking > 0:
             self._plant()
         elif self._ungrouped:

@@ -65,6 +65,15 @@ class Launcher:
             pidfd=pidfd,
         )
 
+    async def warm(self) -> None:
+        """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""
+        if not self._is_alive():
+            await anyio.to_thread.run_sync(self._start)
+        assert self._socket is not None
+        answer, _ = await asked(self._socket, b'{"op": "warm"}', {}, START_S)
+        if reason(answer):
+            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {FIX}")
+
     def end(self) -> None:
         """With it end all its sessions; the next one starts another."""
         self.proven = False

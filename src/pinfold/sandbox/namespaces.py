@@ -98,6 +98,13 @@ class Namespaces:
             await self.prove(launcher)
         return await self._opened(launcher, spec)
 
+    async def warm(self) -> None:
+        """Prove it and fill the pool, before anyone asks for a session. Raises SandboxUnavailable."""
+        launcher = self._launcher()
+        if not launcher.proven:
+            await self.prove(launcher)
+        await launcher.warm()
+
     def _launcher(self) -> Launcher:
         key = (self._python, self._pool, self._program, self._guest)
         if key not in _launchers:
