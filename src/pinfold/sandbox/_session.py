@@ -12,6 +12,7 @@ from typing import Protocol
 import anyio
 
 from pinfold.sandbox._guest import Death, End, Guest
+from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import (
     CELL_BYTES,
     INVENTORY_BYTES,
@@ -74,12 +75,19 @@ class GuestSession:
         self._guest: Guest | None = None
         self._cell_runs = False
         self._closed = False
+        self._keeper: Keeping | None = None
+        self._notices: tuple[str, ...] = ()
+        """What the keeper said, until a cell's outcome has."""
         self._lost: str | None = None
         """Why the variables are gone, until a cell's outcome has said so."""
 
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    def kept_by(self, keeper: Keeping) -> None:
+        """From now on `keeper` looks after the workspace around each cell; closed with the session."""
+        self._keeper = keeper
 
     @classmethod
     async def opened(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits) -> GuestSession:
@@ -107,6 +115,8 @@ class GuestSession:
             return await self._cell(guest, code, limit_s, on_output)
 
     async def _cell(self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None) -> Outcome:
+        if self._keeper:
+            self._keeper.before()
         started = perf_counter()
         guest.stdout.begin(on_output)
         guest.stderr.begin(on_output)
@@ -117,6 +127,8 @@ class GuestSession:
             end = await self._settled(guest, deadline)
         finally:
             self._cell_runs = False
+            if self._keeper:
+                self._notices += self._keeper.after()
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         if isinstance(end, Death):
             self._guest = None
@@ -124,6 +136,7 @@ class GuestSession:
             if output.failure is not None:
                 raise output.failure
         status, error = _verdict(end, limit_s if deadline.passed else None)
+        notices, self._notices = self._notices, ()
         return Outcome(
             status=status,
             value=end.value if isinstance(end, Reply) else None,
@@ -133,6 +146,7 @@ class GuestSession:
             duration_s=perf_counter() - started,
             state_lost=isinstance(end, Death),
             dropped_bytes=dropped_out + dropped_err,
+            notices=notices,
         )
 
     async def interrupt(self) -> None:
@@ -185,6 +199,8 @@ class GuestSession:
                 if self._guest is not None:
                     await self._retire(self._guest)
                 await self._launcher.release()
+                if self._keeper:
+                    self._keeper.close()
 
     async def _retire(self, guest: Guest) -> None:
         """Lets the guest close the program's files, bounded, then ends it."""
