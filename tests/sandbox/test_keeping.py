@@ -94,7 +94,7 @@ async def test_a_session_commits_and_can_change_neither_hooks_nor_config(workspa
         outcome = await session.run(
             ATTEMPT
             + "for n in ('config', 'hooks/pre-commit'): print(attempt(lambda: open('.git/' + n, 'w')))\n"
-            "print(attempt(lambda: os.rename('.git/config', 'x')), attempt(lambda: os.rename('.git/hooks', 'y')))"
+            "print(attempt(lambda: os.rename('.git/config', '.git/x')), attempt(lambda: os.rename('.git/hooks', '.git/y')))"
         )
         assert outcome.stdout.split("\n")[:3] == [
             "Read-only file system",
@@ -127,6 +127,14 @@ async def test_what_a_cell_makes_to_be_obeyed_is_gone_after_it_and_said(workspac
     }
     assert "[AGENTS.md was made and has been removed]" in observation(outcome)
     assert git(workspace, "status", "--porcelain") == "?? result.txt\n"
+
+
+async def test_what_leads_git_astray_is_gone_while_the_cell_still_runs(workspace: Path) -> None:
+    repository(workspace)
+    code = "import os\nopen('.git/commondir', 'w').write('../evil')\nwhile os.path.exists('.git/commondir'): pass"
+    async with opened(workspace) as session:
+        outcome = await session.run(code, timeout_s=10)
+    assert (outcome.status, outcome.notices) == ("ok", (".git/commondir was made and has been removed",))
 
 
 async def test_the_git_folder_cannot_be_put_aside_for_another(workspace: Path) -> None:
@@ -280,7 +288,7 @@ def test_a_link_put_in_the_way_is_never_followed(watched: bool, workspace: Path,
     elsewhere.mkdir()
     (elsewhere / "alternates").write_text("the user's own")
     with keeping(workspace) as keeper:
-        assert (keeper.fd is not None) is watched
+        assert (keeper.notice is None) is watched
         keeper.before()
         shutil.rmtree(workspace / ".git" / "objects" / "info")
         (workspace / ".git" / "objects" / "info").symlink_to(elsewhere)
@@ -354,6 +362,60 @@ def test_while_a_cell_runs_plain_git_settings_pass_and_programs_do_not(workspace
     assert "evil" not in (workspace / ".git" / "config").read_text()
 
 
+def test_between_cells_the_user_may_steer_and_nobody_leads_git_astray(workspace: Path) -> None:
+    repository(workspace)
+    with keeping(workspace) as keeper:
+        keeper.before()
+        assert keeper.after() == ()
+        (workspace / "AGENTS.md").write_text("the user's")
+        (workspace / ".git" / "commondir").write_text("../evil")
+        git_config = (workspace / ".git" / "config").read_text()
+        keeper.before()
+        assert keeper.after() == (".git/commondir was made and has been removed, between cells",)
+        keeper.before()
+        assert keeper.after() == ()
+    assert (workspace / "AGENTS.md").read_text() == "the user's"
+    assert (workspace / ".git" / "config").read_text() == git_config
+
+
+def test_the_user_works_with_git_while_a_cell_runs_and_nothing_is_touched(
+    workspace: Path, tmp_path: Path
+) -> None:
+    repository(workspace)
+    git(tmp_path, "clone", "-q", "--bare", str(workspace), "origin.git")
+    with keeping(workspace) as keeper:
+        keeper.before()
+        git(workspace, "remote", "add", "origin", str(tmp_path / "origin.git"))
+        git(workspace, "checkout", "-q", "-b", "topic/one")
+        (workspace / "notes.txt").write_text("two\n")
+        git(workspace, "stash", "-q")
+        keeper.noticed()
+        git(workspace, "stash", "pop", "-q")
+        git(workspace, "commit", "-q", "-a", "-m", "two")
+        git(workspace, "push", "-q", "-u", "origin", "topic/one")
+        git(workspace, "worktree", "add", "-q", str(tmp_path / "tree"))
+        keeper.noticed()
+        git(workspace, "rebase", "-q", "main")
+        git(workspace, "gc", "-q")
+        assert keeper.after() == ()
+        keeper.before()
+        assert keeper.after() == ()
+    assert git(workspace, "status", "--porcelain", "--branch") == "## topic/one...origin/topic/one\n"
+    assert git(tmp_path / "tree", "status", "--porcelain") == ""
+
+
+def test_more_than_can_be_told_at_once_hides_nothing(workspace: Path) -> None:
+    queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if queued > 1 << 16:
+        pytest.skip("the queue takes too long to fill")
+    with keeping(workspace) as keeper:
+        keeper.before()
+        for number in range(queued // 2 + 10):
+            os.close(os.open(workspace / str(number), os.O_CREAT | os.O_WRONLY))
+        (workspace / "AGENTS.md").touch()
+        assert keeper.after() == ("AGENTS.md was made and has been removed",)
+
+
 def test_a_repository_made_inside_stays_without_what_it_would_run(workspace: Path) -> None:
     sent: list[Mounts] = []
     with keeping(workspace, sent=sent) as keeper:
@@ -379,7 +441,6 @@ def test_where_nothing_can_be_watched_cell_ends_are_still_looked_at(workspace: P
     repository(workspace)
     crowd(workspace)
     with keeping(workspace) as keeper:
-        assert keeper.fd is None
         assert keeper.notice is not None
         keeper.before()
         (workspace / "AGENTS.md").write_text("obey")

@@ -41,6 +41,13 @@ class Keeping(Protocol):
         """It has ended: everything guarded is as before. One line for each thing put back, for the model and the user."""
         ...
 
+    @property
+    def fd(self) -> int | None:
+        """Readable when `noticed` should be called; None: only cells are looked at."""
+        ...
+
+    def noticed(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -96,17 +103,20 @@ class Keeper:
         """Paths that were absent, or replaced, or may have been: the session may have had its hands on them."""
         self._sent: dict[str, tuple[int, int]] = {}
         self._links = {link for gitdir in self._gitdirs() for link in self._links_in(gitdir)}
-        self._watch = self._watching()
+        self._watch: Watch | None = None
+        with suppress(OSError):
+            self._watch = Watch()
+        self._sees_all = False
+        self._watch_all()
 
     @property
     def fd(self) -> int | None:
-        """Readable when `noticed` should be called; None: there is no watch, and only cell ends are looked at."""
         return self._watch.fd if self._watch else None
 
     @property
     def notice(self) -> str | None:
         """What the user must know."""
-        if self._watch:
+        if self._sees_all:
             return None
         return "files cannot be watched here (inotify): a guarded file that you replace is guarded again at the next cell"
 
@@ -133,7 +143,7 @@ class Keeper:
 
     def _check(self) -> None:
         happened = self._watch.events() if self._watch else None
-        if happened is None:
+        if happened is None or not self._sees_all:
             self._loose.update(self._was)
             self._judge(set(self._was), set(self._places))
             self._refuse_links(self._all_links())
@@ -169,9 +179,9 @@ class Keeper:
             kept for kept in self._was if kept in touched or kept.rpartition("/")[0] in touched
         }
         self._judge(suspects, {path for path in self._places if path in renamed})
-        if folders and self._watch:
+        if folders:
             # A new folder may have been filled before it could be watched.
-            self._watch = self._watching(self._watch)
+            self._watch_all()
             self._refuse_links(self._all_links())
         self._refuse_links(
             path for path in renamed if path.startswith(gitdirs) and self._is(stat.S_ISLNK, path)
@@ -343,25 +353,21 @@ class Keeper:
 
     # Watching
 
-    def _watching(self, watch: Watch | None = None) -> Watch | None:
-        made = watch
+    def _watch_all(self) -> None:
+        if self._watch is None:
+            return
+        above = {folder for path in (*self._was, *self._places) for folder in self._above(path)}
+        written = [folder for gitdir in self._gitdirs() for folder in self._written_folders(gitdir)]
+        secret = {f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}
         try:
-            made = made or Watch()
-            made.add(sorted({folder for path in (*self._was, *self._places) for folder in self._above(path)}))
-            made.add(
-                f"{self._top}/{folder}"
-                for gitdir in self._gitdirs()
-                for folder in self._written_folders(gitdir)
-            )
+            self._watch.add(sorted(above))
+            self._watch.add(f"{self._top}/{folder}" for folder in written)
         except OSError:
-            if made:
-                made.close()
-            return None
-        with suppress(
-            OSError
-        ):  # more than can be watched: the rest of them is looked for when a session starts
-            made.add(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}))
-        return made
+            self._sees_all = False
+            return
+        self._sees_all = True
+        with suppress(OSError):  # more than can be watched: the rest is looked for when a session starts
+            self._watch.add(sorted(secret))
 
     def _above(self, path: str) -> list[str]:
         parts = path.split("/")

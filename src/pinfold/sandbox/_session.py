@@ -86,8 +86,10 @@ class GuestSession:
         return self._capabilities
 
     def kept_by(self, keeper: Keeping) -> None:
-        """From now on `keeper` looks after the workspace around each cell; closed with the session."""
+        """From now on `keeper` looks after the workspace, around each cell and when it is woken; closed with the session."""
         self._keeper = keeper
+        if keeper.fd is not None:
+            asyncio.get_running_loop().add_reader(keeper.fd, keeper.noticed)
 
     @classmethod
     async def opened(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits) -> GuestSession:
@@ -200,6 +202,8 @@ class GuestSession:
                     await self._retire(self._guest)
                 await self._launcher.release()
                 if self._keeper:
+                    if self._keeper.fd is not None:
+                        asyncio.get_running_loop().remove_reader(self._keeper.fd)
                     self._keeper.close()
 
     async def _retire(self, guest: Guest) -> None:
