@@ -62,10 +62,11 @@ def keeping(workspace: Path, *, mounted: bool = True, sent: list[Mounts] | None 
 
 @asynccontextmanager
 async def opened(workspace: Path) -> AsyncGenerator[Session]:
+    guards = guarded(workspace, str(workspace), steers=True)
     session = await provider_named("namespaces").open(Spec(workspace=workspace))
     try:
         assert isinstance(session, GuestSession)
-        session.kept_by(Keeper(str(workspace), guarded(workspace, str(workspace), steers=True)))
+        session.kept_by(Keeper(str(workspace), guards))
         yield session
     finally:
         await session.close()
@@ -110,7 +111,7 @@ async def test_a_session_commits_and_can_change_neither_hooks_nor_config(workspa
 async def test_what_a_cell_makes_to_be_obeyed_is_gone_after_it_and_said(workspace: Path) -> None:
     repository(workspace)
     code = (
-        "import os\nopen('AGENTS.md', 'w').write('obey')\nos.makedirs('.agents/skills')\n"
+        "import os\nopen('AGENTS.md', 'w').write('obey')\nos.mkdir('.agents')\n"
         "open('.git/commondir', 'w').write('../evil')\nos.symlink('/etc/passwd', '.git/COMMIT_EDITMSG.x')\n"
         "os.remove('.git/logs/HEAD'); os.symlink('/tmp/profile', '.git/logs/HEAD')\n"
         "open('result.txt', 'w').write('42')"
@@ -151,6 +152,19 @@ async def test_the_git_folder_cannot_be_put_aside_for_another(workspace: Path) -
     )
     assert "evil" not in (workspace / ".git" / "config").read_text()
     assert git(workspace, "status", "--porcelain") == ""
+
+
+async def test_another_name_of_a_guarded_file_is_no_way_to_it(workspace: Path) -> None:
+    (workspace / "AGENTS.md").write_text("mine")
+    (workspace / "CLAUDE.md").write_text("mine")
+    (workspace / "other").hardlink_to(workspace / "AGENTS.md")
+    async with opened(workspace) as session:
+        outcome = await session.run("open('other', 'w').write('theirs')")
+        assert outcome.notices == ("AGENTS.md was changed and has been put back",)
+        (workspace / "CLAUDE.md").write_text("mine, later")  # in place, while its mount holds
+        assert (await session.run("1")).notices == ()
+    assert (workspace / "AGENTS.md").read_text() == "mine"
+    assert (workspace / "CLAUDE.md").read_text() == "mine, later"
 
 
 def made_worktree(workspace: Path, tmp_path: Path) -> None:

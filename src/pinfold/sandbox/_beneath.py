@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
 FOLDER_ENTRIES = 2000
 FOLDER_DEPTH = 32
+_TICK_NS = 20_000_000
+"""Longer than the kernel's clock for files stands still."""
 _REMOVED = 200_000
 """Entries that are removed before it is given up: something inside keeps making more."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,18 +52,47 @@ class Odd:
 
 Content: TypeAlias = File | Folder | Link | Odd | None
 """None: it is not there."""
+_Sign: TypeAlias = tuple[str, int, int]
+"""A path, its inode, and when that last changed."""
 
 
 class Below:
     """Paths are relative to `top`, without `..`."""
 
     def __init__(self, top: str) -> None:
+        self._top = top
         self._fd = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._signs: dict[str, list[_Sign]] = {}
 
     def close(self) -> None:
         os.close(self._fd)
 
     def read(self, path: str) -> Content:
+        """Also remembers how to tell without reading that it is still the same."""
+        long_ago = time.time_ns() - _TICK_NS
+        content = self._read(path)
+        signs = [_sign(f"{self._top}/{name}") for name in _paths(path, content)]
+        # Of what changed just now, the next change could bear the same time.
+        if signs and all(sign[2] < long_ago for sign in signs):
+            self._signs[path] = signs
+        else:
+            self._signs.pop(path, None)
+        return content
+
+    def is_untouched(self, path: str) -> bool:
+        """Surely as when it was last read; False says nothing."""
+        signs = self._signs.get(path)
+        return signs is not None and all(_sign(sign[0]) == sign for sign in signs)
+
+    def is_shared(self, path: str) -> bool:
+        """Whether it is, or holds, a file that has another name."""
+        for name in _paths(path, self._read(path)):
+            status = os.lstat(f"{self._top}/{name}")
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                return True
+        return False
+
+    def _read(self, path: str) -> Content:
         try:
             parent, name = self._parent(path)
         except FileNotFoundError:
@@ -131,6 +163,25 @@ class Below:
             os.close(here)
             raise
         return here, name
+
+
+def _sign(path: str) -> _Sign:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return path, 0, 0
+    return path, status.st_ino, status.st_ctime_ns
+
+
+def _paths(path: str, content: Content) -> list[str]:
+    match content:
+        case File() | Link():
+            return [path]
+        case Folder(entries=entries):
+            below = [name for entry, held in entries.items() for name in _paths(f"{path}/{entry}", held)]
+            return [path, *below]
+        case Odd() | None:
+            return []
 
 
 def _only_a_folder(parent: int, name: str) -> None:

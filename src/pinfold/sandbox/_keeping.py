@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from pinfold.sandbox._beneath import Below, Content, File, Folder, Link, Odd
+from pinfold.sandbox._beneath import Below, Content, File, Folder
 from pinfold.sandbox._gitdir import WRITTEN, is_plain_config
 from pinfold.sandbox._watch import Watch
 from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_masked, mountable
 
 _LINK_FOLDERS = 2000
 """Of one git folder, that are searched for links."""
-_TICK_NS = 20_000_000
-"""Longer than the kernel's clock for files stands still."""
 _LOST = "look at it before you use it"
-
-
-_Sign: TypeAlias = tuple[str, int, int]
-"""A path, its inode, and when that last changed."""
 
 
 class Keeping(Protocol):
@@ -93,15 +86,17 @@ class Keeper:
             path[len(top) + 1 :] for name in STEERING for path in followed(f"{top}/{name}", top)
         }
         self._was: dict[str, Content] = {}
-        self._signs: dict[str, list[_Sign]] = {}
         for path in guards.kept:
             if path == f"{self._shown}/.git" and self._status(".git") is None:
                 self._places[".git"] = None
             else:
-                self._was[path[cut:]] = self._read(path[cut:])
+                self._was[path[cut:]] = self._below.read(path[cut:])
         self._loose: set[str] = set()
         """Paths that were absent, or replaced, or may have been: the session may have had its hands on them."""
+        self._shared = {path for path in self._was if self._below.is_shared(path)}
+        """Files with another name, by which the session may write them; no mount is in its way there."""
         self._sent: dict[str, tuple[int, int]] = {}
+        self._loosen(guards)
         self._links = {link for gitdir in self._gitdirs() for link in self._links_in(gitdir)}
         self._watch: Watch | None = None
         with suppress(OSError):
@@ -119,6 +114,14 @@ class Keeper:
         if self._sees_all:
             return None
         return "files cannot be watched here (inotify): a guarded file that you replace is guarded again at the next cell"
+
+    def _loosen(self, guards: Guards) -> None:
+        self._loose.update(self._shared)
+        for path, was in self._was.items():
+            real = mountable(f"{self._top}/{path}", self._top)
+            if was is not None and real and self._shown + real[len(self._top) :] not in guards.protected:
+                self._loose.add(path)  # it was made after the walk
+                self._protect(path)
 
     def before(self) -> None:
         self._check()
@@ -193,7 +196,7 @@ class Keeper:
         for path in sorted(paths):
             if self._is_untouched(path):
                 continue
-            was, now = self._was[path], self._read(path)
+            was, now = self._was[path], self._below.read(path)
             if now != was:
                 if self._is_the_users(path, was, now):
                     self._was[path] = now
@@ -202,40 +205,28 @@ class Keeper:
             if path in self._loose:
                 self._protect(path)
 
-    def _read(self, path: str) -> Content:
-        """Remembers how to tell without reading that it is still the same."""
-        long_ago = time.time_ns() - _TICK_NS
-        content = self._below.read(path)
-        signs = [_sign(f"{self._top}/{name}") for name in _names(path, content)]
-        # Of what changed just now, the next change could bear the same time.
-        if signs and all(sign[2] < long_ago for sign in signs):
-            self._signs[path] = signs
-        else:
-            self._signs.pop(path, None)
-        return content
-
     def _is_untouched(self, path: str) -> bool:
-        signs = self._signs.get(path)
-        if signs is None:
-            return self._was[path] is None and self._status(path) is None
-        return all(_sign(sign[0]) == sign for sign in signs)
+        if self._was[path] is None:
+            return self._status(path) is None
+        return self._below.is_untouched(path)
 
     def _is_the_users(self, path: str, was: Content, now: Content) -> bool:
         """Or does no harm, whoever made it."""
-        held = self._mounted and was is not None and path not in self._loose
+        mounted = self._mounted and was is not None and path not in self._shared
+        held = mounted and path not in self._loose
         if held or (path in self._steering and not self._running):
             return True  # what steers the agent is asked about before it is obeyed
-        if was is not None and self._mounted and not self._running:
+        if mounted and not self._running:
             return True  # a session cannot replace a mount point
         return _is_plain(path, now)
 
     def _put_back(self, path: str, was: Content, now: Content) -> None:
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
-        if self._below.put_back(path, was) and self._read(path) == was:
+        if self._below.put_back(path, was) and self._below.read(path) == was:
             self._say(path, f"was {how} and has {done}")
         else:
-            self._was[path] = self._read(path)
+            self._was[path] = self._below.read(path)
             self._say(path, f"was {how} and could not be put back; {_LOST}")
 
     def _say(self, path: str, words: str) -> None:
@@ -393,25 +384,6 @@ class _Place:
 
     fd: int
     inode: tuple[int, int]
-
-
-def _sign(path: str) -> _Sign:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return path, 0, 0
-    return path, status.st_ino, status.st_ctime_ns
-
-
-def _names(path: str, content: Content) -> list[str]:
-    match content:
-        case File() | Link():
-            return [path]
-        case Folder(entries=entries):
-            below = [name for entry, held in entries.items() for name in _names(f"{path}/{entry}", held)]
-            return [path, *below]
-        case Odd() | None:
-            return []
 
 
 def _is_plain(path: str, now: Content) -> bool:
