@@ -147,6 +147,7 @@ def observation(outcome: Outcome) -> str:
         parts.append(outcome.error)
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
+    parts.extend(f"[{notice}]" for notice in outcome.notices)
     if outcome.state_lost:
         parts.append(
             "[The interpreter was restarted: all variables are gone, files are as the code left them.]"

@@ -11,10 +11,11 @@ import select
 import signal
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 
 from .groups import was_out_of_memory
-from .kernel import MS_BIND, MS_REC, PR_SET_DUMPABLE, drop_capabilities, mount, prctl
+from .kernel import MS_BIND, MS_REC, PR_SET_DUMPABLE, drop_capabilities, mount, open_without_links, prctl
 from .memory import memory_of_all
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import hang, open_root, read_only, shut_root
@@ -64,7 +65,7 @@ class Init:
     def _rehearse(self) -> None:
         """Memory shared with the zygote is copied when it is first touched: now rather than while a host waits."""
         attach({"mounts": []}, [])
-        guard({"masked": [], "protected": []})
+        guard({"masked": [], "pinned": [], "protected": []})
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
             socket.send_fds(ours, [json.dumps({"a": [1]}).encode()], [1])
@@ -160,15 +161,31 @@ def attach(request: Request, trees: list[int]) -> list[str]:
 
 
 def guard(request: Request) -> None:
-    """Hide what is masked behind an empty file, and make what is protected read-only."""
+    """Hide what is masked behind an empty file, hold what is pinned in its place, make what is protected read-only."""
     for path, device, inode in request["masked"]:
-        seen = os.lstat(path)
-        if (seen.st_dev, seen.st_ino) != (device, inode):
-            raise OSError(0, "it changed while the session began", path)
-        mount(EMPTY, path, None, MS_BIND)
+        with _found(path) as place:
+            seen = os.stat(place)
+            if (seen.st_dev, seen.st_ino) != (device, inode):
+                raise OSError(0, "it changed while the session began", path)
+            mount(EMPTY, place, None, MS_BIND)
+    for path in request["pinned"]:
+        with _found(path) as place:
+            mount(place, place, None, MS_BIND)
     for path in request["protected"]:
-        mount(path, path, None, MS_BIND | MS_REC)
-        read_only(path)
+        with _found(path) as place:
+            mount(place, place, None, MS_BIND | MS_REC)
+        with _found(path) as place:
+            read_only(place)
+
+
+@contextmanager
+def _found(path: str) -> Generator[str]:
+    """A name for what is there now, whatever the program does to the path: no link on the way is followed."""
+    fd = open_without_links(path)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
 
 
 def _only_wake(_number: int, _frame: object) -> None:

@@ -111,9 +111,9 @@ class Launcher:
             self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
             self._watch(os.pidfd_open(self._settings["host"]), self._end)
             while self._alive:
-                for fd, _ in self._events.poll(self._patience()):
-                    if fd in self._handlers:
-                        self._handlers[fd]()
+                # One at a time: a number that is closed and used again must not get an event of its former self.
+                for fd, _ in self._events.poll(self._patience(), 1):
+                    self._handlers[fd]()
                 self._tend()
         finally:
             for zygote in self._zygotes:

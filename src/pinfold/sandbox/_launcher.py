@@ -17,10 +17,10 @@ from typing import Any
 
 import anyio.to_thread
 
+from pinfold.sandbox._paper import MESSAGE_BYTES, paper
 from pinfold.sandbox.contract import SandboxUnavailable
 
 GUEST = Path(__file__).parent.parent / "guest"
-MESSAGE_BYTES = 1 << 16
 START_S = 60.0
 ANSWER_S = 30.0
 FIX = "does this machine allow user namespaces? (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"
@@ -124,20 +124,14 @@ async def asked(
 ) -> tuple[bytes, list[int]]:
     """Send a request with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # In a file of its own: a list of masked files may be longer than any message can be.
-    paper = os.memfd_create("request", os.MFD_CLOEXEC)
-    try:
-        os.write(paper, json.dumps(request).encode())
-        socket.send_fds(peer, [message], [paper, theirs.fileno()])
-        theirs.close()
-        await _readable(ours, limit_s)
-        answer, fds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
-    except OSError as error:  # a timeout is one
-        raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
-    finally:
-        ours.close()
-        theirs.close()
-        os.close(paper)
+    with ours, theirs, paper(request) as fd:
+        try:
+            socket.send_fds(peer, [message], [fd, theirs.fileno()])
+            theirs.close()
+            await _readable(ours, limit_s)
+            answer, fds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
+        except OSError as error:  # a timeout is one
+            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
     return answer, fds
 
 

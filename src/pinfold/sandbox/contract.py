@@ -111,6 +111,8 @@ class Outcome:
     """The interpreter was restarted empty; variables are gone."""
     dropped_bytes: int = 0
     """Output beyond `Limits.output_bytes`, counted and not kept."""
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about the cell, a line each: for the model and the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

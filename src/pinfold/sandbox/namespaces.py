@@ -5,7 +5,9 @@ The host talks to a launcher, the launcher to the zygote; see `guest/launcher.py
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import functools
 import os
 import sys
 import tempfile
@@ -17,6 +19,7 @@ import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
@@ -184,12 +187,26 @@ class _Guests:
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
         # Most workspaces are looked through faster than a thread is reached.
-        small = _is_small(self._spec.workspace) and not self._spec.data
-        request = self._request() if small else await anyio.to_thread.run_sync(self._request)
-        ends = await self._launcher.open(request)
+        is_small = _is_small(self._spec.workspace) and not self._spec.data
+        mounts = _mounts(self._spec) if is_small else await anyio.to_thread.run_sync(_mounts, self._spec)
+        ends = await self._launcher.open(self._request(mounts))
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        return await self._greeted(Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs))
+        body = Jailed(ends.control, ends.pidfd)
+        guest = Guest(body, ends.channel, *outputs)
+        try:
+            if self._spec.writable:
+                # No code runs before the first cell, so there is still time to remember what is there.
+                keep = functools.partial(_keeper, mounts[0], body)
+                guest.keeper = keep() if is_small else await anyio.to_thread.run_sync(keep)
+            await self._greet(guest)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await guest.ended("it was given up")
+            if guest.keeper:
+                guest.keeper.close()
+            raise
+        return guest
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""
@@ -197,33 +214,24 @@ class _Guests:
     async def release(self) -> None:
         """Its mounts went with it."""
 
-    async def _greeted(self, guest: Guest) -> Guest:
+    async def _greet(self, guest: Guest) -> None:
+        limit_s = self._spec.limits.start_s
         try:
-            with anyio.fail_after(self._spec.limits.start_s):
-                end = await guest.end()
-        except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await guest.ended("it was given up")
-            if isinstance(error, TimeoutError):
-                words = f"the session did not answer within {self._spec.limits.start_s:g} s"
-                raise SandboxUnavailable(words) from error
-            raise
+            end = await asyncio.wait_for(guest.end(), limit_s)
+        except TimeoutError as error:
+            raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
         if isinstance(end, Death):
             said = guest.stderr.take()[0].strip()[-2000:]
             raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
-        return guest
 
-    def _request(self) -> dict[str, object]:
-        spec, limits = self._spec, self._spec.limits
-        if len(spec.data) > MOUNTS:
-            raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
-        mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable)]
-        mounts += [_Mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
-        guards = [guarded(mount.source, mount.path, steers=mount is mounts[0]) for mount in mounts]
+    def _request(self, mounts: list[_Mount]) -> dict[str, object]:
+        limits = self._spec.limits
+        guards = [mount.guards for mount in mounts]
         return {
-            "workspace": str(spec.workspace),
+            "workspace": mounts[0].path,
             "mounts": [mount.asked() for mount in mounts],
             "masked": [file for guard in guards for file in guard.masked],
+            "pinned": [path for guard in guards for path in guard.pinned],
             "protected": sorted({path for guard in guards for path in guard.protected}),
             "memory": limits.memory_bytes,
             "limits": {
@@ -244,16 +252,30 @@ def _is_small(folder: Path) -> bool:
         )
 
 
+def _mounts(spec: Spec) -> list[_Mount]:
+    """The workspace, then all else. Raises SandboxUnavailable."""
+    if len(spec.data) > MOUNTS:
+        raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
+    workspace = _Mount(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)
+    return [workspace, *(_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())]
+
+
+def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
+    return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+
+
 class _Mount:
     """Something of the host's at a path of the session's."""
 
-    def __init__(self, path: str, source: Path, *, writable: bool) -> None:
+    def __init__(self, path: str, source: Path, *, writable: bool = False, steers: bool = False) -> None:
+        """`steers`: its instructions would be obeyed."""
         try:
             self.source = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise SandboxUnavailable(f"{source} cannot be mounted: {error}") from error
         self.path = path
         self.writable = writable
+        self.guards = guarded(self.source, path, steers=steers)
 
     def asked(self) -> dict[str, object]:
         folder = self.source.is_dir()
