@@ -1,0 +1,212 @@
+"""Builds an environment: beside its place, and put there in one step when it is complete."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pinfold.sandbox.environment.errors import EnvironmentFailed
+from pinfold.sandbox.environment.interpreter import Interpreter
+from pinfold.sandbox.environment.progress import OnProgress, Progress, unseen
+from pinfold.sandbox.environment.recipe import Recipe
+from pinfold.sandbox.environment.store import Environment, environments, found, mark
+from pinfold.sandbox.environment.uv import run, run_uv
+
+LOCK = ".lock"
+UNFINISHED = ".new-"
+WAIT_S = 1800.0
+LOOK_AGAIN_S = 0.1
+
+
+def build(
+    packages: Iterable[str] = (),
+    on_progress: OnProgress = unseen,
+    *,
+    rebuild: bool = False,
+    lock: str | None = None,
+    python: Interpreter | None = None,
+) -> Environment:
+    """The environment with these packages, built if it is not there. Blocks. Raises EnvironmentFailed."""
+    recipe = Recipe.of(packages, lock=lock, python=python)
+    if not rebuild and (ready := found(recipe)):
+        return ready
+    folder = environments()
+    try:
+        _make_private(folder.parent)
+        folder.mkdir(exist_ok=True)
+        with _alone(folder, on_progress) as held:
+            if not rebuild and (ready := found(recipe)):
+                return ready
+            return _built(recipe, folder, held, on_progress)
+    except OSError as error:
+        raise EnvironmentFailed(f"{error.filename or folder} cannot be used: {error.strerror}") from error
+
+
+def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
+    # Whoever left these was killed: we are alone here.
+    for stale in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+    place = folder / recipe.key
+    try:
+        new = beside / "environment"
+        _fill(new, recipe, beside, held, on_progress)
+        compile_all(new, place, recipe.python, held, on_progress)
+        mark(new, recipe)
+        if place.exists():
+            place.rename(beside / "old")
+        new.rename(place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    ready = found(recipe)
+    if ready is None:
+        raise EnvironmentFailed(f"{place} was built and is gone again; try once more")
+    return ready
+
+
+def _fill(new: Path, recipe: Recipe, beside: Path, held: int, on_progress: OnProgress) -> None:
+    python = recipe.python
+    on_progress(Progress(phase="resolve"))
+    requirements = beside / "requirements.txt"
+    requirements.write_text(recipe.lock, encoding="utf-8")
+    if recipe.packages:
+        added = resolved(recipe.packages, requirements, _names(recipe.lock), python, beside, held)
+        requirements.write_text(f"{recipe.lock}\n{added}", encoding="utf-8")
+    venv = ["venv", "--quiet", "--no-project", "--relocatable", "--python", python.base, new]
+    run_uv(venv, python=python, folder=beside, keep=held)
+    # In one step, so that uv looks at the environment's Python only while nothing is in it.
+    into = ["--python", new / "bin" / "python"]
+    install_locked(requirements, into, python, beside, held, on_progress)
+
+
+def resolved(
+    packages: Iterable[str],
+    known: Path,
+    names: Iterable[str],
+    python: Interpreter,
+    folder: Path,
+    held: int | None,
+) -> str:
+    """Requirements with hashes for what `packages` need beyond `names`, which stay as `known` says."""
+    asked = folder / "asked.txt"
+    asked.write_text("\n".join(packages), encoding="utf-8")
+    command = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
+    command += ["--only-binary", ":all:", "--python", str(python.base), "--constraint", str(known)]
+    for name in sorted(set(names)):
+        command += ["--no-emit-package", name]
+    return run_uv([*command, asked], python=python, folder=folder, keep=held)
+
+
+def install_locked(
+    requirements: Path,
+    into: Sequence[str | Path],
+    python: Interpreter,
+    folder: Path,
+    held: int | None,
+    on_progress: OnProgress,
+) -> None:
+    """Wheels only, and only those whose hash is named."""
+    begun = ended = 0
+
+    def follow(line: str) -> None:
+        nonlocal begun, ended
+        match line.split():
+            case ["Downloading", *_]:
+                begun += 1
+            case ["Downloaded", *_]:
+                ended += 1
+            case ["Prepared" | "Installed" as word, count, *_] if count.isdigit():
+                total = int(count)
+                on_progress(Progress(phase="install", done=total if word == "Installed" else 0, total=total))
+                return
+            case _:
+                return
+        on_progress(Progress(phase="download", done=ended, total=begun))
+
+    command = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", *into]
+    run_uv(
+        [*command, "--requirements", requirements], python=python, folder=folder, keep=held, on_line=follow
+    )
+
+
+def compile_all(
+    folder: Path, place: Path, python: Interpreter, held: int | None, on_progress: OnProgress
+) -> None:
+    """Bytecode for all of it, valid without looking at the source: inside nothing can be written, or changed.
+
+    With the base Python and without `site`, so that nothing of the environment is run. Explicitly, so that
+    PYTHONDONTWRITEBYTECODE does not stop it.
+    """
+    total = sum(1 for _ in folder.rglob("*.py"))
+    done = 0
+
+    def follow(line: str) -> None:
+        nonlocal done
+        if line.startswith("Compiling "):
+            done += 1
+            on_progress(Progress(phase="compile", done=min(done, total), total=total))
+
+    command = ["-I", "-S", "-u", "-c", _COMPILE, str(folder), str(place)]
+    on_progress(Progress(phase="compile", total=total))
+    run(
+        [python.base, *command],
+        environment={},
+        folder=folder,
+        keep=held,
+        on_line=follow,
+        explain=lambda said: f"the bytecode could not be written: {said.strip()[-300:]}",
+    )
+
+
+# A file that does not compile is no fault of ours, some packages ship such as test data: only our own errors count.
+_COMPILE = """
+import compileall, os, py_compile, sys
+folder, place = sys.argv[1:]
+sys.stdout = sys.stderr
+compileall.compile_dir(folder, maxlevels=60, quiet=0, workers=0, stripdir=folder, prependdir=place,
+                       invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+room = os.statvfs(folder)
+sys.exit("the disk is full" if not room.f_bavail else 0)
+"""
+
+
+@contextmanager
+def _alone(folder: Path, on_progress: OnProgress) -> Generator[int]:
+    """One build at a time. The descriptor is given to every helper, so the lock ends with the last of them."""
+    held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        give_up_at = time.monotonic() + WAIT_S
+        told = False
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    on_progress(Progress(phase="wait"))
+                    told = True
+                if time.monotonic() > give_up_at:
+                    raise EnvironmentFailed(
+                        f"another build has held {folder / LOCK} for {WAIT_S:g} s; end it and try again"
+                    ) from None
+                time.sleep(LOOK_AGAIN_S)
+        yield held
+    finally:
+        os.close(held)
+
+
+def _make_private(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _names(lock: str) -> list[str]:
+    return [
+        line.partition("==")[0].strip() for line in lock.splitlines() if "==" in line and line[0].isalnum()
+    ]
