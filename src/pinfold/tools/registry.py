@@ -73,6 +73,8 @@ class Registry:
                 if task and task.cancelling():
                     raise  # it is we who were cancelled, and not something of the tool's own
                 raise ToolFailed(f"{name} failed: it cancelled itself", at_fault=True) from error
+            except ToolFailed:
+                raise
             except (
                 Exception,
                 SystemExit,

@@ -8,7 +8,7 @@ from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter, checked_python, running_python
 from pinfold.sandbox.environment.making import build
 from pinfold.sandbox.environment.progress import OnProgress, Phase, Progress
-from pinfold.sandbox.environment.recipe import PACKAGES, Recipe
+from pinfold.sandbox.environment.recipe import PACKAGES, Recipe, normalised
 from pinfold.sandbox.environment.store import Environment, default_python, environments, find
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "environments",
     "find",
     "install",
+    "normalised",
     "running_python",
 ]

@@ -9,9 +9,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pinfold.sandbox.environment.errors import EnvironmentFailed
-from pinfold.sandbox.environment.interpreter import Interpreter, checked_python
-from pinfold.sandbox.environment.making import UNFINISHED, compile_all, install_locked, resolved
+from pinfold.sandbox.environment.interpreter import checked_python
+from pinfold.sandbox.environment.making import (
+    UNFINISHED,
+    Job,
+    compile_all,
+    install_locked,
+    resolved,
+    unusable,
+)
 from pinfold.sandbox.environment.progress import OnProgress, unseen
 from pinfold.sandbox.environment.recipe import normalised
 from pinfold.sandbox.environment.store import distributions
@@ -30,31 +36,29 @@ def install(package: str, site: Path, python: Path, on_progress: OnProgress = un
             shutil.rmtree(stale, ignore_errors=True)
         beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=site))
         try:
-            return _added(asked, site, beside, interpreter, on_progress)
+            return _added(Job(python=interpreter, folder=beside, on_progress=on_progress), asked, site)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
-        raise EnvironmentFailed(f"{error.filename or site} cannot be used: {error.strerror}") from error
+        raise unusable(error, site) from error
 
 
-def _added(
-    asked: str, site: Path, beside: Path, python: Interpreter, on_progress: OnProgress
-) -> dict[str, str]:
+def _added(job: Job, asked: str, site: Path) -> dict[str, str]:
+    python, earlier = job.python, finished(site)
     have = distributions(python.path.parent.parent / python.packages)
-    for earlier in finished(site):
-        have |= distributions(earlier)
-    known = beside / "known.txt"
+    for folder in earlier:
+        have |= distributions(folder)
+    known = job.folder / "known.txt"
     known.write_text("".join(f"{name}=={version}\n" for name, version in have.items()), encoding="utf-8")
-    text = resolved([asked], known, have, python, beside, None)
+    text = resolved(job, [asked], known, have)
     if not text.strip():
         return {}
-    requirements = beside / "requirements.txt"
+    requirements = job.folder / "requirements.txt"
     requirements.write_text(text, encoding="utf-8")
-    new, place = beside / "new", site / f"{len(finished(site)) + 1:04d}"
+    new, place = job.folder / "new", site / f"{len(earlier) + 1:04d}"
     # With the base Python: uv starts the one it is given, and that of the environment would run what is in it.
-    into = ["--target", new, "--python", python.base]
-    install_locked(requirements, into, python, beside, None, on_progress)
-    compile_all(new, place, python, None, on_progress)
+    install_locked(job, requirements, ["--target", new, "--python", python.base])
+    compile_all(job, new, place)
     new.chmod(0o755)
     new.rename(place)
     return distributions(place)

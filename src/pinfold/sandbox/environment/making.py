@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
@@ -16,12 +18,27 @@ from pinfold.sandbox.environment.interpreter import Interpreter
 from pinfold.sandbox.environment.progress import OnProgress, Progress, unseen
 from pinfold.sandbox.environment.recipe import Recipe
 from pinfold.sandbox.environment.store import Environment, environments, found, mark
-from pinfold.sandbox.environment.uv import run, run_uv
+from pinfold.sandbox.environment.uv import disk_full, run, run_uv
 
 LOCK = ".lock"
 UNFINISHED = ".new-"
 WAIT_S = 1800.0
 LOOK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One piece of work with uv."""
+
+    python: Interpreter
+    folder: Path
+    """For what is needed meanwhile; removed afterwards."""
+    held: int | None = None
+    """The lock's descriptor, if it is under one."""
+    on_progress: OnProgress = unseen
+
+    def uv(self, *arguments: str | Path, on_line: Callable[[str], None] | None = None) -> str:
+        return run_uv(arguments, python=self.python, folder=self.folder, keep=self.held, on_line=on_line)
 
 
 def build(
@@ -32,7 +49,10 @@ def build(
     lock: str | None = None,
     python: Interpreter | None = None,
 ) -> Environment:
-    """The environment with these packages, built if it is not there. Blocks. Raises EnvironmentFailed."""
+    """The environment with these packages, built if it is not there. Blocks. Raises EnvironmentFailed.
+
+    A rebuilt one is taken away from the sessions that use it.
+    """
     recipe = Recipe.of(packages, lock=lock, python=python)
     if not rebuild and (ready := found(recipe)):
         return ready
@@ -45,7 +65,13 @@ def build(
                 return ready
             return _built(recipe, folder, held, on_progress)
     except OSError as error:
-        raise EnvironmentFailed(f"{error.filename or folder} cannot be used: {error.strerror}") from error
+        raise unusable(error, folder) from error
+
+
+def unusable(error: OSError, folder: Path) -> EnvironmentFailed:
+    if error.errno == errno.ENOSPC:
+        return EnvironmentFailed(disk_full(folder))
+    return EnvironmentFailed(f"{error.filename or folder} cannot be used: {error.strerror}")
 
 
 def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
@@ -55,9 +81,10 @@ def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> 
     beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
     place = folder / recipe.key
     try:
+        job = Job(python=recipe.python, folder=beside, held=held, on_progress=on_progress)
         new = beside / "environment"
-        _fill(new, recipe, beside, held, on_progress)
-        compile_all(new, place, recipe.python, held, on_progress)
+        _fill(job, new, recipe)
+        compile_all(job, new, place)
         mark(new, recipe)
         if place.exists():
             place.rename(beside / "old")
@@ -70,47 +97,30 @@ def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> 
     return ready
 
 
-def _fill(new: Path, recipe: Recipe, beside: Path, held: int, on_progress: OnProgress) -> None:
-    python = recipe.python
-    on_progress(Progress(phase="resolve"))
-    requirements = beside / "requirements.txt"
+def _fill(job: Job, new: Path, recipe: Recipe) -> None:
+    job.on_progress(Progress(phase="resolve"))
+    requirements = job.folder / "requirements.txt"
     requirements.write_text(recipe.lock, encoding="utf-8")
     if recipe.packages:
-        added = resolved(recipe.packages, requirements, _names(recipe.lock), python, beside, held)
+        added = resolved(job, recipe.packages, requirements, _names(recipe.lock))
         requirements.write_text(f"{recipe.lock}\n{added}", encoding="utf-8")
-    venv = ["venv", "--quiet", "--no-project", "--relocatable", "--python", python.base, new]
-    run_uv(venv, python=python, folder=beside, keep=held)
+    job.uv("venv", "--quiet", "--no-project", "--relocatable", "--python", job.python.base, new)
     # In one step, so that uv looks at the environment's Python only while nothing is in it.
-    into = ["--python", new / "bin" / "python"]
-    install_locked(requirements, into, python, beside, held, on_progress)
+    install_locked(job, requirements, ["--python", new / "bin" / "python"])
 
 
-def resolved(
-    packages: Iterable[str],
-    known: Path,
-    names: Iterable[str],
-    python: Interpreter,
-    folder: Path,
-    held: int | None,
-) -> str:
+def resolved(job: Job, packages: Iterable[str], known: Path, names: Iterable[str]) -> str:
     """Requirements with hashes for what `packages` need beyond `names`, which stay as `known` says."""
-    asked = folder / "asked.txt"
+    asked = job.folder / "asked.txt"
     asked.write_text("\n".join(packages), encoding="utf-8")
     command = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
-    command += ["--only-binary", ":all:", "--python", str(python.base), "--constraint", str(known)]
+    command += ["--only-binary", ":all:", "--python", str(job.python.base), "--constraint", str(known)]
     for name in sorted(set(names)):
         command += ["--no-emit-package", name]
-    return run_uv([*command, asked], python=python, folder=folder, keep=held)
+    return job.uv(*command, asked)
 
 
-def install_locked(
-    requirements: Path,
-    into: Sequence[str | Path],
-    python: Interpreter,
-    folder: Path,
-    held: int | None,
-    on_progress: OnProgress,
-) -> None:
+def install_locked(job: Job, requirements: Path, into: Sequence[str | Path]) -> None:
     """Wheels only, and only those whose hash is named."""
     begun = ended = 0
 
@@ -123,56 +133,52 @@ def install_locked(
                 ended += 1
             case ["Prepared" | "Installed" as word, count, *_] if count.isdigit():
                 total = int(count)
-                on_progress(Progress(phase="install", done=total if word == "Installed" else 0, total=total))
-                return
+                done = total if word == "Installed" else 0
+                return job.on_progress(Progress(phase="install", done=done, total=total))
             case _:
-                return
-        on_progress(Progress(phase="download", done=ended, total=begun))
+                return None
+        return job.on_progress(Progress(phase="download", done=ended, total=begun))
 
-    command = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", *into]
-    run_uv(
-        [*command, "--requirements", requirements], python=python, folder=folder, keep=held, on_line=follow
-    )
+    command = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    job.uv(*command, *into, "--requirements", requirements, on_line=follow)
 
 
-def compile_all(
-    folder: Path, place: Path, python: Interpreter, held: int | None, on_progress: OnProgress
-) -> None:
+def compile_all(job: Job, folder: Path, place: Path) -> None:
     """Bytecode for all of it, valid without looking at the source: inside nothing can be written, or changed.
 
     With the base Python and without `site`, so that nothing of the environment is run. Explicitly, so that
-    PYTHONDONTWRITEBYTECODE does not stop it.
+    PYTHONDONTWRITEBYTECODE does not stop it. `place` is where it will be.
     """
     total = sum(1 for _ in folder.rglob("*.py"))
-    done = 0
+    done, is_full = 0, False
 
     def follow(line: str) -> None:
-        nonlocal done
+        nonlocal done, is_full
+        is_full = is_full or f"[Errno {errno.ENOSPC}]" in line
         if line.startswith("Compiling "):
             done += 1
-            on_progress(Progress(phase="compile", done=min(done, total), total=total))
+            job.on_progress(Progress(phase="compile", done=min(done, total), total=total))
 
-    command = ["-I", "-S", "-u", "-c", _COMPILE, str(folder), str(place)]
-    on_progress(Progress(phase="compile", total=total))
+    job.on_progress(Progress(phase="compile", total=total))
     run(
-        [python.base, *command],
+        [job.python.base, "-I", "-S", "-u", "-c", _COMPILE, folder, place],
         environment={},
-        folder=folder,
-        keep=held,
+        folder=job.folder,
+        keep=job.held,
         on_line=follow,
-        explain=lambda said: f"the bytecode could not be written: {said.strip()[-300:]}",
+        explain=lambda said: f"the bytecode could not be made: {said.strip()[-300:]}",
     )
+    if is_full:
+        raise EnvironmentFailed(disk_full(place.parent))
 
 
-# A file that does not compile is no fault of ours, some packages ship such as test data: only our own errors count.
+# A file that does not compile is no fault of ours: some packages ship such as test data.
 _COMPILE = """
-import compileall, os, py_compile, sys
+import compileall, py_compile, sys
 folder, place = sys.argv[1:]
 sys.stdout = sys.stderr
 compileall.compile_dir(folder, maxlevels=60, quiet=0, workers=0, stripdir=folder, prependdir=place,
                        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-room = os.statvfs(folder)
-sys.exit("the disk is full" if not room.f_bavail else 0)
 """
 
 

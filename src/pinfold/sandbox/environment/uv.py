@@ -90,17 +90,18 @@ def run(
         )
     except OSError as error:
         raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
-    assert process.stdout is not None
-    assert process.stderr is not None
+    out, err = process.stdout, process.stderr
+    assert out is not None
+    assert err is not None
     answer: list[str] = []
-    reader = threading.Thread(target=lambda out=process.stdout: answer.append(out.read()), daemon=True)
+    reader = threading.Thread(target=lambda: answer.append(out.read()), daemon=True)
     overdue = threading.Timer(LIMIT_S, process.kill)
     overdue.daemon = True
     said: list[str] = []
     try:
         reader.start()
         overdue.start()
-        for line in process.stderr:
+        for line in err:
             said.append(line)
             if on_line:
                 on_line(line)
@@ -113,8 +114,8 @@ def run(
     finally:
         overdue.cancel()
         reader.join()
-        process.stdout.close()
-        process.stderr.close()
+        out.close()
+        err.close()
     if code:
         if code == -9:
             said.append(f"it was killed, at the latest after {LIMIT_S:g} s")
@@ -154,13 +155,17 @@ def explained(said: str, python: Interpreter, folder: Path) -> str:
     """One line for the user out of what uv said."""
     text = _flat(said)
     if "No space left on device" in text or "os error 28" in text or "Errno 28" in text:
-        return f"the disk is full: make room for {folder} (about 1 GB) and in uv's cache (`uv cache dir`), and try again"
+        return disk_full(folder)
     if "network was disabled" in text or "Network connectivity is disabled" in text:
         return "packages must be fetched once, and uv is told to stay offline; unset UV_OFFLINE and try again"
     for problem in (_unreachable, _unknown, _without_wheel, _tampered):
         if words := problem(text, python):
             return words
     return f"uv could not do it: {text[:WORDS]}"
+
+
+def disk_full(folder: Path) -> str:
+    return f"the disk is full: make room for {folder} (about 1 GB) or in uv's cache (`uv cache dir`), and try again"
 
 
 def _unreachable(text: str, _python: Interpreter) -> str | None:
@@ -207,6 +212,6 @@ def _tampered(text: str, _python: Interpreter) -> str | None:
 
 def _flat(said: str) -> str:
     """Without the lines and boxes uv draws, and without its chatter about what went well."""
-    begin = re.search(r"^\s*(?:error:|×)", said, re.MULTILINE)
+    begin = re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE)
     text = said[begin.start() :] if begin else said
-    return re.sub(r"^(?:error:|×)\s*", "", re.sub(r"[\s│╰─▶├]+", " ", text).strip())
+    return re.sub(r"^(?:error:|\u00d7)\s*", "", re.sub(r"[\s│╰─▶├]+", " ", text).strip())
