@@ -24,7 +24,7 @@ from pinfold.sandbox.environment import (
     normalised,
     running_python,
 )
-from pinfold.tools import Tool, ToolFailed
+from pinfold.tools import BadCall, Tool
 
 NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas and the rest"
 INSTALL_S = 600.0
@@ -125,7 +125,7 @@ def install_tool(site: Path, python: Path) -> Tool[..., Any]:
         try:
             added = install(package, site, python)
         except EnvironmentFailed as failure:
-            raise ToolFailed(f"{package} was not installed: {failure}") from failure
+            raise BadCall(str(failure)) from failure
         if not added:
             return f"{package} is there already; import it"
         return "installed " + ", ".join(f"{name} {version}" for name, version in added.items())

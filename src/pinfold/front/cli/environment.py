@@ -133,7 +133,8 @@ class _Bar:
     def show(self, progress: Progress) -> None:
         self.began = True
         now = time.monotonic()
-        if progress.phase == self._phase and now - self._drawn_at < _REDRAW_S:
+        is_new = progress.phase != self._phase or progress.done == progress.total
+        if not is_new and now - self._drawn_at < _REDRAW_S:
             return
         self._drawn_at, self._phase = now, progress.phase
         share = progress.done / progress.total if progress.total else 0.0

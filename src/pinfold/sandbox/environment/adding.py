@@ -20,7 +20,7 @@ from pinfold.sandbox.environment.making import (
 )
 from pinfold.sandbox.environment.progress import OnProgress, unseen
 from pinfold.sandbox.environment.recipe import normalised
-from pinfold.sandbox.environment.store import distributions
+from pinfold.sandbox.environment.store import distributions, make_readable
 
 
 def install(package: str, site: Path, python: Path, on_progress: OnProgress = unseen) -> dict[str, str]:
@@ -59,6 +59,7 @@ def _added(job: Job, asked: str, site: Path) -> dict[str, str]:
     # With the base Python: uv starts the one it is given, and that of the environment would run what is in it.
     install_locked(job, requirements, ["--target", new, "--python", python.base])
     compile_all(job, new, place)
+    make_readable(new)
     new.chmod(0o755)
     new.rename(place)
     return distributions(place)

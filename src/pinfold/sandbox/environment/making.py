@@ -85,6 +85,7 @@ def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> 
         new = beside / "environment"
         _fill(job, new, recipe)
         compile_all(job, new, place)
+        new.chmod(0o755)
         mark(new, recipe)
         if place.exists():
             place.rename(beside / "old")

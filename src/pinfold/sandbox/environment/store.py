@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,6 +76,7 @@ def default_python() -> Path | None:
 
 def mark(folder: Path, recipe: Recipe) -> None:
     """Say what is in this folder, as the last thing written to it."""
+    size = make_readable(folder)
     text = json.dumps(
         {
             "key": recipe.key,
@@ -82,13 +84,14 @@ def mark(folder: Path, recipe: Recipe) -> None:
             "asked": recipe.packages,
             "packages": distributions(folder / recipe.python.packages),
             "built_at": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "size": _size(folder),
+            "size": size,
         },
         indent=1,
     )
     with (folder / MARKER).open("x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
+        os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
 
 
@@ -115,8 +118,19 @@ def _read(folder: Path, said: Any) -> Environment:
     )
 
 
-def _size(folder: Path) -> int:
+def make_readable(folder: Path) -> int:
+    """Let everyone read all of it, whatever the wheels or our umask say, and return its size on disk.
+
+    A session of root's runs under an id of its own.
+    """
     total = 0
-    for place, _, names in os.walk(folder):
-        total += sum(os.lstat(f"{place}/{name}").st_blocks * 512 for name in names)
+    for place, folders, names in os.walk(folder):
+        for name in names:
+            path = f"{place}/{name}"
+            found = os.lstat(path)
+            total += found.st_blocks * 512
+            if stat.S_ISREG(found.st_mode) and found.st_mode & 0o444 != 0o444:
+                os.chmod(path, stat.S_IMODE(found.st_mode) | 0o444)  # noqa: PTH101 - strings, thousands of them
+        for name in folders:
+            os.chmod(f"{place}/{name}", 0o755)  # noqa: PTH101, S103 - read-only inside
     return total
