@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,10 +33,15 @@ def env(index: Index, tmp_path: Path, workspace: Path) -> Callable[..., subproce
     lock = tmp_path / "lock.txt"
     lock.write_text(index.add("heron"))
 
-    def run(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-c", DRIVER, str(lock), "env", *args]
+    def run(*args: str, terminal: int | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            argv, cwd=workspace, text=True, timeout=30, check=False, **({"capture_output": True} | more)
+            [sys.executable, "-c", DRIVER, str(lock), "env", *args],
+            cwd=workspace,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if terminal is None else terminal,
+            text=True,
+            timeout=30,
+            check=False,
         )
 
     return run
@@ -55,7 +61,7 @@ def test_a_build_says_what_it_does_and_a_second_says_nothing(env: Any) -> None:
 
 def test_on_a_terminal_a_bar_is_drawn_and_taken_away(env: Any) -> None:
     ours, theirs = pty.openpty()
-    done = env("build", capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
+    done = env("build", terminal=theirs)
     os.close(theirs)
     drawn = os.read(ours, 65536).decode()
     os.close(ours)
@@ -120,3 +126,18 @@ def test_a_wrong_setting_is_named(pinfold: Any, tmp_path: Path, text: str, words
     assert (done.code, done.out) == (2, "")
     assert words in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_ctrl_c_ends_a_build_and_leaves_nothing(
+    env: Any, index: Index, workspace: Path, tmp_path: Path
+) -> None:
+    index.hold()
+    argv = [sys.executable, "-c", DRIVER, str(tmp_path / "lock.txt"), "env", "build"]
+    running = subprocess.Popen(argv, cwd=workspace, stderr=subprocess.PIPE, text=True)
+    assert index.held.wait(20)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "Traceback" not in said
+    left = [path.name for path in (tmp_path / "xdg/data/pinfold/environments").iterdir()]
+    assert left == [".lock"]

@@ -34,5 +34,5 @@ async def test_a_session_has_all_packages_and_works_with_them(data_python: Path,
     async with open_session(tmp_path, Namespaces(data_python)) as session:
         assert (await session.run(missing)).value == "[]"
         assert (await session.run(GROUPBY)).value == "{'n': 4, 's': 2}"
-        written = await session.run("import pandas; open(pandas.__file__, 'a')")
-        assert "Read-only file system" in (written.error or "")
+        assert (await session.run("open(pandas.__file__)")).status == "ok"
+        assert (await session.run("open(pandas.__file__, 'a')")).status == "error"

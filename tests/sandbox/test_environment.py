@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -291,37 +290,42 @@ def test_everyone_can_read_it_whatever_the_umask(index: Index) -> None:
     assert made.folder.parent.parent.stat().st_mode & 0o077 == 0
 
 
-def stub(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "python"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return path
+OLD = '{"version": [3, 9, 1], "implementation": "cpython", "flags": "", "machine": "m", "base": "/x"}'
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("program", "words"),
     [
-        (lambda _: Path("python"), "by its whole path"),
-        (lambda tmp: tmp, "is a folder; name the program in it"),
-        (lambda tmp: tmp / "none", "does not exist"),
-        (lambda tmp: stub(tmp, "exit 3"), "does not run as Python 3: exit code 3"),
-        (lambda tmp: stub(tmp, "echo hello"), "does not run as Python 3: it answered nonsense"),
-        (
-            lambda tmp: stub(
-                tmp,
-                'echo \'{"version": [3, 9, 1], "implementation": "cpython", "flags": "", "machine": "m", "base": "/x"}\'',
-            ),
-            "is Python 3.9.1; cells need 3.11 or newer",
-        ),
+        ("exit 3", "does not run as Python 3: exit code 3"),
+        ("echo hello", "does not run as Python 3: it answered nonsense"),
+        (f"echo '{OLD}'", "is Python 3.9.1; cells need 3.11 or newer"),
     ],
 )
-def test_a_python_unfit_for_cells_is_named_with_why(
-    tmp_path: Path, place: Callable[[Path], Path], words: str
+def test_a_program_that_is_no_python_for_cells_is_named_with_why(
+    tmp_path: Path, program: str, words: str
 ) -> None:
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
     with pytest.raises(EnvironmentFailed) as caught:
-        checked_python(place(tmp_path))
-    assert words in str(caught.value)
+        checked_python(path)
+    assert f"{path} {words}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("python", "must be named by its whole path"),
+        ("/usr/share", "is a folder; name the program in it"),
+        (sys.prefix, "is a folder; did you mean"),
+        ("/nowhere/python", "does not exist"),
+        ("/etc/passwd", "does not run as Python 3: Permission denied"),
+    ],
+)
+def test_a_path_where_no_python_is_is_named_with_why(path: str, words: str) -> None:
+    with pytest.raises(EnvironmentFailed, match=words):
+        checked_python(Path(path))
 
 
 def test_a_python_fit_for_cells_is_known_as_the_running_one() -> None:

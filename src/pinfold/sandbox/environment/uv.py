@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
@@ -86,6 +88,7 @@ def run(
             text=True,
             encoding="utf-8",
             errors="replace",
+            start_new_session=True,  # so that what it started ends with it
             umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
         )
     except OSError as error:
@@ -95,7 +98,7 @@ def run(
     assert err is not None
     answer: list[str] = []
     reader = threading.Thread(target=lambda: answer.append(out.read()), daemon=True)
-    overdue = threading.Timer(LIMIT_S, process.kill)
+    overdue = threading.Timer(LIMIT_S, _end, [process])
     overdue.daemon = True
     said: list[str] = []
     try:
@@ -108,7 +111,7 @@ def run(
         reader.join()
         code = process.wait()
     except BaseException:
-        process.kill()
+        _end(process)
         process.wait()
         raise
     finally:
@@ -121,6 +124,12 @@ def run(
             said.append(f"it was killed, at the latest after {LIMIT_S:g} s")
         raise EnvironmentFailed(explain("".join(said)))
     return "".join(answer)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.returncode is None:  # not reaped, so the number is still its own
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def find_uv() -> str:
