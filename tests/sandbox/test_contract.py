@@ -192,6 +192,14 @@ class RunsAfterClose(Faulty):
         return
 
 
+class DropsSite(Faulty):
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        await super().run("import sys; sys.path[:] = [path for path in sys.path if '/site/' not in path]")
+        return await super().run(code, timeout_s=timeout_s, on_output=on_output)
+
+
 def saying(**capabilities: bool) -> Callable[[], FaultyProvider]:
     return lambda: FaultyProvider(capabilities=replace(LOCAL.capabilities, **capabilities))
 
@@ -210,6 +218,7 @@ def with_sessions(kind: type[Faulty]) -> Callable[[], FaultyProvider]:
         (saying(fork=True), "undo to a cell is the state after it and redo comes back"),
         (saying(fork=True), "a cell that crashes is rolled back"),
         (saying(mounts=True), "data is mounted"),
+        (with_sessions(DropsSite), "what is installed meanwhile can be imported"),
         (with_sessions(ForksAnyway), "without the capability fork and undo are not supported"),
         (with_sessions(NoOutput), "stdout and stderr come apart"),
         (with_sessions(LateOutput), "output comes while the cell still runs"),

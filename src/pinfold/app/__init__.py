@@ -2,6 +2,7 @@
 
 from pinfold.app.agent import Agent, Approval, RunResult
 from pinfold.app.config import Config, Loaded, config_schema, load_config
+from pinfold.app.environment import EnvironmentStanding, environment_standing
 from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.opening import existing, new_session_options, resumed_options
@@ -15,12 +16,16 @@ from pinfold.app.tasks import background
 from pinfold.log import export_bundle
 from pinfold.model import record
 from pinfold.sandbox import named_paths
+from pinfold.sandbox.environment import Environment, Progress
+from pinfold.sandbox.environment import build as build_environment
 
 __all__ = [
     "Agent",
     "Approval",
     "Config",
     "ConfigError",
+    "Environment",
+    "EnvironmentStanding",
     "Feed",
     "Link",
     "LiveSession",
@@ -29,6 +34,7 @@ __all__ = [
     "Opening",
     "Options",
     "OwnerGone",
+    "Progress",
     "RemoteSession",
     "RunResult",
     "SessionBusy",
@@ -39,8 +45,10 @@ __all__ = [
     "TurnError",
     "attach",
     "background",
+    "build_environment",
     "config_schema",
     "current_folder",
+    "environment_standing",
     "existing",
     "export_bundle",
     "forget_scratch",

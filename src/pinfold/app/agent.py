@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 
+from pinfold.app.environment import normalised_package
 from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.live import LiveSession, own
 from pinfold.app.opening import existing, new_session_options, resumed_options
@@ -74,7 +75,8 @@ class Agent:
     """One session with a model. Use it as an async context manager.
 
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
-    what policy asks, and without it an ask is a no.
+    what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
+    which is built first if need be: that takes a while, and the network.
     """
 
     def __init__(
@@ -93,10 +95,9 @@ class Agent:
         ephemeral: bool = False,
         session: str | None = None,
     ) -> None:
-        if tuple(packages):
-            raise ConfigError(
-                "packages cannot be added to the sandbox yet; install them for Pinfold's own Python"
-            )
+        added = tuple(packages)
+        if added and sandbox is not None and not isinstance(sandbox, str):
+            raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
         mounts = existing(named_paths(data))
         place = Path(workspace) if workspace is not None else None
         flags: dict[str, Any] = {
@@ -126,6 +127,8 @@ class Agent:
             options,
             model=options.model if model is None or isinstance(model, str) else model,
             sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
+            packages=(*options.packages, *map(normalised_package, added)),
+            make_environment=bool(added),
             settings={**options.settings, **(settings or {})},
             data=mounts or None,
             tools=tuple(tools),

@@ -92,6 +92,10 @@ class SandboxAndTools:
     async def _started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
+            if self.spec.site:
+                self.spec.site.mkdir(exist_ok=True)
+                # A session of root's runs under an id of its own, and must be able to read it.
+                self.spec.site.chmod(0o755)
             logger.info("starting %s in %s", self.provider.name, self.spec.workspace)
             self._session = await self.provider.open(self.spec)
         return self._session

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
+import shutil
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,8 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import msgspec
 
 from pinfold import __version__
+from pinfold.app.environment import install_tool, python_for_cells
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.prompt import system_prompt
@@ -35,7 +39,7 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import Limits, Provider, Spec, provider_named
+from pinfold.sandbox import BUILT_IN, Limits, Provider, Spec, provider_named
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
@@ -54,7 +58,13 @@ class Options:
     title: str | None = None
     data: Mapping[str, Path] | None = None
     """Read-only mounts by name."""
-    cell_s: float = 120.0
+    packages: tuple[str, ...] = ()
+    """What the environment of the cells has beyond the usual."""
+    make_environment: bool = False
+    """Build it if it is missing, rather than go on without and say so."""
+    python: str = ""
+    """Runs the cells instead of an environment's."""
+    limits: Limits = field(default_factory=Limits)
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tools: tuple[Callable[..., Any], ...] = ()
@@ -161,6 +171,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
     log = Log(folder, session)
     hands: SandboxAndTools | None = None
+    ground: _Ground | None = None
     try:
         damage = Damage()
         entries, state = load(log, damage)
@@ -170,7 +181,14 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         log.repair(damage)
         began = log.seq
         imported = folder is not None and is_imported(folder)
-        hands, model, opened = _assembled(options, log, entries, state, imported)
+        # A stranger's log does not choose where and how code runs here.
+        past = None if imported else state.opened
+        ground = await _ground(options, past, folder)
+        model = _model(options, past, entries)
+        hands, opened = _assembled(options, log, past, ground, model)
+        opened = msgspec.structs.replace(
+            opened, lost=("all Python variables",) if state.cells else (), imported=imported
+        )
         core = Core(
             journal=log,
             model=model,
@@ -183,7 +201,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         )
         del entries
         engine = Engine(core)
-        await core.record(opened, *_first_words(options, hands, damage, state.title))
+        await core.record(opened, *_first_words(options, ground, damage, state.title))
         await engine.recover()
         if folder is not None and imported:
             (folder / IMPORTED).unlink(missing_ok=True)
@@ -201,6 +219,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         with anyio.CancelScope(shield=True):
             if hands:
                 await hands.close()
+            if ground and folder is None:
+                ground.forget()
         log.close()
         logger.info("%s closed", session)
 
@@ -210,17 +230,43 @@ def is_imported(folder: Path) -> bool:
     return (folder / IMPORTED).exists()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What cells run on."""
+
+    provider: Provider
+    python: Path | None = None
+    """None where only the provider knows."""
+    site: Path | None = None
+    """Where packages are installed for this session alone."""
+    notices: tuple[str, ...] = ()
+
+    def forget(self) -> None:
+        if self.site:
+            shutil.rmtree(self.site, ignore_errors=True)
+
+
+async def _ground(options: Options, past: SessionOpened | None, folder: Path | None) -> _Ground:
+    wanted = options.sandbox or (past.sandbox if past else "auto")
+    if not isinstance(wanted, str) or wanted not in BUILT_IN:
+        provider = provider_named(wanted) if isinstance(wanted, str) else wanted
+        return _Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
+    cells = await python_for_cells(options.packages, options.python, make=options.make_environment)
+    provider = provider_named(wanted, python=cells.python)
+    notices = tuple(filter(None, (provider.notice, cells.notice)))
+    if not provider.capabilities.site:
+        return _Ground(provider=provider, python=cells.python, notices=notices)
+    site = folder / "site" if folder else Path(tempfile.mkdtemp(prefix="pinfold-site-"))
+    return _Ground(provider=provider, python=cells.python, site=site, notices=notices)
+
+
 def _assembled(
-    options: Options, log: Log, entries: Iterable[Entry], state: State, imported: bool
-) -> tuple[SandboxAndTools, Model, SessionOpened]:
-    # A stranger's log does not choose where and how code runs here.
-    past = None if imported else state.opened
+    options: Options, log: Log, past: SessionOpened | None, ground: _Ground, model: Model
+) -> tuple[SandboxAndTools, SessionOpened]:
+    provider = ground.provider
     workspace = options.workspace or (Path(past.workspace) if past else None)
     if workspace is None or not workspace.is_dir():
         raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
-    wanted = options.sandbox or (past.sandbox if past else "auto")
-    provider = provider_named(wanted) if isinstance(wanted, str) else wanted
-    model = _model(options.model, past.model if past else "", entries)
     mode: Mode = options.mode or (past.mode if past else "auto")
     if mode == "read-only" and not provider.capabilities.isolated:
         raise ConfigError(
@@ -231,12 +277,17 @@ def _assembled(
     if data and not provider.capabilities.mounts:
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
     tools = [as_tool(tool) for tool in options.tools]
+    ours = [install_tool(ground.site, ground.python)] if ground.site and ground.python else []
     hands = SandboxAndTools(
         provider=provider,
         spec=Spec(
-            workspace=workspace, writable=mode != "read-only", data=data, limits=Limits(cell_s=options.cell_s)
+            workspace=workspace,
+            writable=mode != "read-only",
+            data=data,
+            limits=options.limits,
+            site=ground.site,
         ),
-        registry=Registry(tools),
+        registry=Registry([*ours, *tools]),
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
         blobs=log.blobs,
@@ -249,17 +300,16 @@ def _assembled(
         sandbox=provider.name,
         prompt=system_prompt(workspace, data),
         data={name: str(path) for name, path in data.items()},
-        lost=("all Python variables",) if state.cells else (),
-        imported=imported,
     )
-    return hands, model, opened
+    return hands, opened
 
 
-def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> Model:
+def _model(options: Options, past: SessionOpened | None, entries: Iterable[Entry]) -> Model:
     """The model asked for, or BadScript and the like; the one the session had, even if it cannot be had now."""
+    wanted = options.model
     if wanted is not None and not isinstance(wanted, str):
         return wanted
-    name = full_name(wanted or past)
+    name = full_name(wanted or (past.model if past else ""))
     if not name:
         return NoModel("", ConfigError("no model is configured; name one with --model"))
     said = (entry.event for entry in entries)
@@ -276,13 +326,11 @@ def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> M
         return NoModel(name, error)
 
 
-def _first_words(options: Options, hands: SandboxAndTools, damage: Damage, title: str) -> list[Event]:
+def _first_words(options: Options, ground: _Ground, damage: Damage, title: str) -> list[Event]:
     events: list[Event] = []
     if options.title and options.title != title:
         events.append(SessionChanged(title=options.title))
-    texts = [*options.notices]
-    if hands.provider.notice:
-        texts.append(hands.provider.notice)
+    texts = [*options.notices, *ground.notices]
     if damage:
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
         texts.append(f"The log was damaged: {damage}. The rest is intact{kept}.")

@@ -12,16 +12,18 @@ from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
+from .site import Site
 from .streams import Streams
 
 PROTOCOL = 1
 
 
 class Server:
-    def __init__(self, channel: Channel, engine: Engine, files: Files) -> None:
+    def __init__(self, channel: Channel, engine: Engine, files: Files, site: Site | None) -> None:
         self._channel = channel
         self._engine = engine
         self._files = files
+        self._site = site
 
     def serve(self) -> None:
         """Until the host closes the channel."""
@@ -40,6 +42,8 @@ class Server:
                 self._answer(header, body)
 
     def _run(self, header: Header, body: bytes) -> None:
+        if self._site is not None:
+            self._site.refresh()
         result = self._engine.run(body.decode("utf-8", "surrogatepass"))
         reply: Header = {
             "id": header["id"],
@@ -86,7 +90,8 @@ class Readied:
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""
         self._channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
-        Server(self._channel, self._engine, Files(os.getcwd())).serve()
+        folder = os.environ.get("PINFOLD_SITE")
+        Server(self._channel, self._engine, Files(os.getcwd()), Site(folder) if folder else None).serve()
 
 
 def main(arguments: list[str]) -> None:

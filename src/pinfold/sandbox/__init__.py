@@ -25,9 +25,11 @@ from pinfold.sandbox.contract import (
     Stream,
     Variable,
     What,
+    default_memory,
 )
 
 __all__ = [
+    "BUILT_IN",
     "Capabilities",
     "Display",
     "FileRefused",
@@ -44,6 +46,7 @@ __all__ = [
     "Stream",
     "Variable",
     "What",
+    "default_memory",
     "named_paths",
     "open_session",
     "provider_named",
@@ -52,23 +55,34 @@ __all__ = [
 ENTRY_POINTS = "pinfold.sandboxes"
 
 
-def _unsafe_local() -> Provider:
+def _unsafe_local(python: Path | None) -> Provider:
+    from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.unsafe_local import UnsafeLocal
 
-    return UnsafeLocal()
+    return UnsafeLocal(python or default_python())
 
 
-def _namespaces() -> Provider:
+def _namespaces(python: Path | None) -> Provider:
+    from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.namespaces import Namespaces
 
-    return Namespaces()
+    return Namespaces(python or default_python())
 
 
-_BUILT_IN: dict[str, Callable[[], Provider]] = {"namespaces": _namespaces, "unsafe-local": _unsafe_local}
+_BUILT_IN: dict[str, Callable[[Path | None], Provider]] = {
+    "namespaces": _namespaces,
+    "unsafe-local": _unsafe_local,
+}
 
 
-def provider_named(name: str) -> Provider:
-    """The provider of this name, built in or registered. Raises SandboxUnavailable."""
+BUILT_IN = frozenset({"auto", *_BUILT_IN})
+
+
+def provider_named(name: str, *, python: Path | None = None) -> Provider:
+    """The provider of this name, built in or registered. Raises SandboxUnavailable.
+
+    `python` runs the cells of a built-in one: unless given, that of the data environment if it is built, else ours.
+    """
     if name == "auto":
         if sys.platform != "linux":
             raise SandboxUnavailable(
@@ -76,7 +90,7 @@ def provider_named(name: str) -> Provider:
             )
         name = "namespaces"
     if name in _BUILT_IN:
-        return _BUILT_IN[name]()
+        return _BUILT_IN[name](python)
     from importlib.metadata import entry_points
 
     registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +52,17 @@ class Capabilities:
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
     """`data` and `mount` paths appear inside."""
+    site: bool = False
+    """What is put into `Spec.site` can be imported inside."""
     remote: bool = False
+
+
+def default_memory() -> int:
+    """The smaller of 4 GiB and half of this machine's memory."""
+    try:
+        return min(4 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    except (OSError, ValueError):  # a system that does not say
+        return 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,8 @@ class Limits:
     """Bounds of one session; every wait and every buffer has its name here."""
 
     cell_s: float = 120.0
+    shell_s: float = 30.0
+    """How long a shell command may take."""
     interrupt_grace_s: float = 0.4
     """How long a cell may take to end after SIGINT before its process is killed."""
     start_s: float = 30.0
@@ -66,7 +79,7 @@ class Limits:
     """How long anything that is not a cell may take: variables, put, get."""
     output_bytes: int = 64 << 20
     """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
-    memory_bytes: int = 4 << 30
+    memory_bytes: int = field(default_factory=default_memory)
     """What the session may take."""
     processes: int = 256
     file_bytes: int = 64 << 20
@@ -82,6 +95,9 @@ class Spec:
     """Whether the session may change the workspace."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Read-only, at /mnt/datasets/NAME."""
+    site: Path | None = None
+    """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
+    after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
     limits: Limits = field(default_factory=Limits)
 
 

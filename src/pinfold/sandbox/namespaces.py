@@ -23,7 +23,7 @@ from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox._workspace import Guards, guarded
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.seccomp import compile_filter
@@ -89,7 +89,7 @@ class Namespaces:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, sockets=True, mounts=True)
+        return Capabilities(isolated=True, sockets=True, mounts=True, site=True)
 
     @property
     def notice(self) -> str | None:
@@ -241,7 +241,7 @@ class _Guests:
                 "NOFILE": OPEN_FILES,
                 "NPROC": limits.processes,
             },
-            "environment": {},
+            "environment": {"PINFOLD_SITE": str(self._spec.site)} if self._spec.site else {},
         }
 
 
@@ -257,7 +257,10 @@ def _mounts(spec: Spec) -> list[_Mount]:
     if len(spec.data) > MOUNTS:
         raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
     workspace = _Mount(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)
-    return [workspace, *(_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())]
+    mounts = [workspace, *(_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())]
+    if spec.site:
+        mounts.append(_Mount(str(spec.site), spec.site, has_secrets=False))
+    return mounts
 
 
 def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
@@ -267,7 +270,15 @@ def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
 class _Mount:
     """Something of the host's at a path of the session's."""
 
-    def __init__(self, path: str, source: Path, *, writable: bool = False, steers: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        source: Path,
+        *,
+        writable: bool = False,
+        steers: bool = False,
+        has_secrets: bool = True,
+    ) -> None:
         """`steers`: its instructions would be obeyed."""
         try:
             self.source = source.resolve(strict=True)
@@ -275,7 +286,7 @@ class _Mount:
             raise SandboxUnavailable(f"{source} cannot be mounted: {error}") from error
         self.path = path
         self.writable = writable
-        self.guards = guarded(self.source, path, steers=steers)
+        self.guards = guarded(self.source, path, steers=steers) if has_secrets else Guards()
 
     def asked(self) -> dict[str, object]:
         folder = self.source.is_dir()

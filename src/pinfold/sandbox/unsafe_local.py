@@ -1,4 +1,4 @@
-"""Provider `unsafe-local`: a plain subprocess of this interpreter. It isolates nothing."""
+"""Provider `unsafe-local`: a plain subprocess. It isolates nothing."""
 
 from __future__ import annotations
 
@@ -34,31 +34,36 @@ NOTICE = (
 class UnsafeLocal:
     """Sessions that are subprocesses with a clean environment, a process group of their own and nothing more."""
 
+    def __init__(self, python: Path | None = None) -> None:
+        """`python` runs the cells, this one unless given."""
+        self._python = python
+
     @property
     def name(self) -> str:
         return "unsafe-local"
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=False, sockets=True)
+        return Capabilities(isolated=False, sockets=True, site=True)
 
     @property
     def notice(self) -> str:
         return NOTICE
 
     async def open(self, spec: Spec) -> Session:
-        return await GuestSession.opened(_Subprocesses(spec), self.capabilities, spec.limits)
+        return await GuestSession.opened(_Subprocesses(spec, self._python), self.capabilities, spec.limits)
 
 
 class _Subprocesses:
     """Launches guests of one session; they share a private folder for HOME and TMPDIR."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, python: Path | None) -> None:
         self._spec = spec
+        self._python = str(python or sys.executable)
         self._private: Path | None = None
 
     async def launch(self) -> Guest:
-        if not sys.executable:
+        if not self._python:
             raise SandboxUnavailable("this program does not know its own Python (sys.executable is empty)")
         if not self._spec.workspace.is_dir():
             raise SandboxUnavailable(
@@ -68,7 +73,7 @@ class _Subprocesses:
             guest = self._spawn()
         except OSError as error:
             raise SandboxUnavailable(
-                f"could not start {sys.executable!r}: {error}; is it still installed?"
+                f"could not start {self._python!r}: {error}; is it still installed?"
             ) from error
         try:
             await self._greeted(guest)
@@ -98,7 +103,7 @@ class _Subprocesses:
         widen(stdout)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(GUEST), "serve", str(theirs.fileno()), str(os.getpid())],
+                [self._python, "-I", str(GUEST), "serve", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout_in,
                 stderr=stderr_in,
@@ -125,11 +130,11 @@ class _Subprocesses:
             if isinstance(end, Death):
                 said = guest.stderr.take()[0].strip()[-2000:]
                 raise SandboxUnavailable(
-                    f"{sys.executable!r} did not become a guest: {end.how}; it said: {said!r}"
+                    f"{self._python!r} did not become a guest: {end.how}; it said: {said!r}"
                 )
             return
         raise SandboxUnavailable(
-            f"{sys.executable!r} did not answer within {self._spec.limits.start_s:g} s; is the machine overloaded?"
+            f"{self._python!r} did not answer within {self._spec.limits.start_s:g} s; is the machine overloaded?"
         )
 
     def _environment(self) -> dict[str, str]:
@@ -137,7 +142,8 @@ class _Subprocesses:
         if self._private is None:
             self._private = Path(tempfile.mkdtemp(prefix="pinfold-"))
         private = str(self._private)
-        return {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", PATH), "HOME": private, "TMPDIR": private}
+        given = {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", PATH), "HOME": private, "TMPDIR": private}
+        return given if self._spec.site is None else {**given, "PINFOLD_SITE": str(self._spec.site)}
 
 
 def _kill_marked(mark: bytes) -> None:
