@@ -29,10 +29,12 @@ POOL = 4
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = argparse.ArgumentParser(description="Sessions, how fast and how small")
     arguments.add_argument("--quick", action="store_true", help="fewer of each, under a minute")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    arguments.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS)
+    )
     arguments.add_argument("--first", help=argparse.SUPPRESS)
     arguments.add_argument("--cell", help=argparse.SUPPRESS)
     given = arguments.parse_args()

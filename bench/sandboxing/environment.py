@@ -30,9 +30,7 @@ def make() -> None:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     print("making bench/out/env, once: about a minute and 1 GB ...", file=sys.stderr, flush=True)
-    subprocess.run(
-        ["uv", "venv", "-q", "--clear", "--python", sys.executable, PYTHON.parents[1]], check=True
-    )
+    subprocess.run(["uv", "venv", "-q", "--clear", "--python", sys.executable, PYTHON.parents[1]], check=True)
     install = ["uv", "pip", "install", "-q", "--only-binary", ":all:", "--compile-bytecode", "--python"]
     subprocess.run([*install, PYTHON, *PACKAGES], check=True)
     stamp.write_text(wanted, encoding="utf-8")

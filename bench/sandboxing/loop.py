@@ -12,12 +12,14 @@ def run(code: str, names: dict[str, object]) -> dict[str, object]:
     value = None
     try:
         tree = ast.parse(code)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
         exec(compile(tree, "<cell>", "exec"), names)
-        if last is not None:
+        if isinstance(last, ast.Expr):
             value = repr(eval(compile(ast.Expression(last.value), "<cell>", "eval"), names))
         status = "ok"
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever the cell raises
         status, value = "error", repr(error)
     sys.stdout.flush()
     return {"status": status, "value": value}

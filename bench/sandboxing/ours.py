@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import anyio
 
-from pinfold.sandbox import Limits, Provider, Session, open_session
+from pinfold.sandbox import Limits, Provider, Session, Stream, open_session
 from pinfold.sandbox.namespaces import Namespaces
 from sandboxing.contenders import FOREVER, OUTPUT_BYTES, Answer
 
@@ -58,9 +58,12 @@ class OurSession:
         started = anyio.Event()
         begun = ended = 0.0
 
+        def listen(_stream: Stream, _text: str) -> None:
+            started.set()
+
         async def loop() -> None:
             nonlocal ended
-            outcome = await self._session.run(FOREVER, on_output=lambda *_: started.set())
+            outcome = await self._session.run(FOREVER, on_output=listen)
             ended = time.perf_counter()
             assert outcome.status == "interrupted", outcome
 

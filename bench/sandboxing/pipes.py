@@ -72,7 +72,9 @@ class Process:
             bufsize=0,
             start_new_session=True,
         )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
         self._stdin = self._process.stdin.fileno()
         self._stdout = self._process.stdout.fileno()
         self._replies = self._process.stderr.fileno()

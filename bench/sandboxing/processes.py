@@ -47,7 +47,7 @@ def descendants(root: int) -> set[int]:
 
 
 def pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only, often
 
 
 def marked(mark: str) -> list[int]:
@@ -82,4 +82,6 @@ def _fields_of(path: str) -> dict[str, int]:
     except OSError:
         return {}
     rows = (line.split() for line in text.splitlines())
-    return {row[0][:-1]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit() and row[0][-1] == ":"}
+    return {
+        row[0][:-1]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit() and row[0][-1] == ":"
+    }
