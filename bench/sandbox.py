@@ -16,13 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sandboxing import environment  # noqa: E402
+from bench.sandboxing import environment
 
 if TYPE_CHECKING:
-    from sandboxing.contenders import Contender
+    from bench.sandboxing.contenders import Contender
 
 PARTS = ("first", "demand", "pooled", "trips", "output", "interrupt", "teardown", "memory", "commands")
 POOL = 4
@@ -51,16 +50,16 @@ def main() -> int:
 
 async def one_first(name: str, cell: str) -> None:
     """In a process of its own: the time of its first session, printed."""
-    from sandboxing.measures import to_result
+    from bench.sandboxing.measures import to_result
 
     chosen = next(one for one in contenders() if one.name == name)
     print(await to_result(chosen, cell))
 
 
 def contenders() -> list[Contender]:
-    from sandboxing.jupyter import Jupyter
-    from sandboxing.ours import Ours
-    from sandboxing.pipes import bubblewrap, plain, runsc
+    from bench.sandboxing.jupyter import Jupyter
+    from bench.sandboxing.ours import Ours
+    from bench.sandboxing.pipes import bubblewrap, plain, runsc
 
     python = environment.PYTHON
     all_of_them = [Ours(python), Jupyter(), plain(python), bubblewrap(python), runsc(python)]
@@ -68,9 +67,9 @@ def contenders() -> list[Contender]:
 
 
 async def compare(given: argparse.Namespace) -> int:
-    from sandboxing import measures
-    from sandboxing.ours import Ours, has_pool
-    from sandboxing.report import Results, goals, report
+    from bench.sandboxing import measures
+    from bench.sandboxing.ours import Ours, has_pool
+    from bench.sandboxing.report import Results, goals, report
 
     everyone = contenders()
     ours, kernel = everyone[:2]
@@ -83,7 +82,7 @@ async def compare(given: argparse.Namespace) -> int:
         if "first" in only:
             say(f"first session of a process, to {cell}")
             few = everyone[:2] if quick else everyone
-            results.first[cell] = await measures.starts(few, cell, max(2, n // 2), first=True)
+            results.first[cell] = await measures.starts(few, cell, max(1, n // 4), first=True)
         if "demand" in only or "pooled" in only:
             say(f"next session, to {cell}")
             await measures.to_result(ours, cell)

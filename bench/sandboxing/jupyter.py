@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from typing import Any
 
-from sandboxing.contenders import FOREVER, Answer
+from bench.sandboxing.contenders import FOREVER, Answer
 
 READY_S = 60.0
 

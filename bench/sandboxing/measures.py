@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from sandboxing.contenders import (
+from bench.sandboxing.contenders import (
     ADD,
     ASSIGN,
     DAEMON_MARK,
@@ -25,10 +25,10 @@ from sandboxing.contenders import (
     Contender,
     Live,
 )
-from sandboxing.figures import Figure
-from sandboxing.jupyter import Kernel
-from sandboxing.ours import Ours
-from sandboxing.processes import Memory, available, descendants, marked
+from bench.sandboxing.figures import Figure
+from bench.sandboxing.jupyter import Kernel
+from bench.sandboxing.ours import Ours
+from bench.sandboxing.processes import Memory, available, descendants, marked
 
 CELLS = {"groupby": GROUPBY, "x=1": ASSIGN}
 BLOCK = 50

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+from bench.sandboxing.contenders import FOREVER, OUTPUT_BYTES, Answer
 
 from pinfold.sandbox import Limits, Provider, Session, Stream, open_session
 from pinfold.sandbox.namespaces import Namespaces
-from sandboxing.contenders import FOREVER, OUTPUT_BYTES, Answer
 
 LIMITS = Limits(output_bytes=OUTPUT_BYTES + (1 << 20))
 

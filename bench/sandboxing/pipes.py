@@ -15,7 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from sandboxing.contenders import FOREVER, Answer
+from bench.sandboxing.contenders import FOREVER, Answer
 
 LOOP = Path(__file__).with_name("loop.py")
 CHUNK_BYTES = 1 << 17

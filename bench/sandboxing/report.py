@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sandboxing.contenders import ADD, ASSIGN, OUTPUT_BYTES
-from sandboxing.figures import Figure, shown, table
-from sandboxing.measures import Footprint, Teardown
+from bench.sandboxing.contenders import ADD, ASSIGN, OUTPUT_BYTES
+from bench.sandboxing.figures import Figure, shown, table
+from bench.sandboxing.measures import Footprint, Teardown
 
 OURS, POOLED, KERNEL = "pinfold", "pinfold, pooled", "ipykernel"
 MB = 1_000_000
