@@ -11,6 +11,7 @@ sockets, temporary folders. What only `pinfold cleanup` removes is counted befor
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import random
 import secrets
@@ -29,13 +30,13 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.sandboxing.figures import table
-from bench.sandboxing.processes import marked
+from bench.sandboxing.processes import is_alive, marked
 
 from pinfold.sandbox import open_session
 from pinfold.sandbox.namespaces import Namespaces
 
 GUEST = str(Path(__file__).resolve().parents[1] / "src" / "pinfold" / "guest")
-CGROUPS = Path("/sys/fs/cgroup")
+CGROUPS = "/sys/fs/cgroup"
 SETTLE_S = 5.0
 """For the kernel to end what it must; anything there after that is left behind."""
 HOST_S = 60.0
@@ -119,17 +120,20 @@ class Leftovers:
 
     mark: str
     temporary: Path
-    cgroups_before: set[Path]
+    cgroups_before: set[str]
     mounts_before: set[str]
 
     def now(self) -> dict[str, list[str]]:
         return {
             "processes": [str(pid) for pid in {*marked(GUEST), *marked(f"sleep\0{self.mark}")}],
-            "mounts": [line for line in _lines("/proc/self/mountinfo") if line not in self.mounts_before],
-            "cgroups": [str(path) for path in _cgroups() - self.cgroups_before if _is_empty(path)],
+            "mounts": [line for line in _mounts() - self.mounts_before if self._is_ours(line)],
+            "cgroups": [path for path in _cgroups() - self.cgroups_before if _is_abandoned(path)],
             "sockets": [line for line in _lines("/proc/net/unix") if str(self.temporary) in line],
             "temporary folders": [path.name for path in self.temporary.iterdir()],
         }
+
+    def _is_ours(self, line: str) -> bool:
+        return "pinfold" in line or str(self.temporary) in line
 
     def settled(self) -> dict[str, list[str]]:
         """Once nothing but folders is left, or it took too long."""
@@ -147,14 +151,20 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _cgroups() -> set[Path]:
-    return {path for depth in ("*", "*/*", "*/*/*") for path in CGROUPS.glob(f"{depth}/pinfold*")}
+def _mounts() -> set[str]:
+    return set(_lines("/proc/self/mountinfo"))
 
 
-def _is_empty(group: Path) -> bool:
-    """One with processes may be another's, at work."""
+def _cgroups() -> set[str]:
+    return {path for depth in ("*", "*/*", "*/*/*") for path in glob.glob(f"{CGROUPS}/{depth}/pinfold*")}  # noqa: PTH207 - it bears that folders vanish
+
+
+def _is_abandoned(group: str) -> bool:
+    """Nothing is in it, and no process it is named after lives; any other may be at work for somebody else."""
+    named = [int(part) for part in Path(group).name.split("-") if part.isdigit()]
     with suppress(OSError):
-        return not (group / "cgroup.procs").read_text(encoding="ascii").strip()
+        empty = not Path(group, "cgroup.procs").read_text(encoding="ascii").strip()
+        return empty and not any(is_alive(pid) for pid in named)
     return False
 
 
@@ -165,7 +175,7 @@ def run_all(cycles: int, seed: int) -> bool:
         print("sessions of this checkout run already; end them first", file=sys.stderr)
         return False
     with tempfile.TemporaryDirectory(prefix="bench-cycles-") as name:
-        left = Leftovers(mark, Path(name), _cgroups(), set(_lines("/proc/self/mountinfo")))
+        left = Leftovers(mark, Path(name), _cgroups(), _mounts())
         done: Counter[str] = Counter()
         stray: Counter[str] = Counter()
         shown: list[str] = []
@@ -175,6 +185,8 @@ def run_all(cycles: int, seed: int) -> bool:
         for number, end in enumerate(ends):
             one = one or Host.start(mark, left.temporary)
             cycle(one, end, chance)
+            if number % 20 == 0:
+                print(f"... {number} of {cycles}", file=sys.stderr, flush=True)
             done[end] += 1
             if end.startswith("host killed") or one.used >= PER_HOST:
                 if not end.startswith("host killed"):

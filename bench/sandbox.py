@@ -29,7 +29,9 @@ POOL = 4
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description="Sessions, how fast and how small")
-    arguments.add_argument("--quick", action="store_true", help="fewer of each, under a minute")
+    arguments.add_argument(
+        "--quick", action="store_true", help="fewer of each and no other sandboxes: under a minute"
+    )
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments.add_argument(
         "--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS)
@@ -71,18 +73,19 @@ async def compare(given: argparse.Namespace) -> int:
     from bench.sandboxing.ours import Ours, has_pool
     from bench.sandboxing.report import Results, goals, report
 
-    everyone = contenders()
+    everyone = contenders()[:3] if given.quick else contenders()
     ours, kernel = everyone[:2]
     quick, only = given.quick, given.only
     results = Results(machine=measures.machine())
     names = {one.name for one in everyone}
-    results.missing += [f"{name}: not installed" for name in ("bubblewrap", "runsc") if name not in names]
-    n = 3 if quick else 20
+    results.missing += [
+        f"{name}: not installed, or --quick" for name in ("bubblewrap", "runsc") if name not in names
+    ]
+    n = 2 if quick else 20
     for cell in measures.CELLS:
         if "first" in only:
             say(f"first session of a process, to {cell}")
-            few = everyone[:2] if quick else everyone
-            results.first[cell] = await measures.starts(few, cell, max(1, n // 4), first=True)
+            results.first[cell] = await measures.starts(everyone, cell, max(1, n // 4), first=True)
         if "demand" in only or "pooled" in only:
             say(f"next session, to {cell}")
             await measures.to_result(ours, cell)
@@ -104,7 +107,7 @@ async def compare(given: argparse.Namespace) -> int:
         results.interrupt = await measures.interrupts(everyone, 5 if quick else 30)
     if "teardown" in only:
         say("teardown")
-        results.teardown = await measures.teardowns(everyone[:2] if quick else everyone, 2 if quick else 10)
+        results.teardown = await measures.teardowns(everyone, 2 if quick else 10)
     if "memory" in only:
         say("memory")
         results.memory[kernel.name] = await measures.footprints(kernel, (1,) if quick else (1, 10))

@@ -63,6 +63,15 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def is_alive(pid: int) -> bool:
+    """Zombies are dead."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat[stat.rindex(b")") + 2 :][:1] not in (b"Z", b"X")
+
+
 def threads(pid: int) -> int:
     return _fields(pid, "status").get("Threads", 0)
 
