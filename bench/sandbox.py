@@ -98,16 +98,16 @@ async def compare(given: argparse.Namespace) -> int:
         results.missing.append("pooled sessions: Namespaces takes no `pool` yet")
     if "trips" in only:
         say("round trips")
-        results.trips = await measures.round_trips(everyone, 500 if quick else 2000)
+        results.trips = await measures.round_trips(everyone, 100 if quick else 2000)
     if "output" in only:
         say("100 MB of stdout")
-        results.output = await measures.outputs(everyone, 2 if quick else 7)
+        results.output = await measures.outputs(everyone, 1 if quick else 7)
     if "interrupt" in only:
         say("interrupts")
         results.interrupt = await measures.interrupts(everyone, 5 if quick else 30)
     if "teardown" in only:
         say("teardown")
-        results.teardown = await measures.teardowns(everyone, 2 if quick else 10)
+        results.teardown = await measures.teardowns(everyone, 1 if quick else 10)
     if "memory" in only:
         say("memory")
         results.memory[kernel.name] = await measures.footprints(kernel, (1,) if quick else (1, 10))
@@ -115,7 +115,7 @@ async def compare(given: argparse.Namespace) -> int:
         results.memory[ours.name] = await measures.footprints(ours, counts)
     if "commands" in only:
         say("commands")
-        results.commands = measures.command_times(2 if quick else 10)
+        results.commands = measures.command_times(1 if quick else 10)
         if "pinfold exec, after pinfold up" not in results.commands:
             results.missing.append("`pinfold exec` after `pinfold up`: there is no such command yet")
     print(report(results))
