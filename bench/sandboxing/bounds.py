@@ -34,8 +34,11 @@ def bounded(memory_bytes: int, processes: int) -> Generator[str]:
         yield ", ".join(words)
     finally:
         for group, home in made:
+            # The zygote lives until this process ends.
+            for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+                with suppress(OSError):
+                    (home / "cgroup.procs").write_text(pid, encoding="ascii")
             with suppress(OSError):
-                (home / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
                 group.rmdir()
 
 
