@@ -280,7 +280,7 @@ class Launcher:
 
     def _group_late(self, seed: Seed) -> None:
         """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
-        if self._groups is not None and seed.pidfd in self._handlers:
+        if self._groups is not None and seed.pidfd != -1:
             with suppress(OSError):
                 pid = _pid_of(seed.pidfd)
                 seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
@@ -289,6 +289,7 @@ class Launcher:
         """The session has ended."""
         self._unwatch(seed.pidfd)
         os.close(seed.pidfd)
+        seed.pidfd = -1
         if seed in self._pool:
             self._pool.remove(seed)
             seed.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pinfold.sandbox.contract import Capabilities, Session, Spec
 from pinfold.sandbox.guests import open_guest
 
