@@ -173,6 +173,16 @@ async def test_a_figure_that_cannot_be_drawn_does_not_break_the_cell(data: Sessi
     assert "drawing of Figure failed" in outcome.stderr
 
 
+async def test_a_plot_of_plotly_comes_as_data_and_as_a_page(data: Session) -> None:
+    if (await data.run("import plotly.graph_objects as go")).status != "ok":
+        pytest.skip("plotly is not in the data environment")
+    for code in ("figure = go.Figure(go.Bar(y=[1]))\nfigure", "figure.show()", "display(figure)"):
+        outcome = await data.run(code)
+        assert [sorted(display.mime) for display in outcome.displays] == [
+            ["application/vnd.plotly.v1+json", "text/html", "text/plain"]
+        ]
+
+
 async def test_ipythons_display_functions_are_ours(data: Session) -> None:
     outcome = await data.run(
         "from IPython.display import HTML, JSON, SVG, Image, Markdown, clear_output, display, update_display\n"

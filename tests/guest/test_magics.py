@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pinfold.sandbox import Outcome, Session
+from pinfold.sandbox import Outcome, Session, Stream
 
 pytestmark = pytest.mark.integration
 
@@ -19,12 +19,12 @@ async def interrupted(session: Session, code: str) -> Outcome:
     heard = anyio.Event()
     outcomes: list[Outcome] = []
 
+    def listen(_stream: Stream, text: str) -> None:
+        if "now" in text:
+            heard.set()
+
     async def run() -> None:
-        outcomes.append(
-            await session.run(
-                code, timeout_s=20, on_output=lambda _stream, text: "now" in text and heard.set()
-            )
-        )
+        outcomes.append(await session.run(code, timeout_s=20, on_output=listen))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
@@ -149,6 +149,14 @@ async def test_ipython_leaves_no_thread_no_file_and_no_names(data: Session, tmp_
     assert outcome.value == "([], 1, 1)"
     assert {variable.name for variable in await data.variables()} == {"os", "threading"}
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - names only
+
+
+async def test_a_changed_module_is_reloaded(data: Session) -> None:
+    await data.put("lib.py", b"def f(): return 1")
+    await data.run("%load_ext autoreload\n%autoreload 2\nimport lib")
+    await data.put("lib.py", b"def f(): return 22")
+    await data.run("import os\nos.utime('lib.py', (2e9, 2e9))")
+    assert (await data.run("lib.f()")).value == "22"
 
 
 async def test_a_magic_is_interrupted(data: Session) -> None:

@@ -21,12 +21,14 @@ sys.modules["_pinfold_guest"] = package
 main, environment = sys.modules["__main__"], dict(os.environ)
 found = importlib.import_module("_pinfold_guest.warm").warm()
 same = main is sys.modules["__main__"] and environment == dict(os.environ)
-print(len(os.listdir("/proc/self/task")), same, *found)
+print(len(os.listdir("/proc/self/task")), same, *found, flush=True)
 if os.fork() == 0:
-    cells, interrupts, streams = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("cells", "interrupts", "streams"))
+    names = ("cells", "interrupts", "streams")
+    cells, interrupts, streams = (importlib.import_module(f"_pinfold_guest.{name}") for name in names)
     engine = cells.Engine(interrupts.Interrupts(lambda: False), streams.Streams())
     ran = engine.run("import pandas as pd\\nframe = pd.DataFrame({'a': [1]})\\n%time 1\\nframe")
-    print(ran.status, [sorted(one) for one in ran.displays], engine.namespace["get_ipython"] if 0 else get_ipython().user_ns is engine.namespace, flush=True)
+    bound = get_ipython().user_ns is engine.namespace
+    print(ran.status, [sorted(one) for one in ran.displays], bound, flush=True)
     os._exit(0)
 os.wait()
 """
@@ -57,5 +59,4 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
     bare = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     if not bare.exists():
         pytest.skip(f"{bare} is not here")
-    first, second, *_ = warmed(str(bare), tmp_path)[0].split()
-    assert (first, second) == ("1", "True")
+    assert warmed(str(bare), tmp_path)[0].split()[:2] == ["1", "True"]

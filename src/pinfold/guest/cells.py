@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from types import CodeType, ModuleType
 
-from . import arrivals, displays, figures
+from . import arrivals, displays, figures, plots
 from .displays import Displays
 from .interrupts import Interrupts
 from .origins import Origins
@@ -70,6 +70,8 @@ class Engine:
         self._loop: object = None
         self.displays = Displays()
         self.origins = Origins(self.namespace)
+        self.around: Callable[[str], None] | None = None
+        """Told `pre_run_cell` and `post_execute`, for extensions of IPython such as `autoreload`."""
         displays.install(self.displays)
         arrivals.watch()
         warmed = _modules.get(f"{__package__}.ipython")
@@ -137,9 +139,13 @@ class Engine:
         self._flags |= code.co_flags & FUTURE_FLAGS
         self.namespace.pop(VALUE, None)
         self.origins.begin(code)
+        if self.around is not None:
+            self.around("pre_run_cell")
         coroutine = _eval(code, self.namespace)
         if code.co_flags & CO_COROUTINE:
             self._run_coroutine(coroutine)
+        if self.around is not None:
+            self.around("post_execute")
         return self.namespace.pop(VALUE, None)
 
     def _parsed(self, source: str, filename: str) -> ast.Module:
@@ -189,7 +195,7 @@ class Engine:
         return text
 
     def _display(self, value: object, text: bytes) -> None:
-        if hasattr(type(value), "_ipython_display_"):
+        if hasattr(type(value), "_ipython_display_") and not plots.is_plot(value):
             displays.display(value)
             return
         forms = rich(value)

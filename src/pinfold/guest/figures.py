@@ -48,16 +48,24 @@ def png(figure: Any) -> bytes | None:
 def show_open(show: Callable[[object], object] | None) -> None:
     """Show every open figure not shown yet, then close them all. Without `show` they are only closed."""
     helpers = sys.modules.get("matplotlib._pylab_helpers")
-    managers: list[Any] = list(helpers.Gcf.figs.values()) if helpers else []
+    figs = getattr(getattr(helpers, "Gcf", None), "figs", None)
     try:
-        for manager in sorted(managers, key=lambda one: one.num):
+        if figs:
+            _show_all(list(figs.values()), show)
+    except Exception as error:
+        sys.stderr.write(f"display: the open figures could not be shown: {type(error).__name__}\n")
+    finally:
+        _marked.clear()
+
+
+def _show_all(managers: list[Any], show: Callable[[object], object] | None) -> None:
+    try:
+        for manager in sorted(managers, key=lambda one: one.num) if show else ():
             figure = manager.canvas.figure
             if show and not any(figure is other for other in _marked) and not _is_empty(figure):
                 show(figure)
     finally:
-        if managers:
-            sys.modules["matplotlib.pyplot"].close("all")
-        _marked.clear()
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def _is_empty(figure: Any) -> bool:

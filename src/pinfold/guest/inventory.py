@@ -114,10 +114,10 @@ def _bytes_of(value: object) -> int | None:
         size = _own_size(value)
     except Exception:
         return None
-    return int(size) if type(size) is int or is_librarys(type(size)) else None
+    return int(str(size)) if type(size) is int or is_librarys(type(size)) else None
 
 
-def _own_size(value: Any) -> Any:
+def _own_size(value: Any) -> object:
     return value.estimated_size() if hasattr(value, "estimated_size") else value.nbytes
 
 

@@ -152,6 +152,13 @@ def shell(engine: Engine) -> Any:
             return True
 
         engine.displays.captured = captured
+        callbacks = made.events.callbacks
+
+        def around(event: str) -> None:
+            if callbacks[event]:
+                made.events.trigger(event, *([Ran(None)] if event == "pre_run_cell" else []))
+
+        engine.around = around
     return made
 
 

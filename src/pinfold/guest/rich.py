@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from binascii import a2b_base64
 
-from . import figures
+from . import figures, plots
 from .texts import capped
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -37,7 +37,7 @@ _name_of = type.__dict__["__name__"].__get__
 def forms_of(value: object) -> Forms | None:
     """All forms, text included. None when the object has shown itself."""
     own = _method(value, "_ipython_display_")
-    if own is not None and not _is_plotly(value):
+    if own is not None and not plots.is_plot(value):
         try:
             own()
         except NotImplementedError:
@@ -59,8 +59,8 @@ def rich(value: object) -> Forms:
             picture = figures.png(value)
             figures.mark(value)
             return {} if picture is None else {"image/png": picture}
-        if _is_plotly(value):
-            return _plotly(value)
+        if plots.is_plot(value):
+            return plots.forms(value)
     except Exception as error:
         _say(value, "drawing", error)
         return {}
@@ -155,19 +155,6 @@ def _json(data: object) -> bytes:
             return json.dumps(data).encode()
         return str.encode(data, "utf-8", "backslashreplace")
     return json.dumps(data, default=str).encode()
-
-
-def _is_plotly(value: object) -> bool:
-    module = sys.modules.get("plotly.basedatatypes")
-    return module is not None and isinstance(value, getattr(module, "BaseFigure", ()))
-
-
-def _plotly(figure: Any) -> Forms:
-    # Its own way to show itself looks for a browser to open.
-    return {
-        "application/vnd.plotly.v1+json": str(figure.to_json()).encode(),
-        "text/html": str(figure.to_html(full_html=False, include_plotlyjs="cdn")).encode(),
-    }
 
 
 def _say(value: object, what: str, error: Exception) -> None:

@@ -81,7 +81,6 @@ def serve(channel_fd: int) -> None:
     sys.path.insert(0, "")
     # For matplotlib here and in the program's own processes: there is no window to open.
     os.environ["MPLBACKEND"] = BACKEND
-    os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
     interrupts = Interrupts(channel.waiting)
     interrupts.begin()
     engine = Engine(interrupts, Streams())
