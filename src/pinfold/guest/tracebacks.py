@@ -13,6 +13,10 @@ from .describe import described, is_data
 from .inventory import columns_of
 from .packages import advice
 
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
 OUR_FOLDER = __file__.rpartition("/")[0] + "/"
 LIBRARY_FOLDER = os.path.dirname(os.__file__) + "/"
 INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
@@ -66,11 +70,12 @@ class _Stack(StackSummary):
     notes: dict[int, str]
     gaps: dict[int, str]
 
-    def format_frame_summary(self, frame_summary: FrameSummary) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def format_frame_summary(self, frame_summary: FrameSummary, **options: Any) -> str:
+        """`options` are those of the Python that runs; 3.13 has one more than 3.11."""
         gap = self.gaps.get(id(frame_summary))
         if gap is not None:
             return gap
-        text = super().format_frame_summary(frame_summary)
+        text = super().format_frame_summary(frame_summary, **options)
         short = INSTALLED.sub("", frame_summary.filename)
         return text.replace(frame_summary.filename, short, 1) + self.notes.get(id(frame_summary), "")
 
