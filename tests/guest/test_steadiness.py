@@ -53,6 +53,8 @@ async def in_step(session: Session) -> None:
         "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    list(pool.map(display, range(20)))",
         "import builtins\nbuiltins.display = None\ndel builtins.display\nfrom sys import modules\nmodules['_pinfold_guest.displays'].install(modules['_pinfold_guest.displays']._current)",
         "import sys\nsys.meta_path.clear()",
+        "class Key:\n    def __hash__(self): return 1\nglobals()[Key()] = 1\nKey.__hash__ = lambda _: 1 / 0",
+        "import threading\ndef bind():\n    for n in range(20000): globals()[f'n{n}'] = n\nthreading.Thread(target=bind).start()",
         "import sys\nsys.modules['matplotlib.pyplot'] = 5\nsys.modules['matplotlib._pylab_helpers'] = 5",
         "class Odd:\n    def __class_getitem__(c, k): raise KeyError\n    def __getattribute__(self, n): raise BaseException(n)\n    def __repr__(self): return 'odd'\nOdd()",
         "class Odd:\n    def _repr_html_(self): import sys; sys.exit(3)\ndisplay(Odd())",

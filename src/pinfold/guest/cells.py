@@ -19,6 +19,10 @@ from .streams import Streams
 from .texts import capped
 from .tracebacks import explained
 
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
 CO_COROUTINE = 0x80
 FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
@@ -95,13 +99,16 @@ class Engine:
             error = self._explained(raised)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)
-        self.origins.end(self._count, failed=error is not None)
         self._settle()
         if _getpid() != self._pid:
             self._leave_child(None, b"")
         interrupted = self._interrupts.fired
         status = "ok" if error is None else "interrupted" if interrupted else "error"
         return Result(status, value, error, interrupted, self.displays.take())
+
+    def rest(self, result: Result) -> None:
+        """What the reply did not have to wait for."""
+        self.idle(lambda: self.origins.end(self._count, failed=result.error is not None))
 
     def take_over(self) -> None:
         """This process, a fork of the one that was, is the session's from now on."""
@@ -119,17 +126,25 @@ class Engine:
             return error
         return None
 
-    def idle(self, wait: Callable[[], None]) -> None:
-        """Wait for work. A timer the program left behind may raise here: it is shown and changes nothing."""
+    def idle(self, step: Callable[[], None]) -> None:
+        """Wait, or tidy up. A timer the program left behind may raise here: it is shown and changes nothing."""
         try:
-            wait()
+            step()
         except BaseException as stray:
             os.write(2, self._explained(stray))
 
     def _execute(self, source: str, filename: str) -> object:
         lines = [line + "\n" for line in source.split("\n")]
         linecache.cache[filename] = (len(source), None, lines, filename)
-        body = (tree := self._parsed(source, filename)).body
+        failure: SyntaxError | None = None
+        tree: Any = None
+        try:
+            tree = _compile(source, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        except SyntaxError as error:
+            failure = error
+        if failure is not None:
+            tree = self._translated(source, filename, failure)
+        body = tree.body
         if body and type(body[-1]) is ast.Expr:
             # One code object for the whole cell: with `await` in it, it must be one coroutine.
             last = body[-1]
@@ -148,12 +163,8 @@ class Engine:
             self.around("post_execute")
         return self.namespace.pop(VALUE, None)
 
-    def _parsed(self, source: str, filename: str) -> ast.Module:
-        flags = self._flags | ast.PyCF_ONLY_AST
-        try:
-            return _compile(source, filename, "exec", flags, dont_inherit=True)
-        except SyntaxError as error:
-            failure = error
+    def _translated(self, source: str, filename: str, failure: SyntaxError) -> Any:
+        """The cell as Python, if it is one with magics or commands. Raises what was wrong with it otherwise."""
         from .magics import translated
 
         python = translated(source, failure, self)
@@ -163,7 +174,7 @@ class Engine:
             # The lines of a traceback must be those that ran, when they are not one for one the user's.
             lines = [line + "\n" for line in python.split("\n")]
             linecache.cache[filename] = (len(python), None, lines, filename)
-        return _compile(python, filename, "exec", flags, dont_inherit=True)
+        return _compile(python, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
 
     def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> None:
         import asyncio

@@ -13,30 +13,36 @@ EXTENDED = opmap["EXTENDED_ARG"]
 
 
 class Origins:
+    """`begin` before the code runs, `end` when there is time: only the first is on the way to the reply."""
+
     def __init__(self, namespace: dict[str, object]) -> None:
         self._namespace = namespace
         self._cells: dict[str, int] = dict.fromkeys(namespace, 0)
-        self._stored: list[str] = []
+        self._code: CodeType | None = None
         self._before: list[int] = []
 
     def begin(self, code: CodeType) -> None:
+        self._code = code
         # Numbers of objects, not objects: the cell must be able to free what it rebinds.
-        self._stored = stored(code)
-        get = self._namespace.get
-        self._before = [id(get(name)) for name in self._stored]
+        self._before = list(map(id, map(self._namespace.get, code.co_names)))
 
     def end(self, cell: int, *, failed: bool) -> None:
         """A cell that failed counts for what it got to; any other for every name its code binds."""
-        namespace, cells = self._namespace, self._cells
-        for name, before in zip(self._stored, self._before, strict=True):
-            if not failed or id(namespace.get(name)) != before:
-                cells[name] = cell
+        namespace, cells, code = self._namespace, self._cells, self._code
+        if code is not None:
+            before = dict(zip(code.co_names, self._before, strict=True))
+            for name in stored(code):
+                if not failed or id(namespace.get(name)) != before[name]:
+                    cells[name] = cell
         # Bound otherwise, by `global`, `import *` or `globals()`: new names are the last of a dictionary.
-        for name in reversed(namespace):
-            if name in cells:
-                break
-            cells[name] = cell
-        self._stored, self._before = [], []
+        try:
+            for name in reversed(namespace):
+                if type(name) is not str or name in cells:
+                    break
+                cells[name] = cell
+        except RuntimeError:  # a thread of the program's binds names meanwhile; the next cell finds them
+            pass
+        self._code, self._before = None, []
 
     def cell_of(self, name: str) -> int | None:
         return self._cells.get(name) or None
