@@ -99,16 +99,13 @@ class Engine:
             error = self._explained(raised)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)
+        self.origins.end(self._count, failed=error is not None)
         self._settle()
         if _getpid() != self._pid:
             self._leave_child(None, b"")
         interrupted = self._interrupts.fired
         status = "ok" if error is None else "interrupted" if interrupted else "error"
         return Result(status, value, error, interrupted, self.displays.take())
-
-    def rest(self, result: Result) -> None:
-        """What the reply did not have to wait for."""
-        self.idle(lambda: self.origins.end(self._count, failed=result.error is not None))
 
     def take_over(self) -> None:
         """This process, a fork of the one that was, is the session's from now on."""
@@ -126,10 +123,10 @@ class Engine:
             return error
         return None
 
-    def idle(self, step: Callable[[], None]) -> None:
-        """Wait, or tidy up. A timer the program left behind may raise here: it is shown and changes nothing."""
+    def idle(self, wait: Callable[[], None]) -> None:
+        """Wait for work. A timer the program left behind may raise here: it is shown and changes nothing."""
         try:
-            step()
+            wait()
         except BaseException as stray:
             os.write(2, self._explained(stray))
 

@@ -54,7 +54,6 @@ class Server:
             reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
         self._channel.send(reply, body)
-        self._engine.rest(result)
 
     def _answer(self, header: Header, body: bytes) -> None:
         status, engine = "ok", self._engine
