@@ -22,7 +22,7 @@ from pinfold.events import (
 )
 from pinfold.log import Blobs, LogUnwritable
 from pinfold.policy import judge
-from pinfold.sandbox import Limits, Outcome, Provider, Session, Spec
+from pinfold.sandbox import Display, Limits, Outcome, Provider, Session, Spec
 from pinfold.text import capped
 from pinfold.tools import Registry, ToolFailed
 
@@ -141,10 +141,11 @@ class SandboxAndTools:
 
 
 def observation(outcome: Outcome) -> str:
-    """What the model sees of a cell: its output, then its value or its error."""
+    """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     parts = [outcome.stdout]
     if outcome.stderr:
         parts.append(f"[stderr]\n{outcome.stderr}")
+    parts += [text for display in outcome.displays if (text := _told(display)) != outcome.value]
     if outcome.value is not None:
         parts.append(outcome.value)
     if outcome.error:
@@ -158,3 +159,17 @@ def observation(outcome: Outcome) -> str:
         )
     text = "\n".join(part.rstrip("\n") for part in parts if part)
     return f"{text}\n" if text else "(no output)\n"
+
+
+def _told(display: Display) -> str:
+    """A display in words: its own plain text, or what it is."""
+    pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
+    plain = display.mime.get("text/plain")
+    if plain is None or pictures:
+        forms = pictures or [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items()]
+        return f"[shown to the user: {'; '.join(forms)}]"
+    return plain.decode("utf-8", "replace")
+
+
+def _is_picture(mime: str) -> bool:
+    return mime.startswith("image/")

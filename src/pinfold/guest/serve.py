@@ -7,6 +7,7 @@ import sys
 from json import dumps
 
 from .cells import Engine
+from .figures import BACKEND
 from .files import Files, Refused
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
@@ -52,14 +53,18 @@ class Server:
             "error": None if result.error is None else len(result.error),
             "interrupted": result.interrupted,
         }
-        self._channel.send(reply, (result.value or b"") + (result.error or b""))
+        body = (result.value or b"") + (result.error or b"")
+        if result.displays:
+            reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
+            body = b"".join([body, *(data for one in result.displays for data in one.values())])
+        self._channel.send(reply, body)
 
     def _answer(self, header: Header, body: bytes) -> None:
-        status = "ok"
+        status, engine = "ok", self._engine
         try:
             match header["op"]:
                 case "variables":
-                    answer = dumps(inventory(self._engine.namespace)).encode()
+                    answer = dumps(inventory(engine.namespace, engine.origins.cell_of)).encode()
                 case "put":
                     self._files.put(str(header["path"]), body)
                     answer = b""
@@ -79,6 +84,8 @@ class Readied:
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
         sys.path.insert(0, "")
+        # For matplotlib here and in the program's own processes: there is no window to open.
+        os.environ["MPLBACKEND"] = BACKEND
         self._interrupts = Interrupts(self._channel.waiting)
         self._interrupts.begin()
         self._engine = Engine(self._interrupts, Streams())

@@ -150,6 +150,7 @@ class GuestSession:
             stdout=stdout,
             stderr=stderr,
             error=error,
+            displays=end.displays if isinstance(end, Reply) else (),
             duration_s=perf_counter() - started,
             state_lost=isinstance(end, Death),
             dropped_bytes=dropped_out + dropped_err,

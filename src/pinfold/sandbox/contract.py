@@ -139,6 +139,9 @@ class Variable:
     type: str
     shape: str | None = None
     size: int | None = None
+    """In bytes, where that is known without the user's own code."""
+    cell: int | None = None
+    """The cell that bound the name last, counted from 1 since the interpreter started."""
 
 
 class Session(Protocol):

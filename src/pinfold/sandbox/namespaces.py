@@ -51,14 +51,6 @@ SMALL = 100
 RECYCLE_AFTER = 1_000
 """Sessions of one zygote: they share its address layout and hash seed."""
 OPEN_FILES = 1024
-ONE_THREAD = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
-"""A zygote with a second thread cannot be forked."""
 
 
 class Namespaces:
@@ -131,7 +123,7 @@ class Namespaces:
         launcher.proven = True
 
     def _settings(self) -> dict[str, Any]:
-        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", **ONE_THREAD}  # noqa: S108 - inside
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}  # noqa: S108 - inside
         return {
             "python": str(self._python),
             "read_only": [*SYSTEM, *self._homes()],
