@@ -79,7 +79,7 @@ class Engine:
         displays.install(self.displays)
         arrivals.watch()
         warmed = _modules.get(f"{__package__}.ipython")
-        if warmed is not None:
+        if warmed is not None and warmed.is_made():
             warmed.shell(self)
 
     def run(self, source: str) -> Result:

@@ -134,10 +134,16 @@ def make(main: ModuleType, namespace: dict[str, object]) -> Any:
     return made
 
 
+def is_made() -> bool:
+    """A zygote made the shell; it may have failed with an IPython that is too old."""
+    kind: Any = GuestShell
+    return kind.initialized()
+
+
 def shell(engine: Engine) -> Any:
     """The shell, serving this engine."""
-    made: Any = GuestShell
-    made = made.instance() if made.initialized() else make(sys.modules["__main__"], engine.namespace)
+    kind: Any = GuestShell
+    made = kind.instance() if is_made() else make(sys.modules["__main__"], engine.namespace)
     if made.engine is not engine:
         made.engine = engine
         made.user_module = sys.modules["__main__"]

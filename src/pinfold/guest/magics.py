@@ -50,7 +50,11 @@ def translated(source: str, failure: SyntaxError, engine: Engine) -> str | None:
         )
     from .ipython import shell
 
-    made = shell(engine)
+    try:
+        made = shell(engine)
+    except Exception as error:
+        words = f"magics do not work with the IPython of this environment ({error}); a newer one may do"
+        raise MagicRefused(words) from error
     python = made.input_transformer_manager.transform_cell(source)
     return None if python.rstrip("\n") == source.rstrip("\n") else python
 

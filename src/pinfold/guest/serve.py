@@ -97,6 +97,9 @@ class Readied:
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""
         self._channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
+        spawning = sys.modules.get("multiprocessing.process")
+        if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
+            spawning.ORIGINAL_DIR = os.getcwd()
         folder = os.environ.get("PINFOLD_SITE")
         Server(self._channel, self._engine, Files(os.getcwd()), Site(folder) if folder else None).serve()
 
