@@ -436,3 +436,15 @@ async def test_data_that_only_its_owner_may_read_is_readable_inside(workspace: P
 def test_data_names_that_lead_astray_are_refused(items: list[str]) -> None:
     with pytest.raises(SandboxUnavailable):
         named_paths(items)
+
+
+async def test_a_program_finds_the_signals_as_any_python_does(workspace: Path) -> None:
+    code = (
+        "import os, signal, subprocess\n"
+        "print([signal.getsignal(n).name for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)])\n"
+        "r, w = os.pipe(); os.close(r)\n"
+        "try: os.write(w, b'x')\nexcept BrokenPipeError: print('broken')\n"
+        "child = subprocess.Popen(['sleep', '60']); child.terminate(); print(child.wait())"
+    )
+    shown = ["['SIG_DFL', 'SIG_DFL', 'SIG_DFL', 'SIG_IGN']", "broken", "-15"]
+    assert (await said(JAILED, Spec(workspace=workspace), code)).split("\n") == shown

@@ -99,7 +99,7 @@ class Readied:
         self._channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
         spawning = sys.modules.get("multiprocessing.process")
         if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
-            spawning.ORIGINAL_DIR = os.getcwd()
+            setattr(spawning, "ORIGINAL_DIR", os.getcwd())  # noqa: B010 - the type of a module has no such name
         folder = os.environ.get("PINFOLD_SITE")
         Server(self._channel, self._engine, Files(os.getcwd()), Site(folder) if folder else None).serve()
 

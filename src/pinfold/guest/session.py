@@ -148,7 +148,7 @@ def _fresh_process(settings: Request) -> None:
     """Nothing of the zygote's that two sessions should not share."""
     os.environ.clear()
     os.environ.update(settings["session_environment"])
-    for number in (signal.SIGCHLD, signal.SIGPIPE):
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     random.seed()
     numpy = sys.modules.get("numpy")
