@@ -10,11 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import anyio
 from bench.escaping import cage
-from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
-from bench.escaping.runs import attempt_all, work_all
-from bench.escaping.weakened import weakened
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +25,11 @@ def kept(python: Path) -> list[Path]:
 
 def work(layers: list[str], names: list[str], python: Path) -> None:
     cage.refuse_outside()
+    import anyio
+    from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
+    from bench.escaping.runs import attempt_all, work_all
+    from bench.escaping.weakened import weakened
+
     wanted = set(names)
     hostile = [program for program in [*HOSTILE, *AWAITED] if program.name in wanted]
     benign = [program for program in BENIGN if program.name in wanted]

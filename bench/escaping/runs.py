@@ -57,8 +57,7 @@ async def attempt(provider: Provider, scene: Scene, program: Hostile) -> Seen:
 async def attempt_all(provider: Provider, programs: Iterable[Hostile], keep: list[Path]) -> None:
     """One line of JSON for each."""
     refuse_outside()
-    with laid(os.environ[CANARY]) as scene:
-        scene.leave_out(*keep)
+    with laid(os.environ[CANARY], keep) as scene:
         await scene.invite(provider)
         for program in programs:
             begun = time.monotonic()

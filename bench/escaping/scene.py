@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +96,7 @@ class Seen:
 class Scene:
     """One for each build; programs come and go."""
 
-    def __init__(self, environment_secret: str) -> None:
+    def __init__(self, environment_secret: str, not_bait: Iterable[Path]) -> None:
         self.word = secrets.token_hex(12)
         self.secrets = {
             name: secrets.token_hex(12) for name in ("file", "masked", "argv", "ipc", "neighbour")
@@ -105,10 +105,10 @@ class Scene:
         self.secrets["hostname"] = socket.gethostname()
         self.neighbour: Session | None = None
         self.neighbour_port = 0
-        self._not_ours: frozenset[str] = frozenset()
-        self._outside: dict[str, tuple[int, int, bytes]] = {}
+        self._not_ours = frozenset(map(str, not_bait))
         self._lay_files()
         self._listeners = dict(self._listen())
+        self._outside = self._listing()
         self._victim = self._new_victim()
         self._segment = self._share_memory()
         self._count = 0
@@ -216,7 +216,6 @@ class Scene:
         _write(OUTSIDE / "data.csv", AS_IT_WAS)
         _write(OUTSIDE / "data" / "more.csv", AS_IT_WAS)
         _write(OUTSIDE / "writable.txt", AS_IT_WAS)
-        self._outside = self._listing()
 
     def _listing(self) -> dict[str, tuple[int, int, bytes]]:
         found: dict[str, tuple[int, int, bytes]] = {}
@@ -235,11 +234,6 @@ class Scene:
                         )
                         found[str(path)] = (status.st_mode, status.st_uid, content)
         return found
-
-    def leave_out(self, *paths: Path) -> None:
-        """What lies there is no bait."""
-        self._not_ours = frozenset(str(path) for path in paths)
-        self._outside = self._listing()
 
     def _changes(self, workspace: Path) -> list[str]:
         now = self._listing()
@@ -354,8 +348,8 @@ class Scene:
 
 
 @contextmanager
-def laid(environment_secret: str) -> Generator[Scene]:
-    scene = Scene(environment_secret)
+def laid(environment_secret: str, not_bait: Iterable[Path]) -> Generator[Scene]:
+    scene = Scene(environment_secret, not_bait)
     try:
         yield scene
     finally:
