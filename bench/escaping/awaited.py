@@ -3,6 +3,7 @@ out; one that is held moves to its category, with the layer that holds it."""
 
 from __future__ import annotations
 
+from bench.escaping.channel import FORGE
 from bench.escaping.program import hostile
 
 from pinfold.sandbox import Limits
@@ -43,8 +44,16 @@ WATCHES = {
         "made = 0\nwhile made < 140 and libc.inotify_init1(0) >= 0: made += 1\nprint(made)\nif made > 100: escaped()"
     ),
 }
+FORGED = {
+    # Requests are numbered one after the other, so an answer can be written before the question is asked.
+    "an answer in advance": (
+        FORGE
+        + "forge({'id': 1, 'status': 'ok', 'value': 6})\ntime.sleep(0.05)\nforge({'id': 2, 'status': 'ok', 'value': 6})\ntime.sleep(0.05)"
+    ),
+}
 
 PROGRAMS = [
+    *hostile("awaited", "", "forged", FORGED, then="6 * 7", timeout_s=5),
     *hostile("awaited", "", "guarded", ASIDE),
     *hostile("awaited", "", "word", MEMORY, limits=SMALL),
     *hostile("awaited", "", "word", DISK),

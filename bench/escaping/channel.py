@@ -15,7 +15,6 @@ FORGED = {
     "an answer to the next cell": "forge({'id': 2, 'status': 'ok', 'value': 6})",
     "an answer to a cell long after": "forge({'id': 99, 'status': 'ok', 'value': 6})",
     "an answer to nobody": "forge({'id': -1, 'status': 'ok', 'value': 6})",
-    "two answers in one": "forge({'id': 1, 'status': 'ok', 'value': 6}); forge({'id': 2, 'status': 'ok', 'value': 6})",
     "a second hello": "forge({'id': 0, 'status': 'hello', 'protocol': 1})",
     "a refusal": "forge({'id': 1, 'status': 'refused'})",
     "a status of its own": "forge({'id': 1, 'status': 'root', 'value': 6})",

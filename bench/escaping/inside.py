@@ -41,7 +41,7 @@ def work(layers: list[str], names: list[str], python: Path) -> None:
         if hostile:
             await attempt_all(provider, hostile, [*kept(python), folder])
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/opt") as folder:
         anyio.run(run, Path(folder))
 
 

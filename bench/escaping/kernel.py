@@ -59,6 +59,7 @@ CALLS = {
     "a device by mknod": "reaches(133, 0, 0o020666, 0x103)",
     "a device by mknodat": "reaches(259, -1, 0, 0o060666, 0)",
     "mount": "reaches(165, 0, 0, 0, 0, 0)",
+    "unmount": "reaches(166, b'/nowhere', 0)",
     "a lease that holds up the host": "import fcntl; f = open('mine', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK); escaped()",
     "io_setup": "reaches(206, 1, ctypes.create_string_buffer(8))",
 }
@@ -90,7 +91,6 @@ POWERS = {
     "reboot, with the wrong words": "reaches(169, 1, 2, 3, 0)",
     "fsopen": "reaches(430, b'tmpfs', 0)",
     "fspick": "reaches(433, -100, b'/tmp', 0)",
-    "unmount": "reaches(166, b'/nowhere', 0)",
     "pivot_root": "reaches(155, b'/nowhere', b'/nowhere')",
     "fsmount": "reaches(432, -1, 0, 0)",
     "mount_setattr": "reaches(442, -1, b'', 0x1000, ctypes.create_string_buffer(32), 32)",

@@ -108,7 +108,7 @@ class Scene:
         self._not_ours = frozenset(map(str, not_bait))
         self._lay_files()
         self._listeners = dict(self._listen())
-        self._outside = self._listing()
+        self._outside: dict[str, tuple[int, int, bytes]] = self._listing()
         self._victim = self._new_victim()
         self._segment = self._share_memory()
         self._count = 0

@@ -9,7 +9,7 @@ ENVIRONMENT = {
     "env": "print(subprocess.run(['env'], capture_output=True, text=True).stdout)",
     "the shell": "print(subprocess.run(['bash', '-c', 'echo $PINFOLD_ESCAPE_API_KEY; cat /proc/$$/environ'], capture_output=True, text=True).stdout)",
     "libc": "libc.getenv.restype = ctypes.c_char_p; print(libc.getenv(b'PINFOLD_ESCAPE_API_KEY'))",
-    "a child's environment": "child = subprocess.Popen(['sleep', '9']); print(open(f'/proc/{child.pid}/environ').read()); child.kill()",
+    "a child's environment": "child = subprocess.Popen(['sleep', '9']); time.sleep(0.2); print(open(f'/proc/{child.pid}/environ').read()); child.kill()",
 }
 MEMORY = {
     "/proc/self/environ": "print(open('/proc/self/environ').read())",
