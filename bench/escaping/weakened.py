@@ -51,7 +51,7 @@ def seccomp(program):
     "uts-namespace": {
         "kernel": _WITHOUT_FLAG.format(name="uts", flag="CLONE_NEWUTS") + "def set_hostname(name): pass\n"
     },
-    "user-id": {"launcher": "ZYGOTE_ID = -1\nSESSION_IDS = 1\n"},
+    "user-id": {"launcher": "if _maps_up_to(ZYGOTE_ID):\n    ZYGOTE_ID, SESSION_IDS = -1, 1\n"},
     "limits": {"kernel": "import resource\nresource.setrlimit = lambda *_: None\n"},
     "descriptors": {"kernel": "def close_all_but(*keep): pass"},
     "environment": {
