@@ -118,18 +118,16 @@ async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
     if workspace is not None:
         yield workspace
         return
-    import functools
-    import shutil
-    import tempfile
-
     from anyio import CancelScope, to_thread
 
-    folder = tempfile.mkdtemp(prefix="pinfold-workspace-")
+    from pinfold.sandbox._folders import Folder
+
+    folder = Folder("workspace")
     try:
-        yield Path(folder)
+        yield folder.path
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+            await to_thread.run_sync(folder.remove)
 
 
 def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._folders import folder
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._output import Output
@@ -110,8 +110,8 @@ class Namespaces:
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""
-        with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
-            session = await self._opened(launcher, Spec(workspace=Path(folder)))
+        with folder("proof") as place:
+            session = await self._opened(launcher, Spec(workspace=place))
             try:
                 found = await holes(session)
             finally:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 
 from pinfold.sandbox._body import Subprocess
+from pinfold.sandbox._folders import Folder
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
@@ -55,7 +53,7 @@ class _Subprocesses:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._private: Path | None = None
+        self._private: Folder | None = None
 
     async def launch(self) -> Guest:
         if not sys.executable:
@@ -81,14 +79,13 @@ class _Subprocesses:
     async def sweep(self) -> None:
         """Ends processes that left the group, known by the TMPDIR they were born with."""
         if self._private is not None and sys.platform == "linux":
-            mark = b"\0TMPDIR=" + os.fsencode(self._private) + b"\0"
+            mark = b"\0TMPDIR=" + os.fsencode(self._private.path) + b"\0"
             await anyio.to_thread.run_sync(_kill_marked, mark)
 
     async def release(self) -> None:
         await self.sweep()
         if self._private is not None:
-            remove = functools.partial(shutil.rmtree, self._private, ignore_errors=True)
-            await anyio.to_thread.run_sync(remove)
+            await anyio.to_thread.run_sync(self._private.remove)
 
     def _spawn(self) -> Guest:
         # On the event loop's own thread: the kernel ends the guest when the thread that made it ends.
@@ -135,8 +132,8 @@ class _Subprocesses:
     def _environment(self) -> dict[str, str]:
         """Nothing of ours goes in: no keys, no PYTHON*, no proxies."""
         if self._private is None:
-            self._private = Path(tempfile.mkdtemp(prefix="pinfold-"))
-        private = str(self._private)
+            self._private = Folder("home")
+        private = str(self._private.path)
         return {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", PATH), "HOME": private, "TMPDIR": private}
 
 
