@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import anyio
 from pinfold import __version__
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
+from pinfold.app.mounts import refuse_overlap
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
 from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
@@ -35,7 +36,7 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import Limits, Provider, Spec, provider_named
+from pinfold.sandbox import Limits, Mount, Provider, Spec, provider_named
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Options:
     title: str | None = None
     data: Mapping[str, Path] | None = None
     """Read-only mounts by name."""
+    mounts: tuple[Mount, ...] | None = None
     cell_s: float = 120.0
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -230,11 +232,17 @@ def _assembled(
     data = known if options.data is None else options.data
     if data and not provider.capabilities.mounts:
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    mounts = _mounts(options, past, provider, workspace)
+    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
     tools = [as_tool(tool) for tool in options.tools]
     hands = SandboxAndTools(
         provider=provider,
         spec=Spec(
-            workspace=workspace, writable=mode != "read-only", data=data, limits=Limits(cell_s=options.cell_s)
+            workspace=workspace,
+            writable=mode != "read-only",
+            data=data,
+            mounts=allowed,
+            limits=Limits(cell_s=options.cell_s),
         ),
         registry=Registry(tools),
         granted=frozenset(tool.name for tool in tools),
@@ -247,12 +255,30 @@ def _assembled(
         model=model.name,
         mode=mode,
         sandbox=provider.name,
-        prompt=system_prompt(workspace, data),
+        prompt=system_prompt(workspace, data, allowed),
         data={name: str(path) for name, path in data.items()},
+        mounts={str(mount.path): mount.writable for mount in mounts},
         lost=("all Python variables",) if state.cells else (),
         imported=imported,
     )
     return hands, model, opened
+
+
+def _mounts(
+    options: Options, past: SessionOpened | None, provider: Provider, workspace: Path
+) -> tuple[Mount, ...]:
+    """Those asked for now, else those the session had."""
+    mounts = options.mounts
+    if mounts is None:
+        had = past.mounts if past else {}
+        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.items())
+    can = provider.capabilities
+    if mounts and not (can.mounts or (can.isolated and not can.remote)):
+        raise ConfigError(
+            f"{provider.name} cannot keep to what is mounted; leave --mount out or choose another sandbox"
+        )
+    refuse_overlap(mounts, workspace)
+    return mounts
 
 
 def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> Model:

@@ -13,6 +13,7 @@ from pinfold.sandbox.contract import (
     Display,
     FileRefused,
     Limits,
+    Mount,
     NotSupported,
     OnOutput,
     Outcome,
@@ -32,6 +33,7 @@ __all__ = [
     "Display",
     "FileRefused",
     "Limits",
+    "Mount",
     "NotSupported",
     "OnOutput",
     "Outcome",
@@ -45,6 +47,7 @@ __all__ = [
     "Variable",
     "What",
     "named_paths",
+    "not_mountable",
     "open_session",
     "provider_named",
 ]
@@ -89,6 +92,13 @@ def provider_named(name: str) -> Provider:
         raise SandboxUnavailable(
             f"the sandbox {name!r} is registered but does not load: {error!r}"
         ) from error
+
+
+def not_mountable(mount: Mount) -> str | None:
+    """Why no session may have this mount, if so."""
+    from pinfold.sandbox._workspace import why_not_mountable
+
+    return why_not_mountable(mount)
 
 
 @asynccontextmanager

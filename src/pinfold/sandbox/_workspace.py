@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.contract import Mount, SandboxUnavailable
 
 _MASKED = (".env", ".env.*", "*.pem", "id_rsa*", "id_ed25519*", "id_ecdsa*", ".netrc")
 _HARMLESS = (".env.example", ".env.sample", ".env.template")
@@ -18,6 +18,24 @@ _PROTECTED = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
 """What a checkout of Pinfold runs when its commands are started."""
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
+_INSIDE = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+"""Where nothing may be mounted from: a session has its own, or must have none."""
+_WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
+_OWN_PLACES = ("/mnt/datasets", "/mnt/servers")
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
 
@@ -40,7 +58,7 @@ class _Found:
 def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
     """What to guard in the folder or file `source`, which the session sees at `shown`.
 
-    `steers`: it is the workspace, whose instructions the agent would obey. Raises SandboxUnavailable.
+    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. Raises SandboxUnavailable.
     """
     if str(source) in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
@@ -67,6 +85,18 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
             shown + str(path)[len(str(source)) :] for path in ours if os.path.lexists(path)
         )
     return guards
+
+
+def why_not_mountable(mount: Mount) -> str | None:
+    """Words for the user where the path belongs to the system, to Pinfold or to the session itself."""
+    path = mount.path
+    if str(path) in (*_SYSTEM, *_WIDE) or any(path.is_relative_to(folder) for folder in _INSIDE):
+        return "it belongs to the system; name a folder of your own"
+    if any(path.is_relative_to(place) for place in _OWN_PLACES):
+        return "a session keeps things of its own there"
+    if mount.writable and any(path.is_relative_to(ours) for ours in _installed()):
+        return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
+    return None
 
 
 def is_masked(name: str) -> bool:
@@ -108,9 +138,13 @@ def _walk(top: str) -> Iterator[_Found]:
 
 def _ours_within(workspace: Path) -> list[Path]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
+    return [path for path in _installed() if path.is_relative_to(workspace) and path != workspace]
+
+
+def _installed() -> list[Path]:
     package = Path(__file__).resolve().parents[1]
     installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     checkout = package.parents[1]
     if (checkout / "scripts" / "bootstrap.sh").exists():
         installed += [checkout / name for name in _CHECKOUT]
-    return [path for path in installed if path.is_relative_to(workspace) and path != workspace]
+    return installed

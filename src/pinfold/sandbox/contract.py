@@ -50,7 +50,7 @@ class Capabilities:
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` and `mount` paths appear inside."""
+    """`data` appears at a path of its own inside. `Spec.mounts` needs less: a path that can be allowed where it is."""
     remote: bool = False
 
 
@@ -74,6 +74,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A path of the host's that a session sees at the same place."""
+
+    path: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What to open."""
 
@@ -82,6 +90,8 @@ class Spec:
     """Whether the session may change the workspace."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Read-only, at /mnt/datasets/NAME."""
+    mounts: tuple[Mount, ...] = ()
+    """None lies in another, in the workspace, or around it."""
     limits: Limits = field(default_factory=Limits)
 
 

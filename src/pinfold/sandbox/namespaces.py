@@ -20,9 +20,9 @@ from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox._workspace import guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
-from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.seccomp import compile_filter
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -172,7 +172,7 @@ class _Guests:
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
         # Most workspaces are looked through faster than a thread is reached.
-        small = _is_small(self._spec.workspace) and not self._spec.data
+        small = _is_small(self._spec.workspace) and not self._spec.data and not self._spec.mounts
         request = self._request() if small else await anyio.to_thread.run_sync(self._request)
         ends = await self._launcher.open(request)
         cap = self._spec.limits.output_bytes
@@ -203,11 +203,13 @@ class _Guests:
 
     def _request(self) -> dict[str, object]:
         spec, limits = self._spec, self._spec.limits
-        if len(spec.data) > MOUNTS:
-            raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
+        if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
+            raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
         mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable)]
+        mounts += [_own_place(mount) for mount in spec.mounts]
         mounts += [_Mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
-        guards = [guarded(mount.source, mount.path, steers=mount is mounts[0]) for mount in mounts]
+        steering = {mount.path for mount in mounts if mount is mounts[0] or mount.writable}
+        guards = [guarded(mount.source, mount.path, steers=mount.path in steering) for mount in mounts]
         return {
             "workspace": str(spec.workspace),
             "mounts": [mount.asked() for mount in mounts],
@@ -235,6 +237,12 @@ def _is_small(folder: Path) -> bool:
         return all(
             count < SMALL and not entry.is_dir(follow_symlinks=False) for count, entry in enumerate(entries)
         )
+
+
+def _own_place(mount: Mount) -> _Mount:
+    if why := why_not_mountable(mount):
+        raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
+    return _Mount(str(mount.path), mount.path, writable=mount.writable)
 
 
 class _Mount:
