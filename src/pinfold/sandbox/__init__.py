@@ -28,6 +28,10 @@ from pinfold.sandbox.contract import (
     What,
 )
 
+TYPE_CHECKING = False  # what it would import is heavy
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = [
     "Capabilities",
     "Display",
@@ -50,6 +54,7 @@ __all__ = [
     "not_mountable",
     "open_session",
     "provider_named",
+    "provider_names",
 ]
 
 ENTRY_POINTS = "pinfold.sandboxes"
@@ -80,9 +85,7 @@ def provider_named(name: str) -> Provider:
         name = "namespaces"
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
-    from importlib.metadata import entry_points
-
-    registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    registered = _registered()
     if name not in registered:
         raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
     try:
@@ -92,6 +95,17 @@ def provider_named(name: str) -> Provider:
         raise SandboxUnavailable(
             f"the sandbox {name!r} is registered but does not load: {error!r}"
         ) from error
+
+
+def provider_names() -> tuple[str, ...]:
+    """Every provider there is, ours first."""
+    return (*_BUILT_IN, *sorted(_registered().keys() - _BUILT_IN.keys()))
+
+
+def _registered() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
 def not_mountable(mount: Mount) -> str | None:

@@ -23,7 +23,7 @@ GUEST = Path(__file__).parent.parent / "guest"
 MESSAGE_BYTES = 1 << 16
 START_S = 60.0
 ANSWER_S = 30.0
-FIX = "does this machine allow user namespaces? (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"
+FIX = "`pinfold doctor` names the cause and the fix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

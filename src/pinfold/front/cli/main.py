@@ -21,6 +21,7 @@ _COMMANDS = {
     "resume": ("running", "Go on with a session."),
     "export": ("carrying", "Write a session to a file."),
     "import": ("carrying", "Bring a session in from a file."),
+    "doctor": ("doctor", "Say what works here, and how to fix what does not."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""
