@@ -144,7 +144,7 @@ async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
         return
     from anyio import CancelScope, to_thread
 
-    from pinfold.sandbox._folders import Folder
+    from pinfold.sandbox.folders import Folder
 
     folder = Folder("workspace")
     try:

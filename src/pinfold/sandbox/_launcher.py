@@ -18,6 +18,7 @@ from typing import Any
 import anyio.to_thread
 
 from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.processes import stamp
 
 GUEST = Path(__file__).parent.parent / "guest"
 MESSAGE_BYTES = 1 << 16
@@ -89,7 +90,7 @@ class Launcher:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             program = [sys.executable, "-I", str(self._guest / "__main__.py"), "launcher"]
             self._process = subprocess.Popen(
-                [*program, str(theirs.fileno())],
+                [*program, str(theirs.fileno()), stamp(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={},

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from pinfold.sandbox._folders import folder
 from pinfold.sandbox.contract import Session
+from pinfold.sandbox.folders import folder
 
 _ATTEMPTS = """
 import ctypes, json, os, socket

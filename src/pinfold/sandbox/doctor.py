@@ -17,11 +17,11 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox import provider_named, provider_names
-from pinfold.sandbox._folders import folder
 from pinfold.sandbox._launcher import GUEST
 from pinfold.sandbox.advice import Facts, advice
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxError, Session, Spec
+from pinfold.sandbox.folders import folder
 
 Health: TypeAlias = Literal["proven", "unsafe", "leaky", "refused"]
 """`unsafe` claims no isolation; `leaky` claims it and something got out; `refused` does not start."""

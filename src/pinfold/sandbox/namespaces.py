@@ -15,7 +15,6 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._folders import folder
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._output import Output
@@ -23,6 +22,7 @@ from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

@@ -13,11 +13,11 @@ from pathlib import Path
 import anyio
 
 from pinfold.sandbox._body import Subprocess
-from pinfold.sandbox._folders import Folder
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.folders import Folder
 
 GUEST = Path(__file__).parent.parent / "guest" / "__main__.py"
 SWEEPS = 20
@@ -79,8 +79,7 @@ class _Subprocesses:
     async def sweep(self) -> None:
         """Ends processes that left the group, known by the TMPDIR they were born with."""
         if self._private is not None and sys.platform == "linux":
-            mark = b"\0TMPDIR=" + os.fsencode(self._private.path) + b"\0"
-            await anyio.to_thread.run_sync(_kill_marked, mark)
+            await anyio.to_thread.run_sync(end_marked, self._private.path)
 
     async def release(self) -> None:
         await self.sweep()
@@ -137,14 +136,19 @@ class _Subprocesses:
         return {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", PATH), "HOME": private, "TMPDIR": private}
 
 
-def _kill_marked(mark: bytes) -> None:
+def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
+    """End the processes that were born with this folder as TMPDIR; returns them."""
+    mark = b"\0TMPDIR=" + os.fsencode(private) + b"\0"
+    ended: list[int] = []
     for _ in range(SWEEPS):
         found = [pid for pid in _pids() if mark in _environ(pid)]
+        ended += [pid for pid in found if pid not in ended]
+        if not found or dry_run:
+            break
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
-            return
+    return ended
 
 
 def _pids() -> list[int]:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "export": ("carrying", "Write a session to a file."),
     "import": ("carrying", "Bring a session in from a file."),
     "doctor": ("doctor", "Say what works here, and how to fix what does not."),
+    "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""

@@ -28,8 +28,7 @@ class Folder:
         """`kind`: home, workspace, proof or bait."""
         unnamed = Path(tempfile.mkdtemp(prefix=".pinfold-"))
         # It gets the name a cleanup looks for only once it is locked.
-        self._lock = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._lock = held(unnamed)
         suffix = unnamed.name.removeprefix(".pinfold-")
         self.path = unnamed.rename(unnamed.with_name(f"pinfold-{kind}.{suffix}"))
 
@@ -69,6 +68,13 @@ def abandoned(within: Path | None = None) -> list[Path]:
                 elif _UNNAMED.fullmatch(entry.name) and _is_old_and_empty(path, status):
                     found.append(path)
     return sorted(found)
+
+
+def held(path: Path) -> int:
+    """Lock the folder until this process ends or closes what is returned."""
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
 
 
 def in_use(path: Path) -> bool:
