@@ -16,6 +16,7 @@ from pinfold import __version__
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.mounts import refuse_overlap
+from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
 from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
@@ -37,6 +38,7 @@ from pinfold.events import (
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
 from pinfold.sandbox import Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox.warm import look_in
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,12 @@ class LiveSession:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    async def is_wanted(self) -> bool:
+        """Whether anything is left to do, or anyone but the hooks listens."""
+        with anyio.move_on_after(0) as looked:
+            await self._engine.idle()
+        return looked.cancelled_caught or self.log.subscribers > 1
 
     async def idle(self) -> None:
         """Wait until nothing that was submitted is left to do."""
@@ -220,6 +228,7 @@ def _assembled(
     workspace = options.workspace or (Path(past.workspace) if past else None)
     if workspace is None or not workspace.is_dir():
         raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
+    look_in(up_dir())
     wanted = options.sandbox or (past.sandbox if past else "auto")
     provider = provider_named(wanted) if isinstance(wanted, str) else wanted
     model = _model(options.model, past.model if past else "", entries)

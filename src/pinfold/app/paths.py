@@ -39,6 +39,11 @@ def cache_dir() -> Path:
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
+def up_dir() -> Path:
+    """Where `pinfold up` has its lock and its sockets."""
+    return state_dir() / "up"
+
+
 def private_dir(path: Path) -> Path:
     """Make sure the folder is there, writable, and for its owner alone."""
     try:

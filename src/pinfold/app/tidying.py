@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
-from pinfold.app.paths import cache_dir
+from pinfold.app.lock import holder_of
+from pinfold.app.paths import cache_dir, up_dir
 from pinfold.app.shelf import Shelf
 from pinfold.events import SessionId
 from pinfold.sandbox.leftovers import in_use, swept
@@ -23,6 +24,10 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
         if not dry_run:
             shutil.rmtree(folder, ignore_errors=True)
         yield "unfinished session", str(folder)
+    for socket in sorted(up_dir().glob("*.sock")) if holder_of(up_dir()) is None else ():
+        if not dry_run:
+            socket.unlink(missing_ok=True)
+        yield "socket", str(socket)
     scratch = cache_dir() / "scratch"
     for folder in sorted(scratch.glob("s_*")):
         # A kept session's scratch folder is its workspace, and goes with the session.

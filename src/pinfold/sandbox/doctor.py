@@ -69,7 +69,7 @@ class Report:
 async def examined(names: Iterable[str] = ()) -> Report:
     """These sandboxes, or every one there is but the one that isolates nothing."""
     facts = await anyio.to_thread.run_sync(gathered)
-    chosen = tuple(names) or tuple(name for name in provider_names() if name != UNSAFE)
+    chosen = tuple(names) or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
     return Report(sandboxes=tuple([await _checked(name, facts) for name in chosen]), kernel=facts.shown())
 
 

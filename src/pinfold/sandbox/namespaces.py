@@ -8,15 +8,16 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
-from pinfold.sandbox._launcher import GUEST, Launcher
+from pinfold.sandbox._launcher import GUEST, Ends, Launcher, LauncherGone
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import guarded, why_not_mountable
@@ -24,6 +25,7 @@ from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
+from pinfold.sandbox.warm import socket_in
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (
@@ -56,6 +58,13 @@ ONE_THREAD = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 """A zygote with a second thread cannot be forked."""
+
+
+TRIES = 3
+"""A warm launcher may end with its owner, just as we ask it."""
+REPLACE_S = 1.0
+"""Before a launcher that was lost is replaced."""
+Probe: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Namespaces:
@@ -93,10 +102,32 @@ class Namespaces:
         return None
 
     async def open(self, spec: Spec) -> Session:
+        await self.probe()
+        return await self._opened(self._launcher(), spec, self.probe)
+
+    async def probe(self) -> None:
+        """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable."""
         launcher = self._launcher()
+        await launcher.ready()
         if not launcher.proven:
             await self.prove(launcher)
-        return await self._opened(launcher, spec)
+
+    async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled, other processes of this user get their sessions from a launcher of ours."""
+        settings = {**self._settings(), "pool": pool}
+        path = socket_in(folder, settings, self._guest)
+        while True:
+            launcher = Launcher(settings, self._guest, joins=False)
+            try:
+                await launcher.ready()
+                await self.prove(launcher)
+                launcher.listen(path)
+                await on_ready()
+                await launcher.gone()
+            finally:
+                path.unlink(missing_ok=True)
+                launcher.end()
+            await anyio.sleep(REPLACE_S)
 
     def _launcher(self) -> Launcher:
         key = (self._python, self._pool, self._program, self._guest)
@@ -104,8 +135,8 @@ class Namespaces:
             _launchers[key] = Launcher(self._settings(), self._guest)
         return _launchers[key]
 
-    async def _opened(self, launcher: Launcher, spec: Spec) -> Session:
-        guests = _Guests(launcher, spec, self._python)
+    async def _opened(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> Session:
+        guests = _Guests(launcher, spec, self._python, probe)
         return await GuestSession.opened(guests, self.capabilities, spec.limits)
 
     async def prove(self, launcher: Launcher) -> None:
@@ -161,8 +192,10 @@ def _end_launchers() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, launcher: Launcher, spec: Spec, python: Path) -> None:
+    def __init__(self, launcher: Launcher, spec: Spec, python: Path, probe: Probe | None) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is."""
         self._launcher = launcher
+        self._probe = probe
         self._spec = spec
         self._python = python
 
@@ -174,10 +207,21 @@ class _Guests:
         # Most workspaces are looked through faster than a thread is reached.
         small = _is_small(self._spec.workspace) and not self._spec.data and not self._spec.mounts
         request = self._request() if small else await anyio.to_thread.run_sync(self._request)
-        ends = await self._launcher.open(request)
+        ends = await self._ends(request)
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         return await self._greeted(Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs))
+
+    async def _ends(self, request: dict[str, object]) -> Ends:
+        for tries_left in reversed(range(TRIES)):
+            if self._probe:
+                await self._probe()
+            try:
+                return await self._launcher.open(request)
+            except LauncherGone:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""

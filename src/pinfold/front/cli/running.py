@@ -30,7 +30,6 @@ from pinfold.app import (
     own,
     resumed_options,
     spoken,
-    take,
 )
 from pinfold.events import (
     ActionId,
@@ -149,7 +148,7 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
     folder = None if ephemeral else Shelf().place(session)
 
     def opening() -> AbstractAsyncContextManager[Link]:
-        return own(None, session, options) if folder is None else take(folder, session, options)
+        return own(None, session, options) if folder is None else attach(folder, session, options)
 
     say = Say(turn=new_turn_id(), text=text)
 
