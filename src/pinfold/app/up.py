@@ -32,6 +32,7 @@ IDLE_S = 30 * 60.0
 """A session that nobody has used for this long is closed; its variables go with it."""
 POOL = 2
 _QUESTION = 1 << 20
+_STOP: dict[str, Json] = {"op": "stop"}
 _ANSWER_S = 10.0
 _LOOK_AGAIN_S = 0.02
 _STOP_S = 10.0
@@ -116,6 +117,8 @@ class Up:
                 try:
                     question = parse_json(await Lines(stream).next(_QUESTION))
                     await said(stream, await self._response(question, sessions))
+                    if question == _STOP:
+                        self.stop()
                 except OwnerGone:
                     return
                 except PinfoldError as error:
@@ -135,8 +138,7 @@ class Up:
                 return {"ok": True}
             case {"op": "close", "session": str(name)}:
                 raise CommandRefused(f"pinfold up does not hold {name}")
-            case {"op": "stop"}:
-                self.stop()
+            case {"op": "stop"}:  # once it was answered
                 return {"ok": True}
             case _:
                 raise BadEvent("not a question of ours")
@@ -231,7 +233,7 @@ async def asked_up(question: dict[str, Json]) -> dict[str, Json] | None:
 
 async def stopped_up() -> bool:
     """End a running `pinfold up` and wait until it has; False if none ran."""
-    if await asked_up({"op": "stop"}) is None:
+    if await asked_up(_STOP) is None:
         return False
     with anyio.move_on_after(2 * _STOP_S) as patience:
         while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - another process's lock tells nobody
