@@ -26,6 +26,7 @@ from pinfold.app.up import Up, asked_up
 from pinfold.engine import Hooks
 from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named
+from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.processes import stamp
 from pinfold.sandbox.warm import look_in
 
@@ -109,12 +110,17 @@ async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(
     up: Running, workspace: Path
 ) -> None:
     look_in(up_dir())
+    provider = Namespaces(pool=7)  # with a launcher that no other test has started
     try:
-        provider = type(provider_named("namespaces"))(pool=7)  # a launcher nobody else here uses
         session = await provider.open(Spec(workspace=workspace))
         assert (await session.run("x = 1")).status == "ok"
         assert launchers_of(os.getpid()) == []
+        (launcher,) = launchers_of(up.pid)
+        pidfd = os.pidfd_open(launcher)
         await anyio.to_thread.run_sync(ended, up, signal.SIGKILL)
+        with anyio.fail_after(20):
+            await anyio.wait_readable(pidfd)
+        os.close(pidfd)
         outcome = await session.run("x")
         assert outcome.state_lost
         assert (await session.run("1 + 1")).value == "2"
@@ -178,6 +184,19 @@ def test_what_opening_a_session_refuses_is_said_here(up: Running, pinfold: Pinfo
     assert up.poll() is None
 
 
+def test_mounts_of_a_live_session_can_be_asked_for_again_but_not_changed(
+    up: Running, pinfold: Pinfold, tmp_path: Path
+) -> None:
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    assert pinfold("exec", "-s", "work", "--mount", str(shelf), "-c", "x = 1").code == 0
+    assert pinfold("exec", "-s", "work", "--mount", str(shelf), "-c", "x").out == "1\n"
+    done = pinfold("exec", "-s", "work", "--mount", f"{shelf}:rw", "-c", "x")
+    assert (done.code, done.out) == (2, "")
+    assert "is live with other mounts" in done.err
+    assert up.poll() is None
+
+
 def test_a_turn_runs_there_too_with_all_that_was_asked_for(
     up: Running, pinfold: Pinfold, script: Callable[..., str], cell: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -209,8 +228,12 @@ def test_ctrl_c_stops_the_cell_and_the_variables_stay(
 
 async def test_an_idle_session_is_closed_and_one_that_is_listened_to_is_not(workspace: Path) -> None:
     up, ready = Up(idle_s=0.2, pool=0), anyio.Event()
+
+    def tell(_: str) -> None:
+        ready.set()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(up.serve, lambda _: ready.set())
+        tasks.start_soon(up.serve, tell)
         with anyio.fail_after(40):
             await ready.wait()
             session = new_session_id()

@@ -79,6 +79,9 @@ class Standing:
     """How it ended; `open` while it runs or if it was cut off."""
     no_model: str | None = None
     """Why a turn could not be had, if so."""
+    workspace: str = ""
+    data: dict[str, str] = field(default_factory=dict[str, str])
+    mounts: dict[str, bool] = field(default_factory=dict[str, bool])
 
 
 class NoModel:
@@ -117,10 +120,16 @@ class LiveSession:
     def standing_after(self, seq: int) -> Standing:
         core = self._engine.core
         no_model = str(core.model.problem) if isinstance(core.model, NoModel) else None
-        if core.state.last is None:
-            return Standing(seq=seq, no_model=no_model)
-        last = core.state.last
-        return Standing(seq=seq, turn=last.id, end=last.end or "open", no_model=no_model)
+        opened, last = core.state.opened, core.state.last
+        return Standing(
+            seq=seq,
+            turn=last.id if last else None,
+            end=(last.end or "open") if last else None,
+            no_model=no_model,
+            workspace=opened.workspace if opened else "",
+            data=opened.data if opened else {},
+            mounts=opened.mounts if opened else {},
+        )
 
     def asking(self) -> Mapping[ActionId, OpenAction]:
         """Actions that wait for a decision."""

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from anyio.abc import SocketStream
 
-from pinfold.app.errors import OwnerGone, SessionBusy
+from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.handing import handed_over
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.lock import claim, holder_of
@@ -118,6 +118,11 @@ async def attach(
             return
         remote = RemoteSession(session, folder, began)
         if await remote.answers():
+            if began is None and (other := _difference(options, await remote.standing())):
+                raise ConfigError(
+                    f"{session} is live with {other}; leave that out, or close the session first "
+                    f"(pinfold up --close {session}, or end process {holder_of(folder)})"
+                )
             yield remote
             return
         if anyio.current_time() > give_up_at:
@@ -125,6 +130,20 @@ async def attach(
                 f"{session} is held by process {holder_of(folder)}, which does not answer; end it or try again later"
             )
         await anyio.sleep(_LOOK_AGAIN_S)
+
+
+def _difference(options: Options, standing: Standing) -> str | None:
+    """What was asked for and cannot be had of a session that is live already."""
+    if options.workspace is not None and str(options.workspace) != standing.workspace:
+        return "another workspace"
+    if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
+        return "other data"
+    if (
+        options.mounts is not None
+        and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts
+    ):
+        return "other mounts"
+    return None
 
 
 async def rename(folder: Path, session: SessionId, title: str) -> None:
