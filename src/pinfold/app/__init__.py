@@ -5,6 +5,7 @@ from pinfold.app.config import Config, Loaded, config_schema, load_config
 from pinfold.app.environment import EnvironmentStanding, environment_standing
 from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.live import LiveSession, Options, Standing, own
+from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
@@ -53,6 +54,7 @@ __all__ = [
     "export_bundle",
     "forget_scratch",
     "load_config",
+    "mounts_of",
     "named_paths",
     "new_session_options",
     "own",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
-import shutil
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +17,8 @@ from pinfold import __version__
 from pinfold.app.environment import install_tool, python_for_cells
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
+from pinfold.app.mounts import refuse_overlap
+from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
 from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
@@ -39,7 +39,9 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import BUILT_IN, Limits, Provider, Spec, provider_named
+from pinfold.sandbox import BUILT_IN, Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.warm import look_in
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Options:
     python: str = ""
     """Runs the cells instead of an environment's."""
     limits: Limits = field(default_factory=Limits)
+    mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tools: tuple[Callable[..., Any], ...] = ()
@@ -85,6 +88,9 @@ class Standing:
     """How it ended; `open` while it runs or if it was cut off."""
     no_model: str | None = None
     """Why a turn could not be had, if so."""
+    workspace: str = ""
+    data: dict[str, str] = field(default_factory=dict[str, str])
+    mounts: dict[str, bool] = field(default_factory=dict[str, bool])
 
 
 class NoModel:
@@ -123,15 +129,27 @@ class LiveSession:
     def standing_after(self, seq: int) -> Standing:
         core = self._engine.core
         no_model = str(core.model.problem) if isinstance(core.model, NoModel) else None
-        if core.state.last is None:
-            return Standing(seq=seq, no_model=no_model)
-        last = core.state.last
-        return Standing(seq=seq, turn=last.id, end=last.end or "open", no_model=no_model)
+        opened, last = core.state.opened, core.state.last
+        return Standing(
+            seq=seq,
+            turn=last.id if last else None,
+            end=(last.end or "open") if last else None,
+            no_model=no_model,
+            workspace=opened.workspace if opened else "",
+            data=opened.data if opened else {},
+            mounts=opened.mounts if opened else {},
+        )
 
     def asking(self) -> Mapping[ActionId, OpenAction]:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    async def is_wanted(self) -> bool:
+        """Whether anything is left to do, or anyone but the hooks listens."""
+        with anyio.move_on_after(0) as looked:
+            await self._engine.idle()
+        return looked.cancelled_caught or self.log.subscribers > 1
 
     async def idle(self) -> None:
         """Wait until nothing that was submitted is left to do."""
@@ -219,8 +237,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         with anyio.CancelScope(shield=True):
             if hands:
                 await hands.close()
-            if ground and folder is None:
-                ground.forget()
+            if ground and ground.scratch:
+                ground.scratch.remove()
         log.close()
         logger.info("%s closed", session)
 
@@ -240,13 +258,12 @@ class _Ground:
     site: Path | None = None
     """Where packages are installed for this session alone."""
     notices: tuple[str, ...] = ()
-
-    def forget(self) -> None:
-        if self.site:
-            shutil.rmtree(self.site, ignore_errors=True)
+    scratch: Folder | None = None
+    """Goes with a session that leaves nothing behind."""
 
 
 async def _ground(options: Options, past: SessionOpened | None, folder: Path | None) -> _Ground:
+    look_in(up_dir())
     wanted = options.sandbox or (past.sandbox if past else "auto")
     if not isinstance(wanted, str) or wanted not in BUILT_IN:
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
@@ -256,8 +273,12 @@ async def _ground(options: Options, past: SessionOpened | None, folder: Path | N
     notices = tuple(filter(None, (provider.notice, cells.notice)))
     if not provider.capabilities.site:
         return _Ground(provider=provider, python=cells.python, notices=notices)
-    site = folder / "site" if folder else Path(tempfile.mkdtemp(prefix="pinfold-site-"))
-    return _Ground(provider=provider, python=cells.python, site=site, notices=notices)
+    if folder:
+        return _Ground(provider=provider, python=cells.python, site=folder / "site", notices=notices)
+    scratch = Folder("site")
+    return _Ground(
+        provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch
+    )
 
 
 def _assembled(
@@ -276,6 +297,8 @@ def _assembled(
     data = known if options.data is None else options.data
     if data and not provider.capabilities.mounts:
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    mounts = _mounts(options, past, provider, workspace)
+    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
     tools = [as_tool(tool) for tool in options.tools]
     ours = [install_tool(ground.site, ground.python)] if ground.site and ground.python else []
     hands = SandboxAndTools(
@@ -284,6 +307,7 @@ def _assembled(
             workspace=workspace,
             writable=mode != "read-only",
             data=data,
+            mounts=allowed,
             limits=options.limits,
             site=ground.site,
         ),
@@ -298,10 +322,28 @@ def _assembled(
         model=model.name,
         mode=mode,
         sandbox=provider.name,
-        prompt=system_prompt(workspace, data),
+        prompt=system_prompt(workspace, data, allowed),
         data={name: str(path) for name, path in data.items()},
+        mounts={str(mount.path): mount.writable for mount in mounts},
     )
     return hands, opened
+
+
+def _mounts(
+    options: Options, past: SessionOpened | None, provider: Provider, workspace: Path
+) -> tuple[Mount, ...]:
+    """Those asked for now, else those the session had."""
+    mounts = options.mounts
+    if mounts is None:
+        had = past.mounts if past else {}
+        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.items())
+    can = provider.capabilities
+    if mounts and not (can.mounts or (can.isolated and not can.remote)):
+        raise ConfigError(
+            f"{provider.name} cannot keep to what is mounted; leave --mount out or choose another sandbox"
+        )
+    refuse_overlap(mounts, workspace)
+    return mounts
 
 
 def _model(options: Options, past: SessionOpened | None, entries: Iterable[Entry]) -> Model:

@@ -154,21 +154,44 @@ class Launcher:
             if owner:
                 self._end()
             return
-        request = json.loads(message)
+        try:
+            self._do(json.loads(message), fds, owner=owner)
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # not a request of ours; the others must not suffer
+            for fd in fds:
+                os.close(fd)
+
+    def _do(self, request: Request, fds: list[int], *, owner: bool) -> None:
         if request["op"] == "open":
+            paper, reply = fds
+            wanted = read_request(paper)
             self._asked += 1
-            self._wanted.append((read_request(fds[0]), fds))
+            self._wanted.append((wanted, [paper, reply]))
             self._match()
         elif request["op"] == "warm":
             os.close(fds[0])
             self._warming.append(fds[1])
         elif request["op"] == "listen" and owner:
-            listener = socket.socket(fileno=fds[0])
-            self._watch(listener.fileno(), lambda: self._accept(listener))
+            (listening,) = fds
+            listener = socket.socket(fileno=listening)
+            hello = json.dumps({"proven": request["proven"]}).encode()
+            self._watch(listener.fileno(), lambda: self._accept(listener, hello))
 
-    def _accept(self, listener: socket.socket) -> None:
-        peer, _ = listener.accept()
+    def _accept(self, listener: socket.socket, hello: bytes) -> None:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return  # it is gone already
         _, uid, _ = _peer(peer)
+        try:
+            if uid == self._uid:
+                peer.send(hello)
+        except OSError:
+            uid = -1
         if uid != self._uid:
             peer.close()
             return
@@ -199,6 +222,9 @@ class Launcher:
         except OSError as error:
             self._pool.appendleft(seed)
             _answer(reply, {"error": f"{error.filename or 'the session'}: {error.strerror}"})
+        except (KeyError, TypeError, ValueError) as error:
+            self._pool.appendleft(seed)
+            _answer(reply, {"error": f"the request is not one: {error!r}"})
         finally:
             for fd in (paper, reply, *trees):
                 os.close(fd)

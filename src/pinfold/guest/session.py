@@ -35,6 +35,8 @@ INNER_ID = 1000
 FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 READ = 0b1101
 """Execute, read file, read folder."""
+FILE = 0b111 | 1 << 14 | 1 << 15
+"""What makes sense for a file: execute, write, read, truncate, ioctl."""
 READY = b"ready"
 OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
@@ -116,7 +118,8 @@ def _be_runner(settings: Request, channel: int, word: int) -> None:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
     os.chdir(request["workspace"])
     if files is not None:
-        files.allow(files.everything, request["writable"])
+        for path in request["writable"]:
+            files.allow(files.everything if os.path.isdir(path) else FILE & files.everything, [path])
         files.restrict()
     guest.serve()
     os._exit(0)

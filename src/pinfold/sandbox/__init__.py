@@ -13,6 +13,7 @@ from pinfold.sandbox.contract import (
     Display,
     FileRefused,
     Limits,
+    Mount,
     NotSupported,
     OnOutput,
     Outcome,
@@ -28,12 +29,17 @@ from pinfold.sandbox.contract import (
     default_memory,
 )
 
+TYPE_CHECKING = False  # what it would import is heavy
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = [
     "BUILT_IN",
     "Capabilities",
     "Display",
     "FileRefused",
     "Limits",
+    "Mount",
     "NotSupported",
     "OnOutput",
     "Outcome",
@@ -48,8 +54,10 @@ __all__ = [
     "What",
     "default_memory",
     "named_paths",
+    "not_mountable",
     "open_session",
     "provider_named",
+    "provider_names",
 ]
 
 ENTRY_POINTS = "pinfold.sandboxes"
@@ -105,6 +113,24 @@ def provider_named(name: str, *, python: Path | None = None) -> Provider:
         ) from error
 
 
+def provider_names() -> tuple[str, ...]:
+    """Every provider there is, ours first."""
+    return (*_BUILT_IN, *sorted(_registered().keys() - _BUILT_IN.keys()))
+
+
+def _registered() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def not_mountable(mount: Mount) -> str | None:
+    """Why no session may have this mount, if so."""
+    from pinfold.sandbox._workspace import why_not_mountable
+
+    return why_not_mountable(mount)
+
+
 @asynccontextmanager
 async def open_session(
     workspace: str | PathLike[str] | None = None,
@@ -132,18 +158,16 @@ async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
     if workspace is not None:
         yield workspace
         return
-    import functools
-    import shutil
-    import tempfile
-
     from anyio import CancelScope, to_thread
 
-    folder = tempfile.mkdtemp(prefix="pinfold-workspace-")
+    from pinfold.sandbox.folders import Folder
+
+    folder = Folder("workspace")
     try:
-        yield Path(folder)
+        yield folder.path
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+            await to_thread.run_sync(folder.remove)
 
 
 def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:

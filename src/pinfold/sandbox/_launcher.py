@@ -17,13 +17,17 @@ from typing import Any
 
 import anyio.to_thread
 
+from pinfold.sandbox import warm
 from pinfold.sandbox._paper import MESSAGE_BYTES, paper
 from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.processes import stamp
 
 GUEST = Path(__file__).parent.parent / "guest"
 START_S = 60.0
 ANSWER_S = 30.0
-FIX = "does this machine allow user namespaces? (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"
+ENDING_S = 0.05
+"""From the end of the connection to the end of the process."""
+FIX = "does this machine allow user namespaces (sysctl user.max_user_namespaces)? `pinfold doctor` names the fix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +41,20 @@ class Ends:
     pidfd: int
 
 
-class Launcher:
-    """One launcher process with its zygote. Belongs to the process, not to an event loop."""
+class LauncherGone(SandboxUnavailable):
+    """It ended before it gave a session; another can be had."""
 
-    def __init__(self, settings: Mapping[str, Any], guest: Path = GUEST) -> None:
+
+class Launcher:
+    """One launcher process with its zygote. Belongs to the process, not to an event loop.
+
+    It may be another process's, which keeps it warm; then only the connection is ours.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], guest: Path = GUEST, *, joins: bool = True) -> None:
+        """`joins`: take a warm one where there is one."""
         self.proven = False
+        self._joins = joins
         self._settings = settings
         self._guest = guest
         self._lock = threading.Lock()
@@ -49,11 +62,12 @@ class Launcher:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def open(self, request: Mapping[str, Any]) -> Ends:
-        """Raises SandboxUnavailable."""
-        if not self._is_alive():
-            await anyio.to_thread.run_sync(self._start)
+        """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
+        await self.ready()
         assert self._socket is not None
         answer, fds = await asked(self._socket, b'{"op": "open"}', request, ANSWER_S)
+        if not answer:
+            raise LauncherGone("the launcher of sessions ended before it gave one")
         if not fds:
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {FIX}")
         channel, control, stdout, stderr, pidfd = fds
@@ -67,12 +81,30 @@ class Launcher:
 
     async def warm(self) -> None:
         """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""
-        if not self._is_alive():
-            await anyio.to_thread.run_sync(self._start)
+        await self.ready()
         assert self._socket is not None
         answer, _ = await asked(self._socket, b'{"op": "warm"}', {}, START_S)
         if reason(answer):
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {FIX}")
+
+    async def ready(self) -> None:
+        """Make sure there is one; a new one of our own is not proven. Raises SandboxUnavailable."""
+        if not self._is_alive():
+            await anyio.to_thread.run_sync(self._start)
+
+    def listen(self, path: Path) -> None:
+        """Let other processes of this user have sessions of it, through a socket at `path`."""
+        assert self._socket is not None
+        with warm.listening(path) as listener:
+            words = json.dumps({"op": "listen", "proven": self.proven}).encode()
+            socket.send_fds(self._socket, [words], [listener.fileno()])
+
+    async def gone(self) -> None:
+        """Wait until it has ended, as it does when its zygote is lost."""
+        assert self._socket is not None
+        while self._is_alive():
+            await anyio.wait_readable(self._socket)
+            await anyio.sleep(ENDING_S)
 
     def end(self) -> None:
         """With it end all its sessions; the next one starts another."""
@@ -88,17 +120,23 @@ class Launcher:
         self._socket = self._process = None
 
     def _is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        if self._process is None:
+            return self._socket is not None and warm.is_open(self._socket)
+        return self._process.poll() is None
 
     def _start(self) -> None:
         with self._lock:
             if self._is_alive():
                 return
             self.end()
+            if self._joins and (peer := warm.joined(self._settings, self._guest)):
+                peer.settimeout(ANSWER_S)
+                self._socket, self.proven = peer, True
+                return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             program = [sys.executable, "-I", str(self._guest / "__main__.py"), "launcher"]
             self._process = subprocess.Popen(
-                [*program, str(theirs.fileno())],
+                [*program, str(theirs.fileno()), stamp(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={},
@@ -130,6 +168,8 @@ async def asked(
             theirs.close()
             await _readable(ours, limit_s)
             answer, fds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
+        except (BrokenPipeError, ConnectionError) as error:
+            raise LauncherGone(f"the launcher of sessions is gone: {error}") from error
         except OSError as error:  # a timeout is one
             raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
     return answer, fds

@@ -11,13 +11,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pinfold.sandbox._gitdir import is_gitdir, obeyed, usual_hooks
-from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.contract import Mount, SandboxUnavailable
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
 _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
 """What a checkout of Pinfold runs when its commands are started."""
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
+_INSIDE = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+"""Where nothing may be mounted from: a session has its own, or must have none."""
+_WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
+_OWN_PLACES = ("/mnt/datasets", "/mnt/servers")
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
 _HIDDEN = r"\.env|\.env\.(?!(?:example|sample|template)\Z).*|.*\.pem|id_rsa.*|id_ed25519.*|id_ecdsa.*|\.netrc"
@@ -45,7 +63,7 @@ class Guards:
 def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
     """What to guard in the folder or file `source`, which the session sees at `shown`.
 
-    `steers`: it is the workspace, whose instructions the agent would obey. Raises SandboxUnavailable.
+    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. Raises SandboxUnavailable.
     """
     top = str(source)
     if top in _SYSTEM:
@@ -74,6 +92,18 @@ def guards_of_gitdir(gitdir: str, top: str) -> Guards:
     kept = list(_kept_of(gitdir, top))
     protected = {real for path in kept if (real := mountable(path, top))}
     return Guards(pinned=[gitdir], protected=sorted(protected), kept=kept)
+
+
+def why_not_mountable(mount: Mount) -> str | None:
+    """Words for the user where the path belongs to the system, to Pinfold or to the session itself."""
+    path = mount.path
+    if str(path) in (*_SYSTEM, *_WIDE) or any(path.is_relative_to(folder) for folder in _INSIDE):
+        return "it belongs to the system; name a folder of your own"
+    if any(path.is_relative_to(place) for place in _OWN_PLACES):
+        return "a session keeps things of its own there"
+    if mount.writable and any(path.is_relative_to(ours) for ours in _installed()):
+        return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
+    return None
 
 
 def is_masked(name: str) -> bool:
@@ -213,9 +243,13 @@ class _Walk:
 
 def _ours_within(workspace: Path) -> list[Path]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
+    return [path for path in _installed() if path.is_relative_to(workspace) and path != workspace]
+
+
+def _installed() -> list[Path]:
     package = Path(__file__).resolve().parents[1]
     installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     checkout = package.parents[1]
     if (checkout / "scripts" / "bootstrap.sh").exists():
         installed += [checkout / name for name in _CHECKOUT]
-    return [path for path in installed if path.is_relative_to(workspace) and path != workspace]
+    return installed

@@ -9,12 +9,11 @@ import json
 import os
 import secrets
 import socket
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 
 from pinfold.sandbox.contract import Session
+from pinfold.sandbox.folders import folder
 
 _ATTEMPTS = """
 import ctypes, json, os, socket
@@ -52,13 +51,13 @@ def bait() -> Generator[str]:
     """A program that tries everything, and things outside for it to find."""
     word = secrets.token_hex(8)
     with (
-        tempfile.TemporaryDirectory(prefix="pinfold-bait-") as folder,
+        folder("bait") as place,
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
     ):
-        file = Path(folder, "secret")
+        file = place / "secret"
         file.write_text(word, encoding="ascii")
-        Path(folder).chmod(0o777)
+        place.chmod(0o777)
         file.chmod(0o666)
         abstract.bind(f"\0pinfold-{word}")
         abstract.listen(1)

@@ -51,7 +51,7 @@ class Capabilities:
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` and `mount` paths appear inside."""
+    """`data` appears at a path of its own inside. `Spec.mounts` needs less: a path that can be allowed where it is."""
     site: bool = False
     """What is put into `Spec.site` can be imported inside."""
     remote: bool = False
@@ -87,6 +87,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A path of the host's that a session sees at the same place."""
+
+    path: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What to open."""
 
@@ -98,6 +106,8 @@ class Spec:
     site: Path | None = None
     """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
     after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
+    mounts: tuple[Mount, ...] = ()
+    """None lies in another, in the workspace, or around it."""
     limits: Limits = field(default_factory=Limits)
 
 

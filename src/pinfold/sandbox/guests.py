@@ -9,14 +9,11 @@ process group, and its end when the command is killed.
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +27,7 @@ from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.folders import Folder
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
 
@@ -73,7 +71,7 @@ class _Subprocesses:
         self._python = python
         self._spec = spec
         self._confine = confine
-        self._private: Path | None = None
+        self._private: Folder | None = None
 
     async def launch(self) -> Guest:
         if not self._python:
@@ -99,14 +97,12 @@ class _Subprocesses:
     async def sweep(self) -> None:
         """Ends processes that left the group, known by the TMPDIR they were born with."""
         if self._private is not None and sys.platform == "linux":
-            mark = b"\0TMPDIR=" + os.fsencode(self._private) + b"\0"
-            await anyio.to_thread.run_sync(_kill_marked, mark)
+            await anyio.to_thread.run_sync(end_marked, self._private.path)
 
     async def release(self) -> None:
         await self.sweep()
         if self._private is not None:
-            remove = functools.partial(shutil.rmtree, self._private, ignore_errors=True)
-            await anyio.to_thread.run_sync(remove)
+            await anyio.to_thread.run_sync(self._private.remove)
 
     def _spawn(self, command: list[str]) -> Guest:
         # On the event loop's own thread: the kernel ends the guest when the thread that made it ends.
@@ -171,18 +167,23 @@ class _Subprocesses:
 
     def _scratch(self) -> Path:
         if self._private is None:
-            self._private = Path(tempfile.mkdtemp(prefix="pinfold-"))
-        return self._private
+            self._private = Folder("home")
+        return self._private.path
 
 
-def _kill_marked(mark: bytes) -> None:
+def end_marked(private: Path, *, dry_run: bool = False) -> list[int]:
+    """End the processes that were born with this folder as TMPDIR; returns them."""
+    mark = b"\0TMPDIR=" + os.fsencode(private) + b"\0"
+    ended: list[int] = []
     for _ in range(SWEEPS):
         found = [pid for pid in _pids() if mark in _environ(pid)]
+        ended += [pid for pid in found if pid not in ended]
+        if not found or dry_run:
+            break
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
-            return
+    return ended
 
 
 def _pids() -> list[int]:

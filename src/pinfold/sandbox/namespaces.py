@@ -10,9 +10,9 @@ import atexit
 import functools
 import os
 import sys
-import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -20,13 +20,15 @@ import anyio.to_thread
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import GUEST, Launcher
+from pinfold.sandbox._launcher import GUEST, Ends, Launcher, LauncherGone
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._workspace import Guards, guarded
+from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
-from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
+from pinfold.sandbox.warm import socket_in
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (
@@ -51,6 +53,13 @@ SMALL = 100
 RECYCLE_AFTER = 1_000
 """Sessions of one zygote: they share its address layout and hash seed."""
 OPEN_FILES = 1024
+
+
+TRIES = 3
+"""A warm launcher may end with its owner, just as we ask it."""
+REPLACE_S = 1.0
+"""Before a launcher that was lost is replaced."""
+Probe: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Namespaces:
@@ -88,17 +97,37 @@ class Namespaces:
         return None
 
     async def open(self, spec: Spec) -> Session:
+        await self.probe()
+        return await self._opened(self._launcher(), spec, self.probe)
+
+    async def probe(self) -> None:
+        """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable."""
         launcher = self._launcher()
+        await launcher.ready()
         if not launcher.proven:
             await self.prove(launcher)
-        return await self._opened(launcher, spec)
+
+    async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled, other processes of this user get their sessions from a launcher of ours."""
+        settings = {**self._settings(), "pool": pool}
+        path = socket_in(folder, settings, self._guest)
+        while True:
+            launcher = Launcher(settings, self._guest, joins=False)
+            try:
+                await launcher.ready()
+                await self.prove(launcher)
+                launcher.listen(path)
+                await on_ready()
+                await launcher.gone()
+            finally:
+                path.unlink(missing_ok=True)
+                launcher.end()
+            await anyio.sleep(REPLACE_S)
 
     async def warm(self) -> None:
         """Prove it and fill the pool, before anyone asks for a session. Raises SandboxUnavailable."""
-        launcher = self._launcher()
-        if not launcher.proven:
-            await self.prove(launcher)
-        await launcher.warm()
+        await self.probe()
+        await self._launcher().warm()
 
     def _launcher(self) -> Launcher:
         key = (self._python, self._pool, self._program, self._guest)
@@ -106,14 +135,14 @@ class Namespaces:
             _launchers[key] = Launcher(self._settings(), self._guest)
         return _launchers[key]
 
-    async def _opened(self, launcher: Launcher, spec: Spec) -> Session:
-        guests = _Guests(launcher, spec)
+    async def _opened(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> Session:
+        guests = _Guests(launcher, spec, probe)
         return await GuestSession.opened(guests, self.capabilities, spec.limits)
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""
-        with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
-            session = await self._opened(launcher, Spec(workspace=Path(folder)))
+        with folder("proof") as place:
+            session = await self._opened(launcher, Spec(workspace=place))
             try:
                 found = await holes(session)
             finally:
@@ -169,8 +198,10 @@ def _end_launchers() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, launcher: Launcher, spec: Spec) -> None:
+    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is."""
         self._launcher = launcher
+        self._probe = probe
         self._spec = spec
 
     async def launch(self) -> Guest:
@@ -179,9 +210,10 @@ class _Guests:
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
         # Most workspaces are looked through faster than a thread is reached.
-        is_small = _is_small(self._spec.workspace) and not self._spec.data
-        mounts = _mounts(self._spec) if is_small else await anyio.to_thread.run_sync(_mounts, self._spec)
-        ends = await self._launcher.open(self._request(mounts))
+        spec = self._spec
+        is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts
+        mounts = _mounts(spec) if is_small else await anyio.to_thread.run_sync(_mounts, spec)
+        ends = await self._ends(self._request(mounts))
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         body = Jailed(ends.control, ends.pidfd)
@@ -199,6 +231,17 @@ class _Guests:
                 guest.keeper.close()
             raise
         return guest
+
+    async def _ends(self, request: dict[str, object]) -> Ends:
+        for tries_left in reversed(range(TRIES)):
+            if self._probe:
+                await self._probe()
+            try:
+                return await self._launcher.open(request)
+            except LauncherGone:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""
@@ -246,10 +289,11 @@ def _is_small(folder: Path) -> bool:
 
 def _mounts(spec: Spec) -> list[_Mount]:
     """The workspace, then all else. Raises SandboxUnavailable."""
-    if len(spec.data) > MOUNTS:
-        raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
-    workspace = _Mount(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)
-    mounts = [workspace, *(_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())]
+    if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
+        raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
+    mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)]
+    mounts += map(_own_place, spec.mounts)
+    mounts += (_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())
     if spec.site:
         mounts.append(_Mount(str(spec.site), spec.site, has_secrets=False))
     return mounts
@@ -257,6 +301,12 @@ def _mounts(spec: Spec) -> list[_Mount]:
 
 def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
     return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+
+
+def _own_place(mount: Mount) -> _Mount:
+    if why := why_not_mountable(mount):
+        raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
+    return _Mount(str(mount.path), mount.path, writable=mount.writable, steers=mount.writable)
 
 
 class _Mount:
