@@ -216,6 +216,9 @@ class Scene:
         _write(OUTSIDE / "data.csv", AS_IT_WAS)
         _write(OUTSIDE / "data" / "more.csv", AS_IT_WAS)
         _write(OUTSIDE / "writable.txt", AS_IT_WAS)
+        # A session without a root of its own would make these, before any program runs.
+        _write(Path("/mnt/datasets/sales.csv"), "")
+        Path("/mnt/datasets/folder").mkdir(exist_ok=True)
 
     def _listing(self) -> dict[str, tuple[int, int, bytes]]:
         found: dict[str, tuple[int, int, bytes]] = {}

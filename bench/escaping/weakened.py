@@ -104,6 +104,9 @@ def mount(source, target, kind, flags, data=None):
     _mount_hidden(source, target, kind, flags, None if kind == "proc" else data)
 """
     },
+    "protection": {
+        "init": "_guard_all = guard\ndef guard(request): _guard_all({**request, 'pinned': [], 'protected': []})"
+    },
     "own-root": {
         "kernel": """
 def _merge(old, new, device):
@@ -134,7 +137,7 @@ def _no_masks() -> None:
 
 def _no_protection() -> None:
     def unprotected(source: Path, shown: str, *, steers: bool) -> Guards:
-        return replace(guarded(source, shown, steers=steers), protected=[], pinned=[])
+        return replace(guarded(source, shown, steers=steers), protected=[])
 
     namespaces.guarded = unprotected
 
@@ -209,7 +212,7 @@ HOST: dict[str, Callable[[], None]] = {
     "deadline": _patient,
     "bounded-output": _boundless,
 }
-LAYERS = (*GUEST, *HOST)
+LAYERS = tuple(dict.fromkeys((*GUEST, *HOST)))
 
 
 class Unproven(namespaces.Namespaces):
