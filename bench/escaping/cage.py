@@ -35,6 +35,7 @@ from pinfold.guest.kernel import (
     attach,
     detached,
     drop_capabilities,
+    leave_old_root,
     loopback_up,
     mount,
     pivot_to,
@@ -94,7 +95,9 @@ def enter(kind: Kind, keep: list[Path], uid: int, program: list[str]) -> NoRetur
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV)
     for place in PLACES:
-        mount("cage", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=8g")
+        # A set-id file in a workspace is guarded only where it would be obeyed.
+        flags = MS_NODEV if place == "/space" else MS_NOSUID | MS_NODEV
+        mount("cage", place, "tmpfs", flags, "mode=1777,size=8g")
     _put_back(keep)
     _set_up_network()
     os.environ[OUTSIDE] = json.dumps(outside)
@@ -188,6 +191,7 @@ def _skeleton(keep: list[Path], *, machine: bool) -> None:
         Path(BASE + name).chmod(0o666)
     Path(BASE + "/dev/shm").chmod(0o1777)
     pivot_to(BASE)
+    leave_old_root()
 
 
 _STANDARD = (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2"))

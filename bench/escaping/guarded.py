@@ -29,10 +29,19 @@ CHANGES = {f"write {name}": f"open({name!r}, 'w').write('changed')" for name in 
     "git config": "subprocess.run(['git', 'config', '--file', '.git/config', 'core.hooksPath', '/tmp'])",
     "a shell's redirection": "subprocess.run(['bash', '-c', 'echo x >> AGENTS.md'])",
     "sed": "subprocess.run(['sed', '-i', 's/as/AS/', 'CLAUDE.md'])",
-    "a file with a set-id bit rewritten": "os.chmod('tool', 0o755); open('tool', 'w').write('x')",
     "all of it removed": "import shutil; shutil.rmtree('.', ignore_errors=True)",
+}
+SET_ID = {
+    "a file with a set-id bit rewritten": "tried(lambda: os.chmod('tool', 0o755)); open('tool', 'w').write('x')",
+    "a file with a set-id bit replaced": "open('mine', 'w').write('x'); os.replace('mine', 'tool')",
+}
+ASIDE = {
+    # A folder that holds a mount can be renamed; what is then made in its place is the program's own.
+    "a submodule's folder put aside": "os.rename('sub', 'put-aside'); os.mkdir('sub'); open('sub/.git', 'w').write('gitdir: /tmp/mine')",
 }
 PROGRAMS = [
     *hostile("guarded", "masks", "secret masked", READS),
-    *hostile("guarded", "protection", "guarded", CHANGES),
+    *hostile("guarded", "protection keeper", "guarded", CHANGES),
+    *hostile("guarded", "protection", "tool", SET_ID),
+    *hostile("guarded", "keeper", "guarded", ASIDE),
 ]

@@ -145,8 +145,8 @@ PROGRAMS = [
     *hostile("kernel", "filter capabilities landlock", "word", MOUNTS, machine="x86_64"),
     *hostile("kernel", "filter capabilities landlock", "secret masked", UNMASKED),
     *hostile("kernel", "capabilities", "word", GAINS),
-    *hostile("kernel", "filter no-new-privileges", "word", UNFILTERED),
+    *hostile("kernel", "filter no-new-privileges landlock", "word", UNFILTERED),
     *hostile("kernel", "capabilities read-only landlock", "word", LOCKED),
-    *hostile("kernel", "closed-memory landlock", "word", INIT),
-    *hostile("kernel", "closed-memory landlock filter", "word", TRACED, machine="x86_64"),
+    *hostile("kernel", "closed-memory landlock capabilities", "word", INIT),
+    *hostile("kernel", "closed-memory landlock capabilities filter", "word", TRACED, machine="x86_64"),
 ]

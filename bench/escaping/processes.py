@@ -60,7 +60,6 @@ TAKES = {
         "except RuntimeError as error: print(error)\nstop.set()\nif made == 300: escaped()"
     ),
     "open files": "files = []\ntry:\n    while len(files) < 1100: files.append(open('/dev/null'))\nexcept OSError as error: print(error)\nif len(files) == 1100: escaped()",
-    "memory of one process": "try:\n    b = bytearray(1 << 30); escaped()\nexcept MemoryError as error: print(error)",
     "memory by mapping": "import mmap\ntry:\n    m = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); escaped()\nexcept OSError as error: print(error)",
     "memory in small pieces": "try:\n    parts = [bytes(1 << 20) for _ in range(1000)]; escaped()\nexcept MemoryError as error: print(error)",
     "memory that is never swapped": "if syscall(149, ctypes.addressof(ctypes.create_string_buffer(9)), 9)[0] == 0: escaped()",
@@ -71,6 +70,28 @@ TAKES = {
 FILLS = {
     "/tmp": "fd = os.open('/tmp/big', os.O_CREAT | os.O_RDWR); os.posix_fallocate(fd, 0, 1200 << 20); escaped()",
     "/dev/shm": "fd = os.open('/dev/shm/big', os.O_CREAT | os.O_RDWR); os.posix_fallocate(fd, 0, 1200 << 20); escaped()",
+}
+MEMORY = {
+    "a file in memory": "fd = os.memfd_create('x')\nfor _ in range(80): os.write(fd, bytes(10 << 20))\ntime.sleep(0.5)\nescaped()",
+    "a shared mapping": (
+        "import mmap\nm = mmap.mmap(-1, 800 << 20)\nfor n in range(0, 800 << 20, 1 << 20): m[n:n + (1 << 20)] = bytes(1 << 20)\ntime.sleep(0.5)\nescaped()"
+    ),
+    "memory of several processes": (
+        "r, w = os.pipe(); made = []\nfor _ in range(4):\n    made.append(os.fork())\n    if made[-1] == 0:\n        b = bytearray(200 << 20); b[::4096] = bytes(51200); os.write(w, b'x'); time.sleep(20); os._exit(0)\n"
+        "for _ in made: os.read(r, 1)\ntime.sleep(0.5)\nfor pid in made: os.kill(pid, 9)\nescaped()"
+    ),
+    "its folders in memory": (
+        "for path in ('/tmp/x', '/dev/shm/x'):\n    with open(path, 'wb') as f:\n        for _ in range(40): f.write(bytes(10 << 20))\ntime.sleep(0.5)\nescaped()"
+    ),
+}
+"""All of it together: each has time to be noticed, which is all that is claimed."""
+AT_ONCE = {
+    "memory of one process": "try:\n    b = bytearray(1 << 30); escaped()\nexcept MemoryError as error: print(error)",
+}
+WATCHES = {
+    "every inotify instance the user may have": (
+        "made = 0\nwhile made < 140 and libc.inotify_init1(0) >= 0: made += 1\nprint(made)\nif made > 64: escaped()"
+    ),
 }
 _END = "end = time.monotonic() + 2.2\n"
 STAYS = {
@@ -102,6 +123,9 @@ PROGRAMS = [
     *hostile("process", "pid-namespace", "word", SEES),
     *hostile("process", "pid-namespace", "late", OUTLIVES),
     *hostile("takes", "limits", "word", TAKES, limits=SMALL),
+    *hostile("takes", "memory-bound", "word", MEMORY, limits=SMALL),
+    *hostile("takes", "limits memory-bound", "word", AT_ONCE, limits=SMALL),
+    *hostile("takes", "watch-bound", "word", WATCHES),
     *hostile("takes", "sizes", "word", FILLS),
     *hostile("takes", "deadline", "overtime", STAYS, timeout_s=0.4),
     *hostile("takes", "bounded-output", "flood", FLOODS, limits=SMALL),

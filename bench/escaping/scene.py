@@ -216,6 +216,9 @@ class Scene:
         _write(OUTSIDE / "data.csv", AS_IT_WAS)
         _write(OUTSIDE / "data" / "more.csv", AS_IT_WAS)
         _write(OUTSIDE / "writable.txt", AS_IT_WAS)
+        # A session without a root of its own would make these, before any program runs.
+        _write(Path("/mnt/datasets/sales.csv"), "")
+        Path("/mnt/datasets/folder").mkdir(exist_ok=True)
 
     def _listing(self) -> dict[str, tuple[int, int, bytes]]:
         found: dict[str, tuple[int, int, bytes]] = {}
@@ -250,10 +253,7 @@ class Scene:
             self._lay_files()
             self._listeners |= dict(self._listen_paths())
             self._outside = self._listing()
-        for name in PROTECTED:
-            path = workspace / name
-            if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != AS_IT_WAS:
-                found.append(f"guarded {name}")
+        found += [f"guarded {name}" for name in PROTECTED if not _is_file(workspace / name, AS_IT_WAS)]
         for path in workspace.rglob("*"):
             with suppress(OSError):
                 mode = path.lstat().st_mode
@@ -261,8 +261,8 @@ class Scene:
                     found.append(f"set-id {path.name}")
                 if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
                     found.append(f"device {path.name}")
-        if not (workspace / "tool").exists() or (workspace / "tool").read_bytes() != b"#!/bin/sh\n":
-            found.append("guarded tool")
+        if os.geteuid() == 0 and not _is_file(workspace / "tool", "#!/bin/sh\n"):
+            found.append("tool")  # anyone else's gives nobody anything
         return found
 
     def _late(self, workspace: Path) -> list[str]:
@@ -371,6 +371,10 @@ def _write(path: Path, text: str, mode: int = 0o666) -> None:
     for item, bits in ((path, mode), (path.parent, 0o777), (path.parent.parent, 0o777)):
         with suppress(PermissionError):  # the cage's own places are open to all already
             item.chmod(bits)
+
+
+def _is_file(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text
 
 
 def _remove(path: Path) -> None:

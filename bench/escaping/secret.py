@@ -58,8 +58,10 @@ SHARED = {
 
 PROGRAMS = [
     *hostile("secret", "environment", "secret environment", ENVIRONMENT),
-    *hostile("secret", "environment closed-memory", "secret environment", MEMORY),
-    *hostile("secret", "environment closed-memory landlock", "secret environment", INIT_ENVIRONMENT),
+    *hostile("secret", "environment", "secret environment", MEMORY),
+    *hostile(
+        "secret", "environment closed-memory landlock capabilities", "secret environment", INIT_ENVIRONMENT
+    ),
     *hostile("secret", "descriptors", "word", DESCRIPTORS),
     *hostile("secret", "uts-namespace", "secret hostname", NAMES),
     *hostile("secret", "ipc-namespace", "secret ipc", SHARED),

@@ -70,7 +70,10 @@ class Suite:
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for program in programs:
             groups[program.without].append(program.name)
-        return dict(self._all([Job("mapped", layers, tuple(names)) for layers, names in groups.items()]))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            jobs = [Job("mapped", layers, tuple(names)) for layers, names in groups.items()]
+            answers = pool.map(self._reports_if_it_starts, jobs)
+            return {name: report for reports in answers for name, report in reports.items()}
 
     def with_one_more_layer(self, programs: Iterable[Hostile]) -> dict[tuple[str, str], Report]:
         """How they fare when one of the layers is put back: each should hold. By program and that layer."""
@@ -142,7 +145,12 @@ class Suite:
                 raise CageBroke(f"a cage {job.layers} took more than {LIMIT_S} s") from late
         reports = [_report.decode(line) for line in done.stdout.splitlines()]
         if done.returncode != 0 or {report.name for report in reports} != set(job.names):
-            raise CageBroke(f"a cage without {job.layers or 'nothing'} ended early:\n{done.stderr[-3000:]}")
+            said = (
+                done.stderr
+                if len(done.stderr) < 3000
+                else f"{done.stderr[:1500]}\n...\n{done.stderr[-1500:]}"
+            )
+            raise CageBroke(f"a cage without {job.layers or 'nothing'} ended early:\n{said}")
         return {report.name: report for report in reports}
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from bench.escaping.cage import refuse_outside
 
-from pinfold.sandbox import Provider, Session, _guest, _output, _session, namespaces
+from pinfold.sandbox import Provider, _guest, _output, _session, namespaces
+from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
+from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import Guards, guarded
-from pinfold.sandbox.channel import LENGTHS, Reply, ReplyReader
+from pinfold.sandbox.channel import LENGTHS, GuestStatus, Reply, ReplyReader
 
 _WITHOUT_FLAG = """
 _whole_clone_{name} = clone
@@ -25,17 +27,12 @@ def clone(flags): return _whole_clone_{name}(flags & ~{flag})
 GUEST: dict[str, dict[str, str]] = {
     "filter": {"kernel": "def seccomp(program): pass"},
     "landlock": {"kernel": "def landlock_abi(): return 0"},
-    "capabilities": {"kernel": "def drop_capabilities(): pass"},
+    "capabilities": {"kernel": "def drop_capabilities(keep=()): pass"},
     "no-new-privileges": {
         "kernel": "_prctl_all = prctl\ndef prctl(option, *values):\n    if option != PR_SET_NO_NEW_PRIVS: _prctl_all(option, *values)"
     },
     "closed-memory": {
-        "kernel": """
-_seccomp_closed = seccomp
-def seccomp(program):
-    prctl(PR_SET_DUMPABLE, 1)
-    _seccomp_closed(program)
-"""
+        "kernel": "_prctl_open = prctl\ndef prctl(option, *values): _prctl_open(option, *((1,) if option == PR_SET_DUMPABLE else values))"
     },
     "pid-namespace": {
         "kernel": _WITHOUT_FLAG.format(name="pid", flag="CLONE_NEWPID")
@@ -51,9 +48,26 @@ def seccomp(program):
     "uts-namespace": {
         "kernel": _WITHOUT_FLAG.format(name="uts", flag="CLONE_NEWUTS") + "def set_hostname(name): pass\n"
     },
-    "user-id": {"launcher": "if _maps_up_to(ZYGOTE_ID):\n    ZYGOTE_ID, SESSION_IDS = -1, 1\n"},
+    "user-id": {"launcher": "if maps_up_to(FIRST_ID + SESSION_IDS):\n    FIRST_ID, SESSION_IDS = -1, 1\n"},
+    "memory-bound": {
+        "memory": "def memory_of_all(enough): return 0",
+        "groups": "def usable_places(): return {}",
+    },
+    "watch-bound": {"watches": "def bound_watches(most): pass"},
     "limits": {"kernel": "import resource\nresource.setrlimit = lambda *_: None\n"},
-    "descriptors": {"kernel": "def close_all_but(*keep): pass"},
+    "descriptors": {
+        "kernel": """
+def close_all_but(*keep): pass
+_close_any = os.close
+def _close(fd):
+    try:
+        paper = "memfd" in os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        paper = False
+    if not paper: _close_any(fd)
+os.close = _close
+"""
+    },
     "environment": {
         "kernel": """
 try:
@@ -90,6 +104,9 @@ def mount(source, target, kind, flags, data=None):
     _mount_hidden(source, target, kind, flags, None if kind == "proc" else data)
 """
     },
+    "protection": {
+        "init": "_guard_all = guard\ndef guard(request): _guard_all({**request, 'pinned': [], 'protected': []})"
+    },
     "own-root": {
         "kernel": """
 def _merge(old, new, device):
@@ -125,6 +142,13 @@ def _no_protection() -> None:
     namespaces.guarded = unprotected
 
 
+def _no_keeper() -> None:
+    def none(*_: object) -> None:
+        pass
+
+    namespaces._keeper = none  # noqa: SLF001 # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+
+
 class Credulous(ReplyReader):
     """Takes the first frame for the answer, whatever it is an answer to, and keeps the rest for later."""
 
@@ -147,6 +171,22 @@ def _credulous() -> None:
     _guest.ReplyReader = Credulous
 
 
+class Counting(_guest.Guest):
+    """Numbers its requests one after the other, as anybody would guess."""
+
+    _last = 0
+
+    def _open(self, request_id: int, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
+        if request_id:
+            self._last += 1
+            self._id = self._last
+        super()._open(self._last, statuses, reply_bytes)
+
+
+def _count_on() -> None:
+    namespaces.Guest = Counting
+
+
 def _patient() -> None:
     def never(self: object, grace_s: float) -> None:
         pass
@@ -166,36 +206,40 @@ def _boundless() -> None:
 HOST: dict[str, Callable[[], None]] = {
     "masks": _no_masks,
     "protection": _no_protection,
+    "keeper": _no_keeper,
     "checked-replies": _credulous,
+    "secret-numbers": _count_on,
     "deadline": _patient,
     "bounded-output": _boundless,
 }
-LAYERS = (*GUEST, *HOST)
+LAYERS = tuple(dict.fromkeys((*GUEST, *HOST)))
+
+
+class Unproven(namespaces.Namespaces):
+    """A weakened build would not be handed out; that check is the product's, and is what we go around."""
+
+    async def prove(self, launcher: Launcher) -> None:
+        launcher.proven = True
 
 
 def weakened(layers: Iterable[str], python: Path, folder: Path) -> Provider:
     """The provider with these layers taken out, for the rest of this process; none is the product itself."""
     refuse_outside()
     wanted = sorted(layers, key=LAYERS.index)
-    if wanted:
-        _take_out([layer for layer in wanted if layer in GUEST], folder)
-        for layer in wanted:
-            if layer in HOST:
-                HOST[layer]()
-    return namespaces.Namespaces(python)
+    if not wanted:
+        return namespaces.Namespaces(python)
+    for layer in wanted:
+        if layer in HOST:
+            HOST[layer]()
+    return Unproven(python, guest=_without([layer for layer in wanted if layer in GUEST], folder))
 
 
-def _take_out(layers: list[str], folder: Path) -> None:
+def _without(layers: list[str], folder: Path) -> Path:
+    """A copy of the guest."""
     copy = folder / "guest"
-    shutil.copytree(namespaces.GUEST, copy)
+    shutil.copytree(GUEST_FOLDER, copy)
     for layer in layers:
         for module, code in GUEST[layer].items():
             with (copy / f"{module}.py").open("a", encoding="utf-8") as file:
                 file.write(f"\n\n{code}\n")
-    namespaces.GUEST = copy
-    # A weakened build would not be handed out; that check is the product's, and is what we go around.
-    namespaces.holes = _none
-
-
-async def _none(_: Session) -> list[str]:
-    return []
+    return copy

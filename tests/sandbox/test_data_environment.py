@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.sandbox import open_session
+from pinfold.sandbox import Limits, open_session
 from pinfold.sandbox.environment import PACKAGES
 from pinfold.sandbox.namespaces import Namespaces
 
@@ -36,3 +36,12 @@ async def test_a_session_has_all_packages_and_works_with_them(data_python: Path,
         assert (await session.run(GROUPBY)).value == "{'n': 4, 's': 2}"
         assert (await session.run("open(pandas.__file__)")).status == "ok"
         assert (await session.run("open(pandas.__file__, 'a')")).status == "error"
+
+
+async def test_what_the_libraries_set_aside_does_not_count_as_the_programs_memory(
+    data_python: Path, tmp_path: Path
+) -> None:
+    limits = Limits(memory_bytes=512 << 20)
+    async with open_session(tmp_path, Namespaces(data_python), limits=limits) as session:
+        assert (await session.run("len(bytearray(256 << 20)) >> 20")).value == "256"
+        assert "MemoryError" in ((await session.run("bytearray(600 << 20)")).error or "")

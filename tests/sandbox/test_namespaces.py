@@ -32,7 +32,7 @@ from pinfold.sandbox import (
     provider_named,
 )
 from pinfold.sandbox._launcher import Launcher
-from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.canaries import bait, holes
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.sandbox.seccomp import compile_filter
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
@@ -83,6 +83,17 @@ async def test_nothing_gets_out_and_the_same_attempts_do_where_nothing_is_shut(w
     async with opened(LOCAL, Spec(workspace=workspace)) as session:
         found = await holes(session)
     assert len(found) >= 7, found
+
+
+async def test_a_process_of_its_own_with_the_same_number_is_not_taken_for_the_hosts(workspace: Path) -> None:
+    with bait() as program:
+        pid = program.partition('"pid": ')[2].partition("}")[0]
+        async with opened(JAILED, Spec(workspace=workspace)) as session:
+            own = (await session.run("import os\nos.getpid()")).value
+            outcome = await session.run(program.replace(f'"pid": {pid}', f'"pid": {own}'))
+        found = await said(LOCAL, Spec(workspace=workspace), program)
+    assert '"sees the host\'s processes": false, "reads the host\'s environment": false' in outcome.stdout
+    assert '"sees the host\'s processes": true, "reads the host\'s environment": true' in found
 
 
 async def test_a_session_that_is_not_shut_in_is_never_handed_out(workspace: Path) -> None:
@@ -253,6 +264,12 @@ async def test_processes_and_memory_are_bounded(workspace: Path) -> None:
     assert await said(JAILED, spec, forks) == "True Resource temporarily unavailable"
     memory = "try: bytearray(2 << 30)\nexcept MemoryError: print('no more')"
     assert await said(JAILED, spec, memory) == "no more"
+
+
+async def test_a_session_has_few_of_the_inotify_instances_that_its_user_has(workspace: Path) -> None:
+    code = "import ctypes\nlibc = ctypes.CDLL(None)\nn = 0\nwhile n < 20 and libc.inotify_init1(0) >= 0: n += 1\nprint(n)"
+    assert await said(JAILED, Spec(workspace=workspace), code) == "16"
+    assert await said(LOCAL, Spec(workspace=workspace), code) == "20"
 
 
 def test_a_killed_host_leaves_no_process_behind(workspace: Path) -> None:

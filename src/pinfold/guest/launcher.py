@@ -24,6 +24,7 @@ from .groups import Group, Groups, descendants, leftovers, remove_tree, usable_p
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, unshare
 from .requests import MESSAGE_BYTES, Request, read_request
 from .trees import Owners, maps_up_to, opened_tree, write_map
+from .watches import OF_ALL, bound_watches
 from .zygotes import FIRST_ID, INNER_ID, Zygote
 
 SESSION_IDS = 60_000
@@ -32,6 +33,8 @@ BUSY_POOL = 2
 """Seeds kept once a host has asked twice: it will ask again."""
 REFILL_AFTER_S = 0.02
 """Quiet before seeds are made: the session just handed out goes first."""
+RETRY_AFTER_S = 1.0
+"""Where no seed could be made, and nobody waits for one."""
 SWEEP_S = 0.05
 
 
@@ -132,6 +135,8 @@ class Launcher:
             unshare(CLONE_NEWUSER)
             write_map("self", ids, ids, privileged=False)
             unshare(CLONE_NEWNS)
+            with suppress(OSError):  # where /proc/sys is read-only, each session still has its own bound
+                bound_watches(OF_ALL)
 
     def _new_zygote(self) -> Zygote:
         zygote = Zygote(self._settings, drop_to=FIRST_ID if self._is_root else None)
@@ -255,6 +260,7 @@ class Launcher:
             seed = zygote.unborn_seeds.popleft()
             seed.close()
             self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
+            self._quiet_at = time.monotonic() + RETRY_AFTER_S
         else:
             self._born(zygote.unborn_seeds.popleft(), received[0])
 
@@ -337,12 +343,15 @@ class Launcher:
             self._end()  # the host starts another launcher
 
     def _refuse(self, why: str) -> None:
-        """Tell the host that waits longest."""
+        """Tell the host that waits longest, and those that wait for nothing in particular."""
+        waiting = [[reply] for reply in self._warming]
+        self._warming.clear()
         if self._wanted:
-            _, (paper, reply) = self._wanted.popleft()
-            _answer(reply, {"error": why})
-            os.close(paper)
-            os.close(reply)
+            waiting.append(self._wanted.popleft()[1])
+        for fds in waiting:
+            _answer(fds[-1], {"error": why})
+            for fd in fds:
+                os.close(fd)
 
     # --- in quiet times
 

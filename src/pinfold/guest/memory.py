@@ -4,26 +4,72 @@ from __future__ import annotations
 
 import os
 
+FOLDERS = ("/tmp", "/dev/shm")
+"""Whose files are memory."""
+
 
 def memory_of_all(enough: int) -> int:
-    """Bytes. Exact only above `enough`: below it a cheap count, never too low, will do."""
+    """Bytes. Exact only above `enough`: below it a cheap count, never too low, will do.
+
+    Files in memory that are mapped too are not counted twice; of memory that is both, half may be missed.
+    """
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    held = sum(_held(pid) for pid in pids)
-    return held if held <= enough else sum(_proportional(pid) for pid in pids)
+    files = _in_folders() + _without_name(pids)
+    held = files + sum(sum(_held(pid)) for pid in pids)
+    if held <= enough:
+        return held
+    own, shared = (sum(part) for part in zip(*map(_proportional, pids), strict=True))
+    return own + max(shared, files)
 
 
-def _held(pid: str) -> int:
-    """Counts a page as often as it is shared."""
-    return _kilobytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:")) << 10
+def data_of_self() -> int:
+    """What RLIMIT_DATA counts: libraries set more aside than they use."""
+    (data,) = _bytes("/proc/self/status", (b"VmData:",))
+    return data
 
 
-def _proportional(pid: str) -> int:
-    return _kilobytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) << 10
+def _in_folders() -> int:
+    used = 0
+    for folder in FOLDERS:
+        state = os.statvfs(folder)
+        used += (state.f_blocks - state.f_bfree) * state.f_frsize
+    return used
 
 
-def _kilobytes(path: str, names: tuple[bytes, bytes]) -> int:
+def _without_name(pids: list[str]) -> int:
+    """Files of `memfd_create`."""
+    example = os.memfd_create("example")
+    device = os.fstat(example).st_dev
+    os.close(example)
+    found: dict[int, int] = {}
+    for pid in pids:
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                state = os.stat(f"/proc/{pid}/fd/{name}")
+                if state.st_dev == device:
+                    found[state.st_ino] = state.st_blocks * 512
+        except OSError:  # it is gone
+            continue
+    return sum(found.values())
+
+
+def _held(pid: str) -> list[int]:
+    """Its own and its shared memory; counts a page as often as it is shared."""
+    return _bytes(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
+
+
+def _proportional(pid: str) -> list[int]:
+    return _bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+
+
+def _bytes(path: str, names: tuple[bytes, ...]) -> list[int]:
+    found = dict.fromkeys(names, 0)
     try:
         with open(path, "rb") as file:
-            return sum(int(line.split()[1]) for line in file if line.startswith(names))
+            for line in file:
+                if line.startswith(names):
+                    name, count, _ = line.split()
+                    found[name] = int(count) << 10
     except OSError:  # it is gone
-        return 0
+        pass
+    return list(found.values())

@@ -27,9 +27,11 @@ from .kernel import (
     seccomp,
     set_hostname,
 )
+from .memory import data_of_self
 from .requests import Request
 from .root import HOME, Root, make_folder
 from .serve import Readied
+from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000
 FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
@@ -73,6 +75,7 @@ def _live(settings: Request, fds: list[int]) -> None:
     if runner:
         os.close(channel)
         os.close(word)
+        bound_watches(OF_ONE)
         _enter_root(settings)
         set_hostname(b"pinfold")
         loopback_up()
@@ -115,7 +118,8 @@ def _be_runner(settings: Request, channel: int, word: int) -> None:
     request = _begun(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+        most = limit + data_of_self() if name == "DATA" else limit
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     os.chdir(request["workspace"])
     if files is not None:
         for path in request["writable"]:
@@ -154,6 +158,6 @@ def _fresh_process(settings: Request) -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    numbers = sys.modules.get("numpy.random")
+    if numbers is not None:
+        numbers.seed()

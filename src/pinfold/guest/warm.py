@@ -14,7 +14,15 @@ from . import arrivals, displays, rich
 
 PACKAGES = ("numpy", "pandas", "IPython")
 """Imported for everybody; what most cells never touch is left to those that do."""
-ALSO = ("asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
+ALSO = (
+    "asyncio",
+    "subprocess",
+    "json",
+    "difflib",
+    "inspect",
+    "numpy.random",  # numpy itself puts it off until it is used
+    "IPython.core.completer",
+)
 
 
 QUIET = {

@@ -38,14 +38,17 @@ def main(arguments: list[str]) -> None:
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
-        unfit = _fitness()
+        try:
+            unfit = _fitness()
+            pid = -1 if unfit else clone(FLAGS | signal.SIGCHLD)
+        except OSError as error:
+            unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
+        if pid == 0:
+            launcher.detach()
+            become_session(settings, fds)
         if unfit:
             launcher.send(json.dumps(unfit).encode())
         else:
-            pid = clone(FLAGS | signal.SIGCHLD)
-            if pid == 0:
-                launcher.detach()
-                become_session(settings, fds)
             pidfd = os.pidfd_open(pid)
             socket.send_fds(launcher, [b"{}"], [pidfd])
             os.close(pidfd)

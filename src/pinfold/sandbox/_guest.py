@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -56,7 +57,7 @@ class Guest:
         self._channel = channel
         self._reader = ReplyReader()
         self._outbox = bytearray()
-        self._next_id = 0
+        self._id = 0
         self._busy = False
         self._end: End | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -73,10 +74,11 @@ class Guest:
         self, op: str, body: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
     ) -> None:
         """Send a request; `end` then gives its one end."""
-        self._next_id += 1
-        self._open(self._next_id, statuses, reply_bytes)
+        # A number nobody can guess: an answer cannot be written before its question is asked.
+        self._id = 1 + secrets.randbits(62)
+        self._open(self._id, statuses, reply_bytes)
         if self.death is None:
-            self._send(frame({"id": self._next_id, "op": op, **fields}, body))
+            self._send(frame({"id": self._id, "op": op, **fields}, body))
 
     async def end(self) -> End:
         """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
@@ -90,7 +92,7 @@ class Guest:
         if not self._busy or self.death is not None:
             return
         # The frame first: a cell that has not started yet looks for it, and cannot miss both.
-        self._send(frame({"id": self._next_id, "op": "interrupt"}))
+        self._send(frame({"id": self._id, "op": "interrupt"}))
         self.body.interrupt()
 
     def kill(self, why: str) -> None:

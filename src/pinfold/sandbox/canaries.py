@@ -6,9 +6,9 @@ Every attempt is harmless in itself, so the same program run without isolation s
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import socket
+import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -28,6 +28,14 @@ def connected(family, address):
         caller.settimeout(2)
         caller.connect(address)
         return True
+def of_host(name):
+    return open(f"/proc/{{bait['pid']}}/{{name}}").read()
+def host_is_seen():
+    os.kill(bait["pid"], 0)
+    try:
+        return bait["secret"] in of_host("cmdline")  # or it is one of its own, with the same number
+    except FileNotFoundError:
+        return True
 def status(field):
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return int(lines[field].strip(), 16)
@@ -36,8 +44,8 @@ print(json.dumps({{
     "writes a file outside": got(lambda: open(bait["file"] + ".made", "w").write("x")),
     "reaches the host's loopback": got(lambda: connected(socket.AF_INET, ("127.0.0.1", bait["port"]))),
     "reaches the host's abstract sockets": got(lambda: connected(socket.AF_UNIX, "\\0" + bait["name"])),
-    "sees the host's processes": got(lambda: os.kill(bait["pid"], 0) is None),
-    "reads the host's environment": got(lambda: open(f"/proc/{{bait['pid']}}/environ", "rb").read()),
+    "sees the host's processes": got(host_is_seen),
+    "reads the host's environment": got(lambda: bait["secret"] in of_host("environ")),
     "has capabilities": status("CapEff") != 0,
     "can gain privileges": status("NoNewPrivs") != 1,
     "makes namespaces": got(lambda: ctypes.CDLL(None).unshare(0x10000000) == 0),
@@ -54,6 +62,11 @@ def bait() -> Generator[str]:
         folder("bait") as place,
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
+        subprocess.Popen(
+            ["/bin/sh", "-c", "read _", word],
+            stdin=subprocess.PIPE,
+            env={"PINFOLD_BAIT": word},
+        ) as process,
     ):
         file = place / "secret"
         file.write_text(word, encoding="ascii")
@@ -66,7 +79,7 @@ def bait() -> Generator[str]:
             "secret": word,
             "port": listener.getsockname()[1],
             "name": f"pinfold-{word}",
-            "pid": os.getpid(),
+            "pid": process.pid,
         }
         yield _ATTEMPTS.format(bait=json.dumps(laid))
 
