@@ -219,7 +219,7 @@ async def test_a_disk_mounted_later_is_what_a_session_works_on(tmp_path: Path) -
     await provider.warm()
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "disk", disk], check=True)
+    await anyio.run_process(["mount", "-t", "tmpfs", "-o", "size=1m", "disk", str(disk)])
     session = None
     try:
         session = await provider.open(Spec(workspace=disk))
@@ -228,7 +228,7 @@ async def test_a_disk_mounted_later_is_what_a_session_works_on(tmp_path: Path) -
     finally:
         if session:
             await session.close()
-        subprocess.run(["umount", disk], check=True)
+        await anyio.run_process(["umount", str(disk)])
 
 
 async def test_when_a_session_is_closed_nothing_of_it_is_left(workspace: Path) -> None:
@@ -239,4 +239,8 @@ async def test_when_a_session_is_closed_nothing_of_it_is_left(workspace: Path) -
     )
     assert (await session.run(code)).status == "ok"
     await session.close()
-    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in path.read_bytes()] == []
+    assert running(mark) == []
+
+
+def running(mark: str) -> list[Path]:
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in path.read_bytes()]
