@@ -104,7 +104,7 @@ def _be_runner(settings: Request, channel: int, word: int) -> None:
     files = _file_rules()
     drop_capabilities()
     seccomp(bytes.fromhex(settings["filter"]))
-    _fresh_process()
+    fresh_process()
     from .serve import Readied
 
     guest = Readied(channel)
@@ -146,7 +146,7 @@ def _file_rules() -> Landlock | None:
     return rules
 
 
-def _fresh_process() -> None:
+def fresh_process() -> None:
     """Nothing of the zygote's that two sessions should not share."""
     for number in (signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)

@@ -33,12 +33,12 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(launcher.fileno(), False)
     _stand_in_for_stdin()
     _prepare(settings)
-    launcher.send(json.dumps(_fitness()).encode())
+    launcher.send(json.dumps(fitness()).encode())
     while True:
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
-        unfit = _fitness()
+        unfit = fitness()
         if unfit:
             launcher.send(json.dumps(unfit).encode())
         else:
@@ -70,6 +70,6 @@ def _prepare(settings: Request) -> None:
     gc.freeze()
 
 
-def _fitness() -> Request:
+def fitness() -> Request:
     threads = len(os.listdir("/proc/self/task"))
     return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}

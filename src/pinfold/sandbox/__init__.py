@@ -64,7 +64,17 @@ def _namespaces() -> Provider:
     return Namespaces()
 
 
-_BUILT_IN: dict[str, Callable[[], Provider]] = {"namespaces": _namespaces, "unsafe-local": _unsafe_local}
+def _landlock() -> Provider:
+    from pinfold.sandbox.landlock import Landlock
+
+    return Landlock()
+
+
+_BUILT_IN: dict[str, Callable[[], Provider]] = {
+    "landlock": _landlock,
+    "namespaces": _namespaces,
+    "unsafe-local": _unsafe_local,
+}
 
 
 def provider_named(name: str) -> Provider:

@@ -1,4 +1,4 @@
-"""The host's handle on a launcher of sessions (`guest/launcher.py`): started when first needed, asked from any event loop."""
+"""The host's handle on a launcher of sessions (`guest/launcher.py`, `guest/lite.py`): started when first needed, asked from any event loop."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 
-from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox.contract import Limits, SandboxUnavailable
 
 GUEST = Path(__file__).parent.parent / "guest"
 MESSAGE_BYTES = 1 << 16
@@ -40,10 +42,14 @@ class Ends:
 class Launcher:
     """One launcher process with its zygote. Belongs to the process, not to an event loop."""
 
-    def __init__(self, settings: Mapping[str, Any], guest: Path = GUEST) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], guest: Path = GUEST, *, program: str = "launcher", fix: str = FIX
+    ) -> None:
         self.proven = False
         self._settings = settings
         self._guest = guest
+        self._program = program
+        self._fix = fix
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +61,7 @@ class Launcher:
         assert self._socket is not None
         answer, fds = await asked(self._socket, b'{"op": "open"}', request, ANSWER_S)
         if not fds:
-            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {FIX}")
+            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
         channel, control, stdout, stderr, pidfd = fds
         return Ends(
             channel=socket.socket(fileno=channel),
@@ -87,7 +93,7 @@ class Launcher:
                 return
             self.end()
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            program = [sys.executable, "-I", str(self._guest / "__main__.py"), "launcher"]
+            program = [sys.executable, "-I", str(self._guest / "__main__.py"), self._program]
             self._process = subprocess.Popen(
                 [*program, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -107,7 +113,25 @@ class Launcher:
                 raise SandboxUnavailable(f"the zygote did not start: {error}") from error
             if reason(hello):
                 self.end()
-                raise SandboxUnavailable(f"the zygote did not start: {reason(hello)}; {FIX}")
+                raise SandboxUnavailable(f"the zygote did not start: {reason(hello)}; {self._fix}")
+
+
+async def greeted(guest: Guest, limits: Limits) -> Guest:
+    """The guest, once it has said hello. Raises SandboxUnavailable."""
+    try:
+        with anyio.fail_after(limits.start_s):
+            end = await guest.end()
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await guest.ended("it was given up")
+        if isinstance(error, TimeoutError):
+            words = f"the session did not answer within {limits.start_s:g} s"
+            raise SandboxUnavailable(words) from error
+        raise
+    if isinstance(end, Death):
+        said = guest.stderr.take()[0].strip()[-2000:]
+        raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
+    return guest
 
 
 async def asked(

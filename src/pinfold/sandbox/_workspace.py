@@ -62,7 +62,7 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
         if inode in secrets:
             guards.masked.append((shown + found.path[len(str(source)) :], *inode))
     if steers:
-        ours = [source / name for name in _PROTECTED] + _ours_within(source)
+        ours = [source / name for name in _PROTECTED] + ours_within(source)
         guards.protected.extend(
             shown + str(path)[len(str(source)) :] for path in ours if os.path.lexists(path)
         )
@@ -106,7 +106,7 @@ def _walk(top: str) -> Iterator[_Found]:
             raise SandboxUnavailable(f"{top} holds more than {_MOST:,} files; choose a smaller folder")
 
 
-def _ours_within(workspace: Path) -> list[Path]:
+def ours_within(workspace: Path) -> list[Path]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
     package = Path(__file__).resolve().parents[1]
     installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]

@@ -16,8 +16,8 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._guest import Death, Guest
-from pinfold.sandbox._launcher import GUEST, Launcher
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._launcher import GUEST, Launcher, greeted
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import guarded
@@ -73,9 +73,7 @@ class Namespaces:
 
         `program` and `guest` are the system call filter and the code inside, ours unless given.
         """
-        # A virtual environment is entered by its own name; anything else by where it really is.
-        python = python or Path(sys.executable)
-        self._python = python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
+        self._python = entered(python or Path(sys.executable))
         self._pool = pool
         self._program = program or compile_filter()
         self._guest = guest
@@ -124,7 +122,7 @@ class Namespaces:
         environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", **ONE_THREAD}  # noqa: S108 - inside
         return {
             "python": str(self._python),
-            "read_only": [*SYSTEM, *self._homes()],
+            "read_only": [*SYSTEM, *homes(self._python, self._guest)],
             "etc": ETC,
             "files": FILES,
             "environment": environment,
@@ -135,18 +133,6 @@ class Namespaces:
             "recycle_after": RECYCLE_AFTER,
             "warm": True,
         }
-
-    def _homes(self) -> list[str]:
-        """Where the Python of the cells and the guest's own code are, besides the system's folders."""
-        homes = {self._python.parent.parent, self._python.resolve().parent.parent, self._guest} - {
-            Path("/usr")
-        }
-        for home in homes:
-            if Path.home().is_relative_to(home):
-                raise SandboxUnavailable(
-                    f"{self._python} cannot run cells: all of {home} would be seen inside"
-                )
-        return sorted(map(str, homes))
 
 
 _launchers: dict[tuple[Path, int | None, bytes, Path], Launcher] = {}
@@ -177,29 +163,15 @@ class _Guests:
         ends = await self._launcher.open(request)
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        return await self._greeted(Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs))
+        return await greeted(
+            Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs), self._spec.limits
+        )
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""
 
     async def release(self) -> None:
         """Its mounts went with it."""
-
-    async def _greeted(self, guest: Guest) -> Guest:
-        try:
-            with anyio.fail_after(self._spec.limits.start_s):
-                end = await guest.end()
-        except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await guest.ended("it was given up")
-            if isinstance(error, TimeoutError):
-                words = f"the session did not answer within {self._spec.limits.start_s:g} s"
-                raise SandboxUnavailable(words) from error
-            raise
-        if isinstance(end, Death):
-            said = guest.stderr.take()[0].strip()[-2000:]
-            raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
-        return guest
 
     def _request(self) -> dict[str, object]:
         spec, limits = self._spec, self._spec.limits
@@ -228,6 +200,20 @@ class _Guests:
                 "TMPDIR": "/tmp",  # noqa: S108 - inside
             },
         }
+
+
+def entered(python: Path) -> Path:
+    """A virtual environment is entered by its own name; anything else by where it really is."""
+    return python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
+
+
+def homes(python: Path, guest: Path) -> list[str]:
+    """Where the Python of the cells and the guest's own code are, besides the system's folders."""
+    found = {python.parent.parent, python.resolve().parent.parent, guest} - {Path("/usr")}
+    for home in found:
+        if Path.home().is_relative_to(home):
+            raise SandboxUnavailable(f"{python} cannot run cells: all of {home} would be seen inside")
+    return sorted(map(str, found))
 
 
 def _is_small(folder: Path) -> bool:

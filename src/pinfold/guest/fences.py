@@ -1,0 +1,75 @@
+"""What of the host's files a lite session may use: Landlock's rules, in layers, each within the one before."""
+
+from __future__ import annotations
+
+import os
+
+from .kernel import Landlock, landlock_abi
+from .requests import Request
+from .session import DEVICES, FILE, FS_BITS, READ
+
+MACHINE = (
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/uptime",
+    "/proc/version",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/sys/kernel/mm/transparent_hugepage",
+)
+"""What libraries ask of the machine; nothing of any process."""
+ABSTRACT_SOCKETS, SIGNALS = 1, 2
+TCP = 0b11
+"""Bind and connect."""
+
+
+def abi_of(settings: Request) -> int:
+    return min(landlock_abi(), settings["abi"])
+
+
+def zygote_fence(settings: Request) -> None:
+    """The outer layer, for the zygote and all it will start. Of other processes only what anyone may list."""
+    abi = abi_of(settings)
+    rules = _rules(settings, abi)
+    _allow(rules, rules.everything, [settings["folder"]])
+    _allow(rules, READ, ["/proc"])
+    rules.restrict()
+
+
+def init_fence(settings: Request) -> bool:
+    """Bounds whom a session's processes may signal to the session; False where the kernel cannot."""
+    if abi_of(settings) < 6:
+        return False
+    Landlock(0, scoped=SIGNALS).restrict()
+    return True
+
+
+def runner_fence(settings: Request, folder: str) -> None:
+    """The inner layer: of the private folders its own, of the processes itself."""
+    rules = _rules(settings, abi_of(settings))
+    _allow(rules, rules.everything, [folder])
+    _allow(rules, READ, [f"/proc/{os.getpid()}"])
+    rules.restrict()
+
+
+def _rules(settings: Request, abi: int) -> Landlock:
+    everything = (1 << FS_BITS.get(abi, 16)) - 1
+    scoped = ABSTRACT_SOCKETS | SIGNALS if abi >= 6 else 0
+    rules = Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0)
+    _allow(rules, READ, [*settings["read"], *MACHINE])
+    _allow(rules, FILE & everything, [f"/dev/{name}" for name in DEVICES])
+    _allow(rules, everything if settings["writable"] else READ, [settings["workspace"]])
+    return rules
+
+
+def _allow(rules: Landlock, access: int, paths: list[str]) -> None:
+    for path in paths:
+        if os.path.isdir(path):
+            rules.allow(access, [path])
+        elif os.path.exists(path):
+            rules.allow(access & FILE, [path])

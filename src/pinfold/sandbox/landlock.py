@@ -1,0 +1,256 @@
+"""Provider `landlock`, called lite: Landlock and a system call filter, for where user namespaces are refused.
+
+It has no mounts, so sessions see the host's own paths and nothing can be masked; and no process or network namespace, so
+what those would bound is refused outright. `guest/lite.py` says who may do what.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from pinfold.sandbox._body import Watched
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._launcher import GUEST, Launcher, greeted
+from pinfold.sandbox._output import Output
+from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._workspace import Guards, guarded, ours_within
+from pinfold.sandbox.canaries import holes
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.namespaces import ETC, ONE_THREAD, OPEN_FILES, SYSTEM, entered, homes
+from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
+
+USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
+NEWEST_ABI = 99
+SCOPED_ABI = 6
+"""From here on Landlock bounds signals and abstract sockets; before, the session's init is asked about each signal."""
+TRUNCATE_ABI = 3
+IDLE = 2
+"""Zygotes kept for workspaces without a session."""
+FIX = "does this machine have Landlock? (Linux 5.13, and `landlock` in the kernel's list: lsm=landlock,...)"
+NOTICE = (
+    "landlock is the lite sandbox: files outside the workspace are closed and there is no network at all, not even inside; "
+    "but paths are the host's own, secrets in the workspace cannot be masked, and names, sizes and running processes of "
+    "this machine can be made out."
+)
+AS_ROOT = " The workspace belongs to root, so code runs as root, without any of root's powers."
+
+
+class Landlock:
+    """Isolation without namespaces."""
+
+    def __init__(
+        self,
+        python: Path | None = None,
+        *,
+        allow_unmasked: bool = False,
+        abi: int = NEWEST_ABI,
+        guest: Path = GUEST,
+    ) -> None:
+        """`allow_unmasked`: a workspace may hold secrets, and code may read them. `abi`: use no newer Landlock than this."""
+        self._python = entered(python or Path(sys.executable))
+        self._allow_unmasked = allow_unmasked
+        self._abi = min(abi, landlock_abi())
+        self._guest = guest
+
+    @property
+    def name(self) -> str:
+        return "landlock"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(isolated=True)
+
+    @property
+    def notice(self) -> str | None:
+        return NOTICE
+
+    async def open(self, spec: Spec) -> Session:
+        if not self._abi:
+            raise SandboxUnavailable(f"this kernel has no Landlock; {FIX}")
+        place = await anyio.to_thread.run_sync(self._place, spec)
+        await self._prove(place.owner)
+        return await self._opened(place, spec)
+
+    async def _opened(self, place: _Place, spec: Spec) -> Session:
+        guests = _Guests(_lent(place), spec, self._python)
+        return await GuestSession.opened(guests, self.capabilities, spec.limits)
+
+    async def _prove(self, owner: tuple[int, int]) -> None:
+        """Once for each user that sessions run as: what is claimed is tried, not assumed."""
+        claim = (self._python, self._abi, self._guest, owner)
+        if claim in _proven:
+            return
+        with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
+            if os.geteuid() == 0:
+                os.chown(folder, *owner)
+            spec = Spec(workspace=Path(folder))
+            session = await self._opened(self._place(spec), spec)
+            try:
+                found = await holes(session)
+            finally:
+                await session.close()
+        if found:
+            raise SandboxUnavailable(f"a session here is not shut in: it {', it '.join(found)}")
+        _proven.add(claim)
+
+    def _place(self, spec: Spec) -> _Place:
+        """Looks at everything that will be seen. Raises SandboxUnavailable."""
+        if not spec.workspace.is_dir():
+            raise SandboxUnavailable(
+                f"the workspace {str(spec.workspace)!r} is not a folder; create it first"
+            )
+        workspace = spec.workspace.resolve()
+        guards = guarded(workspace, str(workspace), steers=True)
+        data = [path.resolve() for path in spec.data.values()]
+        seen = [guards, *(guarded(path, str(path), steers=False) for path in data)]
+        if not self._allow_unmasked:
+            _refuse_secrets(seen)
+        if spec.writable and (ours := ours_within(workspace)):
+            raise SandboxUnavailable(
+                f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {workspace}; "
+                "choose another workspace, or the mode read-only"
+            )
+        owner = workspace.stat()
+        return _Place(
+            python=self._python,
+            guest=self._guest,
+            abi=self._abi,
+            workspace=str(workspace),
+            writable=spec.writable,
+            data=tuple(map(str, data)),
+            owner=(owner.st_uid, owner.st_gid),
+        )
+
+
+def landlock_abi() -> int:
+    """Which version of Landlock this kernel has; 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, ctypes.CDLL(None).syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
+def _refuse_secrets(seen: list[Guards]) -> None:
+    # A host's socket is masked elsewhere; here no session can make one to reach it with.
+    files = [
+        path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)
+    ]
+    if files:
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise SandboxUnavailable(
+            f"{files[0]}{more} would be readable: landlock cannot mask secrets; move them out of the folder, "
+            "or allow it with --allow-unmasked"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What one zygote is shut into."""
+
+    python: Path
+    guest: Path
+    abi: int
+    workspace: str
+    writable: bool
+    data: tuple[str, ...]
+    owner: tuple[int, int]
+
+    def settings(self) -> dict[str, Any]:
+        refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
+        asked = METADATA if self.abi >= SCOPED_ABI else METADATA | SIGNALS
+        init = METADATA | {"kill", "seccomp", "landlock_create_ruleset"}
+        return {
+            "python": str(self.python),
+            "workspace": self.workspace,
+            "writable": self.writable,
+            "owner": self.owner,
+            "temporary": tempfile.gettempdir(),
+            "abi": self.abi,
+            "read": [*SYSTEM, *ETC, *USERS, *homes(self.python, self.guest), *self.data],
+            "filter": compile_filter(shared=True, asked=asked, refused=refused).hex(),
+            "zygote_filter": compile_filter(shared=True, also=init, refused=refused).hex(),
+            "environment": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD},
+            "warm": True,
+        }
+
+
+class _Lent:
+    """A launcher and how many sessions use it."""
+
+    def __init__(self, place: _Place) -> None:
+        self.launcher = Launcher(place.settings(), place.guest, program="lite", fix=FIX)
+        self.users = 0
+
+
+_places: dict[_Place, _Lent] = {}
+_proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
+
+
+def _lent(place: _Place) -> _Lent:
+    lent = _places.pop(place, None) or _Lent(place)
+    _places[place] = lent
+    return lent
+
+
+def _end_idle() -> None:
+    """All but the last few."""
+    idle = [place for place, lent in _places.items() if not lent.users]
+    for place in idle[:-IDLE]:
+        _places.pop(place).launcher.end()
+
+
+@atexit.register
+def _end_all() -> None:
+    for lent in _places.values():
+        lent.launcher.end()
+
+
+class _Guests:
+    """Launches the guests of one session."""
+
+    def __init__(self, lent: _Lent, spec: Spec, python: Path) -> None:
+        self._lent = lent
+        self._spec = spec
+        self._python = python
+        lent.users += 1
+
+    async def launch(self) -> Guest:
+        ends = await self._lent.launcher.open(self._request())
+        cap = self._spec.limits.output_bytes
+        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
+        guest = Guest(Watched(ends.control, ends.pidfd), ends.channel, *outputs)
+        return await greeted(guest, self._spec.limits)
+
+    async def sweep(self) -> None:
+        """A session's init has ended everything before it said so."""
+
+    async def release(self) -> None:
+        self._lent.users -= 1
+        await anyio.to_thread.run_sync(_end_idle)
+
+    def _request(self) -> dict[str, object]:
+        limits = self._spec.limits
+        return {
+            "memory": limits.memory_bytes,
+            "processes": limits.processes,
+            "limits": {
+                "CORE": 0,
+                "DATA": limits.memory_bytes,
+                "MEMLOCK": 0,
+                "NOFILE": OPEN_FILES,
+                "NPROC": limits.processes,
+            },
+            "environment": {
+                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+            },
+        }
