@@ -35,7 +35,7 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import Limits, Provider, Spec, provider_named
+from pinfold.sandbox import Auto, Limits, Provider, Spec, provider_named
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,8 @@ class Options:
     title: str | None = None
     data: Mapping[str, Path] | None = None
     """Read-only mounts by name."""
+    allow_unmasked: bool = False
+    """A sandbox that cannot hide the workspace's secrets may show them."""
     cell_s: float = 120.0
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -170,7 +172,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         log.repair(damage)
         began = log.seq
         imported = folder is not None and is_imported(folder)
-        hands, model, opened = _assembled(options, log, entries, state, imported)
+        hands, model, opened = await _assembled(options, log, entries, state, imported)
         core = Core(
             journal=log,
             model=model,
@@ -210,7 +212,7 @@ def is_imported(folder: Path) -> bool:
     return (folder / IMPORTED).exists()
 
 
-def _assembled(
+async def _assembled(
     options: Options, log: Log, entries: Iterable[Entry], state: State, imported: bool
 ) -> tuple[SandboxAndTools, Model, SessionOpened]:
     # A stranger's log does not choose where and how code runs here.
@@ -219,7 +221,7 @@ def _assembled(
     if workspace is None or not workspace.is_dir():
         raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
     wanted = options.sandbox or (past.sandbox if past else "auto")
-    provider = provider_named(wanted) if isinstance(wanted, str) else wanted
+    provider = _provider(wanted, options)
     model = _model(options.model, past.model if past else "", entries)
     mode: Mode = options.mode or (past.mode if past else "auto")
     if mode == "read-only" and not provider.capabilities.isolated:
@@ -228,7 +230,10 @@ def _assembled(
         )
     known = {name: Path(path) for name, path in past.data.items()} if past else {}
     data = known if options.data is None else options.data
-    if data and not provider.capabilities.mounts:
+    if data and isinstance(provider, Auto):
+        await provider.resolve()  # where data lies is told to the model first of all
+    has = provider.capabilities
+    if data and not has.mounts and (has.remote or not has.isolated):
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
     tools = [as_tool(tool) for tool in options.tools]
     hands = SandboxAndTools(
@@ -239,6 +244,7 @@ def _assembled(
         registry=Registry(tools),
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
+        journal=log,
         blobs=log.blobs,
     )
     opened = SessionOpened(
@@ -246,13 +252,27 @@ def _assembled(
         workspace=str(workspace),
         model=model.name,
         mode=mode,
-        sandbox=provider.name,
-        prompt=system_prompt(workspace, data),
+        # What was asked for, not what came of it: where the session goes on, something else may be had.
+        sandbox="auto" if isinstance(provider, Auto) else provider.name,
+        prompt=system_prompt(workspace, _shown(data, provider)),
         data={name: str(path) for name, path in data.items()},
         lost=("all Python variables",) if state.cells else (),
         imported=imported,
     )
     return hands, model, opened
+
+
+def _provider(wanted: str | Provider, options: Options) -> Provider:
+    if not isinstance(wanted, str):
+        return wanted
+    return provider_named(wanted, allow_unmasked=options.allow_unmasked)
+
+
+def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
+    """Where code inside finds it."""
+    if provider.capabilities.mounts:
+        return [f"/mnt/datasets/{name}" for name in data]
+    return [str(path) for path in data.values()]
 
 
 def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> Model:

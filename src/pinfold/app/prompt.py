@@ -16,5 +16,6 @@ When the task is done, answer in plain words without calling a tool.
 
 
 def system_prompt(workspace: Path, data: Iterable[str] = ()) -> str:
-    mounts = "".join(f"Read-only data: /mnt/datasets/{name}\n" for name in data)
+    """`data`: the paths by which the session reads it."""
+    mounts = "".join(f"Read-only data: {path}\n" for path in data)
     return _PROMPT.format(workspace=workspace, mounts=mounts)

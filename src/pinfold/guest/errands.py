@@ -81,11 +81,11 @@ class Errands:
                 self._chmod(caller, args[0], args[1], args[2], args[3])
             case "chown" | "lchown":
                 flags = AT_SYMLINK_NOFOLLOW if name == "lchown" else 0
-                self._chown(caller, AT_FDCWD, args[0], args[1], args[2], flags)
+                self._chown(caller, AT_FDCWD, args[0], args[1:3], flags)
             case "fchown":
-                self._chown(caller, args[0], 0, args[1], args[2], AT_EMPTY_PATH)
+                self._chown(caller, args[0], 0, args[1:3], AT_EMPTY_PATH)
             case "fchownat":
-                self._chown(caller, *args[:5])
+                self._chown(caller, args[0], args[1], args[2:4], args[4])
             case "utimensat":
                 flags = args[3] | (0 if args[1] else AT_EMPTY_PATH)
                 self._utime(caller, args[0], args[1], flags, caller.times(args[2], 1))
@@ -106,9 +106,9 @@ class Errands:
         with self._found(caller, folder, path, flags) as place:
             os.chmod(place, mode & 0o1777)
 
-    def _chown(self, caller: _Caller, folder: int, path: int, uid: int, gid: int, flags: int) -> None:
+    def _chown(self, caller: _Caller, folder: int, path: int, ids: list[int], flags: int) -> None:
         with self._found(caller, folder, path, flags) as place:
-            os.chown(place, _signed(uid), _signed(gid))
+            os.chown(place, _signed(ids[0]), _signed(ids[1]))
 
     def _utime(
         self, caller: _Caller, folder: int, path: int, flags: int, times: tuple[int, int] | None

@@ -150,7 +150,8 @@ class Lite:
         """The host's ends of a new session, which is already running."""
         self._count += 1
         folder = self._folder(f"session-{self._count}")
-        request = {**read_request(paper), "folder": folder}
+        request = read_request(paper)
+        request["folder"] = folder
         sheet = os.memfd_create("request", os.MFD_CLOEXEC)
         os.write(sheet, json.dumps(request).encode())
         channel = [end.detach() for end in socket.socketpair()]

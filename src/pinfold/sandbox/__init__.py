@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from os import PathLike
 from pathlib import Path
 
+from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
     Capabilities,
     Display,
@@ -28,6 +28,7 @@ from pinfold.sandbox.contract import (
 )
 
 __all__ = [
+    "Auto",
     "Capabilities",
     "Display",
     "FileRefused",
@@ -58,40 +59,53 @@ def _unsafe_local() -> Provider:
     return UnsafeLocal()
 
 
-def _namespaces() -> Provider:
+def _namespaces() -> Probed:
     from pinfold.sandbox.namespaces import Namespaces
 
     return Namespaces()
 
 
-def _landlock() -> Provider:
+def _landlock() -> Probed:
     from pinfold.sandbox.landlock import Landlock
 
     return Landlock()
 
 
+def _landlock_with_secrets() -> Probed:
+    from pinfold.sandbox.landlock import Landlock
+
+    return Landlock(allow_unmasked=True)
+
+
 _BUILT_IN: dict[str, Callable[[], Provider]] = {
+    "auto": lambda: _AUTO,
     "landlock": _landlock,
     "namespaces": _namespaces,
     "unsafe-local": _unsafe_local,
 }
+_UNMASKED: dict[str, Callable[[], Provider]] = {
+    "auto": lambda: _AUTO_UNMASKED,
+    "landlock": _landlock_with_secrets,
+}
+# One for the process: what was found out once holds.
+_AUTO = Auto(_namespaces, _landlock)
+_AUTO_UNMASKED = Auto(_namespaces, _landlock_with_secrets)
 
 
-def provider_named(name: str) -> Provider:
-    """The provider of this name, built in or registered. Raises SandboxUnavailable."""
-    if name == "auto":
-        if sys.platform != "linux":
-            raise SandboxUnavailable(
-                f"no isolation is available on {sys.platform}; to run code without any, ask for `unsafe-local` by name"
-            )
-        name = "namespaces"
+def provider_named(name: str, *, allow_unmasked: bool = False) -> Provider:
+    """The provider of this name, built in or registered. Raises SandboxUnavailable.
+
+    `allow_unmasked`: one that cannot hide secrets of the workspace may show them.
+    """
+    if allow_unmasked and name in _UNMASKED:
+        return _UNMASKED[name]()
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     from importlib.metadata import entry_points
 
     registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in registered:
-        raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
+        raise SandboxUnavailable(_unknown(name, sorted({*_BUILT_IN, *registered})))
     try:
         make: Callable[[], Provider] = registered[name].load()
         return make()
@@ -111,7 +125,7 @@ async def open_session(
     """A session, closed at the end with every process it started.
 
     Without a workspace it gets a private temporary folder, removed at the end. Each of `data` is
-    `PATH` or `NAME=PATH`. Raises SandboxUnavailable.
+    `PATH` or `NAME=PATH`; where the provider has no mounts, it is read at its own path. Raises SandboxUnavailable.
     """
     chosen = provider_named(provider) if isinstance(provider, str) else provider
     sources = named_paths(data)

@@ -50,7 +50,7 @@ class Capabilities:
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` and `mount` paths appear inside."""
+    """`data` is at /mnt/datasets/NAME; without, it is read at its own path."""
     remote: bool = False
 
 
@@ -81,7 +81,7 @@ class Spec:
     writable: bool = True
     """Whether the session may change the workspace."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Read-only, at /mnt/datasets/NAME."""
+    """Read-only, at /mnt/datasets/NAME where the provider has mounts, else at its own path."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -177,7 +177,7 @@ class Provider(Protocol):
 
     @property
     def notice(self) -> str | None:
-        """What a user must know before trusting it; front ends show it as is. None when nothing."""
+        """What a user must know before trusting it; front ends show it as is. None when nothing, or not known before `open`."""
         ...
 
     async def open(self, spec: Spec) -> Session:

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Landlock:
         self._allow_unmasked = allow_unmasked
         self._abi = min(abi, landlock_abi())
         self._guest = guest
+        self._as_root = False
 
     @property
     def name(self) -> str:
@@ -72,14 +73,17 @@ class Landlock:
 
     @property
     def notice(self) -> str | None:
-        return NOTICE
+        return NOTICE + AS_ROOT if self._as_root else NOTICE
 
     async def open(self, spec: Spec) -> Session:
-        if not self._abi:
-            raise SandboxUnavailable(f"this kernel has no Landlock; {FIX}")
         place = await anyio.to_thread.run_sync(self._place, spec)
         await self._prove(place.owner)
-        return await self._opened(place, spec)
+        session = await self._opened(place, spec)
+        self._as_root = os.geteuid() == 0 and place.owner[0] == 0
+        return session
+
+    async def probe(self) -> None:
+        await self._prove((os.geteuid(), os.getegid()))
 
     async def _opened(self, place: _Place, spec: Spec) -> Session:
         guests = _Guests(_lent(place), spec, self._python)
@@ -90,11 +94,14 @@ class Landlock:
         claim = (self._python, self._abi, self._guest, owner)
         if claim in _proven:
             return
+        if not self._abi:
+            raise SandboxUnavailable(f"this kernel has no Landlock; {FIX}")
         with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
             if os.geteuid() == 0:
                 os.chown(folder, *owner)
             spec = Spec(workspace=Path(folder))
-            session = await self._opened(self._place(spec), spec)
+            place = replace(self._place(spec), warm=False)
+            session = await self._opened(place, spec)
             try:
                 found = await holes(session)
             finally:
@@ -163,6 +170,7 @@ class _Place:
     writable: bool
     data: tuple[str, ...]
     owner: tuple[int, int]
+    warm: bool = True
 
     def settings(self) -> dict[str, Any]:
         refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
@@ -179,7 +187,7 @@ class _Place:
             "filter": compile_filter(shared=True, asked=asked, refused=refused).hex(),
             "zygote_filter": compile_filter(shared=True, also=init, refused=refused).hex(),
             "environment": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD},
-            "warm": True,
+            "warm": self.warm,
         }
 
 

@@ -91,10 +91,13 @@ class Namespaces:
         return None
 
     async def open(self, spec: Spec) -> Session:
+        await self.probe()
+        return await self._opened(self._launcher(), spec)
+
+    async def probe(self) -> None:
         launcher = self._launcher()
         if not launcher.proven:
             await self.prove(launcher)
-        return await self._opened(launcher, spec)
 
     def _launcher(self) -> Launcher:
         key = (self._python, self._pool, self._program, self._guest)

@@ -121,7 +121,8 @@ def compile_filter(
         raise SandboxUnavailable(f"there is no system call filter for {machine}; x86_64 and aarch64 have one")
     arch, numbers = _ARCHES[machine]
     rules = _rules() | (_shared_rules() if shared else {})
-    rules |= {name: [_ANSWERS["ask"]] for name in asked} | {name: [_ANSWERS["deny"]] for name in refused}
+    for answer, names in (("ask", asked), ("deny", refused)):
+        rules |= {name: [_ANSWERS[answer]] for name in names}
     rules = {name: rule for name, rule in rules.items() if name in numbers and name not in also}
     targets = {numbers[name]: "allow" for name in ALLOWED | also if name in numbers}
     targets |= {numbers[name]: "absent" for name in ABSENT if name in numbers}

@@ -66,6 +66,7 @@ class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgume
 
 
 MORE_THAN_0 = _MoreThanZero()
+ALLOW_UNMASKED = "Let code read the folder's secrets where the sandbox cannot hide them."
 
 
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,6 +87,7 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
             ),
+            click.option("--allow-unmasked", is_flag=True, help=ALLOW_UNMASKED),
             click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
             click.option(
                 "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
@@ -134,7 +136,7 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
     text = _prompt(prompt)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
-    options = replace(options, title=title, data=data_of(given))
+    options = replace(options, title=title, data=data_of(given), allow_unmasked=given["allow_unmasked"])
     if not options.model:
         raise ConfigError("no model is configured; name one with --model, e.g. --model scripted:FILE")
     folder = None if ephemeral else Shelf().place(session)
@@ -167,7 +169,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         raise click.UsageError("the PROMPT is empty")
     found, folder = Shelf().find(session)
     options = resumed_options(found, folder, given["workspace"], flags_of(given))
-    options = replace(options, data=data_of(given))
+    options = replace(options, data=data_of(given), allow_unmasked=given["allow_unmasked"])
     say = Say(turn=new_turn_id(), text=prompt) if prompt else None
 
     def command_for(standing: Standing) -> Command:
