@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.sandbox import Provider, Session, Spec, provider_named
+from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
@@ -46,3 +47,11 @@ async def test_landlock_keeps_the_contract(check: Check) -> None:
     if result.verdict == "skipped":
         pytest.skip(result.reason)
     assert result == CheckResult(name=check.name, verdict="passed")
+
+
+async def test_nothing_gets_out_and_the_same_attempts_do_where_nothing_is_shut(workspace: Path) -> None:
+    async with opened(LITE, Spec(workspace=workspace)) as session:
+        assert await holes(session) == []
+    async with opened(LOCAL, Spec(workspace=workspace)) as session:
+        found = await holes(session)
+    assert len(found) >= 14, found

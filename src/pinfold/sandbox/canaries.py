@@ -5,6 +5,7 @@ Every attempt is harmless in itself, so the same program run without isolation s
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
@@ -16,8 +17,11 @@ from pathlib import Path
 
 from pinfold.sandbox.contract import Session
 
+_PRIVATE, _REMOVE = 0, 0
 _ATTEMPTS = """
-import ctypes, json, os, socket
+import ctypes, json, os, resource, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
 bait = json.loads({bait!r})
 def got(attempt):
     try:
@@ -29,19 +33,38 @@ def connected(family, address):
         caller.settimeout(2)
         caller.connect(address)
         return True
+def told_by_a_pair():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        return ours.sendto(b"x", bait["mailbox"])
+def emptied(flags):
+    os.close(os.open(bait["full"], flags))
+    return os.stat(bait["full"]).st_size == 0
+def same_priority():
+    return os.setpriority(os.PRIO_PROCESS, bait["pid"], os.getpriority(os.PRIO_PROCESS, bait["pid"])) is None
 def status(field):
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return int(lines[field].strip(), 16)
 print(json.dumps({{
     "reads a file outside": got(lambda: open(bait["file"]).read() == bait["secret"]),
     "writes a file outside": got(lambda: open(bait["file"] + ".made", "w").write("x")),
+    "empties a file outside": got(lambda: emptied(os.O_RDONLY | os.O_TRUNC) or os.truncate(bait["full"], 0) is None),
+    "changes the mode of a file outside": got(lambda: os.chmod(bait["file"], 0o666) is None),
+    "changes the times of a file outside": got(lambda: os.utime(bait["file"]) is None),
+    "watches a folder outside": got(lambda: libc.inotify_add_watch(libc.inotify_init1(0), bait["folder"].encode(), 2) >= 0),
+    "reads the host's shared memory": got(lambda: libc.shmat(bait["memory"], None, 0o10000) != ctypes.c_void_p(-1).value),
     "reaches the host's loopback": got(lambda: connected(socket.AF_INET, ("127.0.0.1", bait["port"]))),
     "reaches the host's abstract sockets": got(lambda: connected(socket.AF_UNIX, "\\0" + bait["name"])),
+    "reaches the host's sockets by path": got(lambda: connected(socket.AF_UNIX, bait["socket"])),
+    "sends to the host's sockets by path": got(told_by_a_pair),
     "sees the host's processes": got(lambda: os.kill(bait["pid"], 0) is None),
     "reads the host's environment": got(lambda: open(f"/proc/{{bait['pid']}}/environ", "rb").read()),
+    "reads the host's command line": got(lambda: open(f"/proc/{{bait['pid']}}/cmdline").read() == bait["command"]),
+    "reads the host's limits": got(lambda: resource.prlimit(bait["pid"], resource.RLIMIT_CORE)),
+    "sets the host's priority": got(same_priority),
     "has capabilities": status("CapEff") != 0,
     "can gain privileges": status("NoNewPrivs") != 1,
-    "makes namespaces": got(lambda: ctypes.CDLL(None).unshare(0x10000000) == 0),
+    "makes namespaces": got(lambda: libc.unshare(0x10000000) == 0),
     "has no system call filter": status("Seccomp") != 2,
 }}))
 """
@@ -55,21 +78,45 @@ def bait() -> Generator[str]:
         tempfile.TemporaryDirectory(prefix="pinfold-bait-") as folder,
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as by_path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,
+        _shared_memory() as memory,
     ):
-        file = Path(folder, "secret")
-        file.write_text(word, encoding="ascii")
+        for heard, address in ((abstract, f"\0pinfold-{word}"), (by_path, f"{folder}/socket")):
+            heard.bind(address)
+            heard.listen(1)
+        mailbox.bind(f"{folder}/mailbox")
+        Path(folder, "full").write_text("full", encoding="ascii")
+        Path(folder, "secret").write_text(word, encoding="ascii")
         Path(folder).chmod(0o777)
-        file.chmod(0o666)
-        abstract.bind(f"\0pinfold-{word}")
-        abstract.listen(1)
+        for file in Path(folder).iterdir():
+            file.chmod(0o666)
         laid = {
-            "file": str(file),
+            "folder": folder,
+            "file": f"{folder}/secret",
+            "full": f"{folder}/full",
             "secret": word,
+            "socket": f"{folder}/socket",
+            "mailbox": f"{folder}/mailbox",
+            "memory": memory,
             "port": listener.getsockname()[1],
             "name": f"pinfold-{word}",
             "pid": os.getpid(),
+            "command": Path("/proc/self/cmdline").read_text(encoding="utf-8", errors="replace"),
         }
         yield _ATTEMPTS.format(bait=json.dumps(laid))
+
+
+@contextmanager
+def _shared_memory() -> Generator[int]:
+    """The number of a page that any process of ours could share; -1 where there is no such thing."""
+    libc = ctypes.CDLL(None)
+    page: int = libc.shmget(_PRIVATE, 4096, 0o600)
+    try:
+        yield page
+    finally:
+        if page >= 0:
+            libc.shmctl(page, _REMOVE, None)
 
 
 async def holes(session: Session) -> list[str]:
