@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -199,21 +200,26 @@ class _Lent:
         self.users = 0
 
 
+_lock = threading.Lock()
 _places: dict[_Place, _Lent] = {}
 _proven: set[tuple[Path, int, Path, tuple[int, int]]] = set()
 
 
 def _lent(place: _Place) -> _Lent:
-    lent = _places.pop(place, None) or _Lent(place)
-    _places[place] = lent
-    return lent
+    """For one more session."""
+    with _lock:
+        lent = _places.pop(place, None) or _Lent(place)
+        _places[place] = lent
+        lent.users += 1
+        return lent
 
 
-def _end_idle() -> None:
-    """All but the last few."""
-    idle = [place for place, lent in _places.items() if not lent.users]
-    for place in idle[:-IDLE]:
-        _places.pop(place).launcher.end()
+def _given_back(lent: _Lent) -> list[_Lent]:
+    """One session less; all but the last few that nobody uses are then for the caller to end."""
+    with _lock:
+        lent.users -= 1
+        idle = [place for place, lent in _places.items() if not lent.users]
+        return [_places.pop(place) for place in idle[:-IDLE]]
 
 
 @atexit.register
@@ -229,7 +235,6 @@ class _Guests:
         self._lent = lent
         self._spec = spec
         self._python = python
-        lent.users += 1
 
     async def launch(self) -> Guest:
         ends = await self._lent.launcher.open(self._request())
@@ -242,8 +247,8 @@ class _Guests:
         """A session's init has ended everything before it said so."""
 
     async def release(self) -> None:
-        self._lent.users -= 1
-        await anyio.to_thread.run_sync(_end_idle)
+        for unused in _given_back(self._lent):
+            await anyio.to_thread.run_sync(unused.launcher.end)
 
     def _request(self) -> dict[str, object]:
         limits = self._spec.limits
