@@ -39,8 +39,9 @@ class Auto:
         """Known once it is resolved: why it went down, how to go up again, and what the level lacks."""
         if self._chosen is None or not self._refusals:
             return self._chosen.notice if self._chosen else None
+        why = cause_and_fix() or self._refusals[0]
         lower = self._chosen.notice or ""
-        return f"{self._refusals[0]}; {cause_and_fix()}. Going on with {self._chosen.name}. {lower}".rstrip()
+        return f"Full isolation is refused here: {why}. Going on with {self._chosen.name}. {lower}".rstrip()
 
     async def resolve(self) -> Provider:
         """Settle which one it is. Raises SandboxUnavailable, naming every cause."""
@@ -61,8 +62,8 @@ class Auto:
                 self._refusals = refusals
                 self._chosen = level
                 return level
-        words = "; and ".join(refusals)
-        raise SandboxUnavailable(f"no isolation is available here: {words}; {cause_and_fix()}")
+        words = "; and ".join([*refusals, *filter(None, [cause_and_fix()])])
+        raise SandboxUnavailable(f"no isolation is available here: {words}")
 
     async def open(self, spec: Spec) -> Session:
         level = await self.resolve()
@@ -81,7 +82,7 @@ _IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
 def cause_and_fix() -> str:
-    """What keeps user namespaces from working here, as far as it can be seen, and the command that changes it."""
+    """What keeps user namespaces from working here and the command that changes it; empty if it cannot be seen."""
     for path, (refuses, command) in _SETTINGS.items():
         if _content(path) == refuses:
             name = path.removeprefix("/proc/sys/").replace("/", ".")
@@ -89,7 +90,7 @@ def cause_and_fix() -> str:
     if any(mark.exists() for mark in _IN_CONTAINER) or _content("/proc/1/cgroup").find("kubepods") >= 0:
         flags = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
         return f"this container's profile refuses them: `docker run {flags} ...` allows user namespaces"
-    return "does this machine allow user namespaces? `sysctl user.max_user_namespaces` tells"
+    return ""
 
 
 def _content(path: str) -> str:

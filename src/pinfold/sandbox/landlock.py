@@ -80,6 +80,7 @@ class Landlock:
         place = await anyio.to_thread.run_sync(self._place, spec)
         await self._prove(place.owner)
         session = await self._opened(place, spec)
+        # Nothing here is read-only in a writable folder: a keeper of what `guarded` calls protected begins at this point.
         self._as_root = os.geteuid() == 0 and place.owner[0] == 0
         return session
 
