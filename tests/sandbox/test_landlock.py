@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.util import module_from_spec, spec_from_file_location
@@ -209,6 +210,11 @@ async def until(holds: Callable[[], bool]) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+def owner_of(path: str) -> tuple[int, int]:
+    found = Path(path).stat()
+    return found.st_uid, found.st_gid
+
+
 def is_folder(path: str) -> bool:
     return Path(path).is_dir()
 
@@ -335,3 +341,26 @@ async def test_two_sessions_of_one_workspace_cannot_reach_each_other(workspace: 
         outcome = await other.run(reach)
         assert outcome.stdout == "['Operation not permitted', 'Permission denied', 'Permission denied']\n"
         assert (await one.run("1")).status == "ok"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder someone else's")
+async def test_under_root_code_runs_as_the_workspaces_owner() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, 4321, 4321)
+        code = "import os\nopen('made', 'w').close()\nprint(os.getuid(), os.getgid(), os.getgroups())"
+        assert await said(LITE, Spec(workspace=Path(folder)), code) == "4321 4321 []"
+        assert owner_of(f"{folder}/made") == (4321, 4321)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's own workspace is the case")
+async def test_root_without_powers_is_said_and_cannot_change_what_root_owns(workspace: Path) -> None:
+    provider = Landlock()
+    code = (
+        "import os\nfor act in (lambda: os.chmod('/usr', 0o755), lambda: open('/etc/shadow'), lambda: open('/usr/x', 'w'),\n"
+        "    lambda: os.chown('made', 5, 5), lambda: os.setuid(5), lambda: os.listdir('/root')):\n"
+        "    try: open('made', 'w').close(); act(); print('done')\n    except OSError as e: print(e.strerror)"
+    )
+    answers = (await said(provider, Spec(workspace=workspace), code)).split("\n")
+    assert set(answers) == {"Operation not permitted", "Permission denied"}, answers
+    assert provider.notice is not None
+    assert "runs as root, without any of root's powers" in provider.notice

@@ -21,6 +21,11 @@ def descendants() -> list[int]:
     return found
 
 
+def parent_of(pid: int) -> int:
+    fields = _fields(pid)
+    return int(fields[1]) if fields else 0
+
+
 def groups_of(pids: list[int]) -> set[int]:
     """The process groups they are in."""
     return {int(fields[2]) for fields in map(_fields, pids) if fields}

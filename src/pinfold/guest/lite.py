@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from .family import children
+from .family import children, parent_of
 from .fences import zygote_fence
 from .groups import Group, Groups, leftovers, remove_tree, usable_places
 from .kernel import (
@@ -40,6 +40,8 @@ SWEEP_S = 0.05
 GRACE_S = 0.5
 """For sessions to end by themselves once they see us go."""
 GIVE_UP_S = 10.0
+ANSWER_S = 60.0
+"""For the zygote: it imports libraries before its first answer."""
 
 
 class Lite:
@@ -94,6 +96,7 @@ class Lite:
             os._exit(1)
         theirs.close()
         os.close(self._lifeline)
+        ours.settimeout(ANSWER_S)
         return ours
 
     def _become_zygote(self, channel: socket.socket, home: str) -> None:
@@ -139,6 +142,9 @@ class Lite:
         paper, reply = fds
         try:
             answer, ends = self._born(zygote, paper)
+        except TimeoutError:
+            self._stop()  # whatever it says now would be taken for another answer
+            answer, ends = {"error": "the zygote does not answer"}, []
         except OSError as error:
             answer, ends = {"error": f"{error.filename or 'the session'}: {error.strerror}"}, []
         with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
@@ -168,8 +174,11 @@ class Lite:
             if not received:
                 return {"error": json.loads(message or b"{}").get("error", "the zygote is gone")}, []
             pidfd = received[0]
+            pid = _pid_of(pidfd)
+            if parent_of(pid) != self._zygote_pid:  # it has seen foreign code, and is not believed
+                os.close(pidfd)
+                return {"error": "the zygote gave a process that is not its own"}, []
             if self._groups is not None:
-                pid = _pid_of(pidfd)
                 group = self._groups.make(f"s{pid}", pid)
                 group.limit_memory(request["memory"])
                 self._tell_count(group, control[0])
