@@ -23,6 +23,11 @@ MACHINE = (
     "/sys/kernel/mm/transparent_hugepage",
 )
 """What libraries ask of the machine; nothing of any process."""
+BOUNDS = {
+    "": ("memory.max", "cpu.max"),
+    "memory": ("memory.limit_in_bytes",),
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"),
+}
 ABSTRACT_SOCKETS, SIGNALS = 1, 2
 TCP = 0b11
 """Bind and connect."""
@@ -37,7 +42,7 @@ def zygote_fence(settings: Request) -> None:
     abi = abi_of(settings)
     rules = _rules(settings, abi)
     _allow(rules, rules.everything, [settings["folder"]])
-    _allow(rules, READ, ["/proc"])
+    _allow(rules, READ, ["/proc", "/sys/fs/cgroup"])
     rules.restrict()
 
 
@@ -53,8 +58,19 @@ def runner_fence(settings: Request, folder: str) -> None:
     """The inner layer: of the private folders its own, of the processes itself."""
     rules = _rules(settings, abi_of(settings))
     _allow(rules, rules.everything, [folder])
-    _allow(rules, READ, [f"/proc/{os.getpid()}"])
+    _allow(rules, READ, [f"/proc/{os.getpid()}", *_own_bounds()])
     rules.restrict()
+
+
+def _own_bounds() -> list[str]:
+    """Where libraries look for the limits of their control group; some end the process if they may not."""
+    found: list[str] = []
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            names = BOUNDS.get(controllers, ())
+            found += [os.path.join("/sys/fs/cgroup", controllers, path.strip("/"), name) for name in names]
+    return found
 
 
 def _rules(settings: Request, abi: int) -> Landlock:

@@ -266,5 +266,7 @@ class _Guests:
             "environment": {
                 "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
+                # The system's own is out of reach, and git does not go on without it unless told to.
+                "GIT_CONFIG_NOSYSTEM": "1",
             },
         }
