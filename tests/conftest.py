@@ -12,6 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wheels import Index
+
+from pinfold.sandbox.environment import default_python
+
+# Looked up now: a test sees folders of its own only.
+_DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
+
+
+@pytest.fixture
+def data_python() -> Path:
+    """The Python of the data environment, as `./check` builds it."""
+    if not _DATA_PYTHON:
+        pytest.skip("the data environment is not built: `pinfold env build`")
+    return Path(_DATA_PYTHON)
 
 
 @pytest.fixture
@@ -67,6 +81,21 @@ def pinfold(workspace: Path) -> Callable[..., Ran]:
         )
 
     return run
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Index]:
+    """A package index of the test's own, and the only one that is asked."""
+    for variable in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(variable)
+    index = Index()
+    monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    yield index
+    index.close()
 
 
 @pytest.fixture

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from pinfold.app import ConfigError, config_schema, load_config
+from pinfold.sandbox import Limits, default_memory
 
 pytestmark = pytest.mark.unit
 
@@ -72,6 +75,10 @@ def test_a_broken_file_is_named_with_what_to_fix(user_file: Path, text: str, wor
         ("[sandbox]\nprovider = 'unsafe-local'", "a project may not set sandbox.provider"),
         ("[run]\nmax_steps = 21", "may only lower run.max_steps; it is 20"),
         ("[sandbox]\ncell_s = 500", "may only lower sandbox.cell_s"),
+        ("[sandbox]\nprocesses = 257", "may only lower sandbox.processes; it is 256"),
+        ("[sandbox]\nmemory_mb = 1_000_000", "may only lower sandbox.memory_mb"),
+        ("[sandbox]\npython = '/usr/bin/python3'", "a project may not set sandbox.python"),
+        ("[sandbox]\npackages = ['-r x']", "pinfold.toml: sandbox.packages: '-r x' is no package"),
     ],
 )
 def test_a_projects_file_may_only_lower_limits(workspace: Path, text: str, words: str) -> None:
@@ -79,6 +86,29 @@ def test_a_projects_file_may_only_lower_limits(workspace: Path, text: str, words
     with pytest.raises(ConfigError) as caught:
         load_config(workspace)
     assert words in str(caught.value)
+
+
+def test_a_projects_packages_come_on_top_of_the_users(user_file: Path, workspace: Path) -> None:
+    user_file.write_text("[sandbox]\npackages = ['shapely']\n")
+    (workspace / "pinfold.toml").write_text("[sandbox]\npackages = ['networkx']\nmemory_mb = 128\n")
+    sandbox = load_config(workspace).config.sandbox
+    assert sandbox.packages == ("shapely", "networkx")
+    assert sandbox.limits().memory_bytes == 128 << 20
+
+
+def test_every_limit_can_be_set_and_defaults_to_the_sandboxes_own() -> None:
+    assert load_config().config.sandbox.limits() == Limits(memory_bytes=default_memory() >> 20 << 20)
+    flags: dict[str, int] = {
+        f"sandbox.{key}": 3
+        for key in ("cell_s", "shell_s", "interrupt_grace_s", "start_s", "reply_s", "memory_mb")
+    } | {f"sandbox.{key}": 3 for key in ("processes", "output_mb", "file_mb")}
+    limits = asdict(load_config(flags=flags).config.sandbox.limits())
+    assert {name: value for name, value in limits.items() if value not in (3, 3 << 20)} == {}
+
+
+def test_memory_is_at_most_half_of_the_machines_and_4_gib() -> None:
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    assert default_memory() == Limits().memory_bytes == min(half, 4 << 30)
 
 
 def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,12 +110,17 @@ def test_it_runs_on_every_python_we_support(tmp_path: Path, version: str) -> Non
         )
         assert wire.run("import asyncio\nawait asyncio.sleep(0, 5)")[1] == b"5"
         assert wire.run("asyncio.run(asyncio.sleep(0, 6))")[1] == b"6"
-        header, error = wire.run("def f():\n    return [][1]\nf()")
+        header, error = wire.run("def f(n):\n    return [][n]\nf(1)")
         assert header["status"] == "error"
         assert b"IndexError" in error
+        assert b"    n: int 1\n" in error
         assert b"guest" not in error
+        header, shown = wire.run("x = !echo é\ndisplay(x)")
+        assert (header["status"], header["displays"]) == ("ok", [[["text/plain", 6]]]), shown
+        assert "frames in the standard library" in wire.run("import json\njson.loads('[')")[1].decode()
         wire.send({"id": 9, "op": "variables"})
-        assert b'"name": "sys"' in wire.receive()[1]
+        rows = {row["name"]: row["cell"] for row in json.loads(wire.receive()[1])}
+        assert (rows["sys"], rows["x"], rows["json"]) == (1, 5, 6)
 
 
 def test_it_starts_light_and_leaves_no_name_of_ours_importable(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.unit, pytest.mark.installed]
 
 CELL = RunCell(code="import shutil; shutil.rmtree('/')")
 TOOL = CallTool(tool="send", args={})
+PACKAGE = CallTool(tool="install", args={"package": "polars"})
 MODES: tuple[Mode, ...] = get_args(Mode)
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 NOBODY: frozenset[str] = frozenset()
@@ -26,6 +27,8 @@ TABLE: list[tuple[str, Action, Effect, frozenset[str], tuple[type[Verdict], ...]
     ("once tool", TOOL, "once", NOBODY, (Deny, Ask, Ask, Allow)),
     ("granted keyed tool", TOOL, "keyed", frozenset({"send"}), (Deny, Allow, Allow, Allow)),
     ("granted once tool", TOOL, "once", frozenset({"send"}), (Deny, Allow, Allow, Allow)),
+    ("install a package", PACKAGE, "keyed", NOBODY, (Deny, Ask, Ask, Allow)),
+    ("install, granted", PACKAGE, "keyed", frozenset({"install"}), (Deny, Allow, Allow, Allow)),
     ("another tool's grant", TOOL, "once", frozenset({"sen", "send2"}), (Deny, Ask, Ask, Allow)),
 ]
 
@@ -62,6 +65,12 @@ def test_reasons_name_the_tool_and_the_rule() -> None:
     )
     assert judge(TOOL, effect="keyed", mode="read-only", granted=NOBODY) == Deny(
         "send has effects (keyed), and the mode is read-only"
+    )
+    assert judge(PACKAGE, effect="keyed", mode="auto", granted=NOBODY) == Ask(
+        reason="a package would be fetched from the package index and put into the session"
+    )
+    assert judge(PACKAGE, effect="keyed", mode="read-only", granted=NOBODY) == Deny(
+        "a package would be installed, and the mode is read-only"
     )
     assert judge(TOOL, effect="once", mode="ask", granted=frozenset({"send"})) == Allow(
         rule="send was granted to this session"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+
+# The hostile programs are shared with bench/.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from pinfold.sandbox import Limits, Session, open_session
 

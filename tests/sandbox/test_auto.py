@@ -38,7 +38,11 @@ class Level:
 async def test_the_first_level_that_proves_itself_is_taken_and_remembered(workspace: Path) -> None:
     first, second = Level("first"), Level("second")
     auto = Auto(lambda: first, lambda: second)
-    assert (auto.name, auto.notice, auto.capabilities) == ("auto", None, Capabilities(isolated=True))
+    assert (auto.name, auto.notice, auto.capabilities) == (
+        "auto",
+        None,
+        Capabilities(isolated=True, site=True),
+    )
     for _ in range(2):
         await (await auto.open(Spec(workspace=workspace))).close()
     assert (auto.name, auto.notice, auto.capabilities) == ("first", first.notice, first.capabilities)

@@ -10,10 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.sandbox.channel import ChannelBroken, GuestStatus, Reply, ReplyReader, frame, inventory
+from pinfold.sandbox import Display
+from pinfold.sandbox.channel import (
+    DISPLAYS,
+    FORMS,
+    ChannelBroken,
+    GuestStatus,
+    Reply,
+    ReplyReader,
+    frame,
+    inventory,
+)
 
 pytestmark = pytest.mark.unit
 
+NO_FORMS: list[list[object]] = [[]]
 STATUSES = frozenset[GuestStatus]({"ok", "error"})
 
 
@@ -21,6 +32,10 @@ def reader_for(request_id: int = 7, body_bytes: int = 1000) -> ReplyReader:
     reader = ReplyReader()
     reader.expect(request_id, STATUSES, body_bytes)
     return reader
+
+
+def shows(displays: object, body: bytes) -> bytes:
+    return frame({"id": 7, "status": "ok", "displays": displays}, body)
 
 
 def fed(data: bytes, step: int) -> Reply | None:
@@ -37,6 +52,28 @@ def test_a_reply_is_the_same_however_it_is_cut(step: int) -> None:
     assert fed(frame(header, b"\xc3\xa9xyerr"), step) == Reply(
         status="ok", body=b"", value="éxy", error="err", interrupted=True
     )
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_displays_are_cut_out_as_announced(step: int) -> None:
+    forms = [[["text/plain", 2], ["image/png", 3]], [["application/vnd.x.v1+json", 0]]]
+    header = {"id": 7, "status": "error", "value": 1, "error": 2, "displays": forms}
+    assert fed(frame(header, b"veeab\x00\xff!"), step) == Reply(
+        status="error",
+        body=b"",
+        value="v",
+        error="ee",
+        displays=(
+            Display(mime={"text/plain": b"ab", "image/png": b"\x00\xff!"}),
+            Display(mime={"application/vnd.x.v1+json": b""}),
+        ),
+    )
+
+
+def test_the_largest_header_the_guest_may_send_is_taken() -> None:
+    longest = "a" * 81 + "/" + "b" * 80
+    forms = [[[longest + str(n), 0] for n in range(FORMS)] for _ in range(DISPLAYS)]
+    assert fed(shows(forms, b""), 1 << 20) is not None
 
 
 def test_texts_that_are_not_utf8_are_replaced() -> None:
@@ -62,6 +99,19 @@ def test_texts_that_are_not_utf8_are_replaced() -> None:
         (pack("<II", 4096, 0) + b"[" * 4096, "header is not ours"),
         (pack("<II", 2, 0) + b"\xff\xff", "header is not ours"),
         (pack("<II", 0, 0), "header is not ours"),
+        (shows([[["text/plain", 3]]], b"ab"), "do not add up"),
+        (shows([[["text/plain", 3]]], b"abcd"), "do not add up"),
+        (shows([[["text/plain", -1], ["text/html", 1]]], b""), "header is not ours"),
+        (shows([[["text/plain", 2**80]]], b""), "header is not ours"),
+        (shows([[["text/plain", 1.0]]], b"x"), "header is not ours"),
+        (shows([[["text/plain", 1, 1]]], b"x"), "header is not ours"),
+        (shows([[["text/plain\n", 1]]], b"x"), "header is not ours"),
+        (shows([[["../../etc/passwd", 1]]], b"x"), "header is not ours"),
+        (shows([[["TEXT/HTML", 1]]], b"x"), "header is not ours"),
+        (shows(NO_FORMS, b""), "header is not ours"),
+        (shows([[["text/plain", 1], ["text/plain", 1]]], b"xy"), "one thing twice"),
+        (shows([[["text/plain", 0]]] * (DISPLAYS + 1), b""), "header is not ours"),
+        (shows([[[f"text/x{n}", 0] for n in range(FORMS + 1)]], b""), "header is not ours"),
         (b"Traceback (most recent call last)", "announced a frame"),
     ],
 )

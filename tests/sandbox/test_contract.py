@@ -120,6 +120,42 @@ class NoOutput(Faulty):
         return replace(await super().run(code, timeout_s=timeout_s, on_output=on_output), stdout="")
 
 
+class NoDisplays(Faulty):
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        return replace(await super().run(code, timeout_s=timeout_s, on_output=on_output), displays=())
+
+
+class LastDisplayFirst(Faulty):
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        return replace(outcome, displays=outcome.displays[::-1])
+
+
+class StrictDisplays(Faulty):
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        return replace(outcome, status="error") if "failed" in outcome.stderr else outcome
+
+
+class EndlessDisplays(Faulty):
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        return replace(outcome, displays=outcome.displays * 100)
+
+
+class EveryCellTheFirst(Faulty):
+    async def variables(self) -> tuple[Variable, ...]:
+        return tuple(replace(variable, cell=1) for variable in await self.real.variables())
+
+
 class LateOutput(Faulty):
     async def run(
         self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
@@ -192,6 +228,14 @@ class RunsAfterClose(Faulty):
         return
 
 
+class DropsSite(Faulty):
+    async def run(
+        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Outcome:
+        await super().run("import sys; sys.path[:] = [path for path in sys.path if '/site/' not in path]")
+        return await super().run(code, timeout_s=timeout_s, on_output=on_output)
+
+
 def saying(**capabilities: bool) -> Callable[[], FaultyProvider]:
     return lambda: FaultyProvider(capabilities=replace(LOCAL.capabilities, **capabilities))
 
@@ -210,8 +254,14 @@ def with_sessions(kind: type[Faulty]) -> Callable[[], FaultyProvider]:
         (saying(fork=True), "undo to a cell is the state after it and redo comes back"),
         (saying(fork=True), "a cell that crashes is rolled back"),
         (saying(mounts=True), "data is mounted"),
+        (with_sessions(DropsSite), "what is installed meanwhile can be imported"),
         (with_sessions(ForksAnyway), "without the capability fork and undo are not supported"),
         (with_sessions(NoOutput), "stdout and stderr come apart"),
+        (with_sessions(NoDisplays), "a rich value is displayed and its text is the value"),
+        (with_sessions(LastDisplayFirst), "displays come in order"),
+        (with_sessions(StrictDisplays), "a display that fails does not break the cell"),
+        (with_sessions(EndlessDisplays), "many and large displays are bounded"),
+        (with_sessions(EveryCellTheFirst), "a variable tells the cell that bound it or none"),
         (with_sessions(LateOutput), "output comes while the cell still runs"),
         (with_sessions(SilentLoss), "a process that exits is killed and the next cell runs"),
         (with_sessions(SilentLoss), "a cell that cannot be interrupted is ended within its limits"),

@@ -72,7 +72,7 @@ async def test_home_and_tmpdir_are_private_and_gone_afterwards(tmp_path: Path) -
     async with open_session(tmp_path, "unsafe-local") as session:
         outcome = await session.run("import os; print(*sorted(os.environ), os.environ['HOME'])")
         *names, home = outcome.stdout.split()
-        assert set(names) <= {"HOME", "LANG", "LC_CTYPE", "PATH", "TMPDIR"}
+        assert set(names) <= {"HOME", "LANG", "LC_CTYPE", "MPLBACKEND", "PATH", "TMPDIR"}
         assert is_folder(home)
         assert home != os.environ.get("HOME")
     assert not is_folder(home)

@@ -21,6 +21,7 @@ import pytest
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.landlock import Landlock, landlock_abi
+from pinfold.sandbox.processes import stamp
 from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
 pytestmark = [
@@ -196,11 +197,23 @@ def test_a_killed_host_leaves_no_process_folder_or_group_behind(workspace: Path)
             folder = Path(host.stdout.readline().strip()).parent
             assert folder.is_dir()
             anyio.run(until, lambda: len(sleepers(mark)) == 4)
+            groups = [f"**/pinfold-{pid}-*" for pid in launchers(stamp(host.pid))]
+            assert groups
         finally:
             host.send_signal(signal.SIGKILL)
     anyio.run(until, lambda: not folder.exists() and not sleepers(mark))
-    pid = folder.name.split("-")[2]
-    assert list(Path("/sys/fs/cgroup").glob(f"**/pinfold-{pid}-*")) == []
+    assert [left for group in groups for left in Path("/sys/fs/cgroup").glob(group)] == []
+
+
+def launchers(host: str) -> list[int]:
+    """Those of one host: one for each workspace, and one that was proven."""
+    found: list[int] = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = process.read_bytes().decode("utf-8", "replace").split("\0")
+            if words[-2:] == [host, ""] and "lite" in words:
+                found.append(int(process.parent.name))
+    return found
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -33,6 +33,7 @@ async def test_the_traceback_shows_the_cells_lines_and_none_of_ours(session: Ses
         "    half(",
         '  File "<cell 1>", line 2, in half',
         "    return n // 0",
+        "    n: int 4",
         "ZeroDivisionError: integer division or modulo by zero",
     ]
 

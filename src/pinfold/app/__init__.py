@@ -2,8 +2,10 @@
 
 from pinfold.app.agent import Agent, Approval, RunResult
 from pinfold.app.config import Config, Loaded, config_schema, load_config
+from pinfold.app.environment import EnvironmentStanding, environment_standing
 from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.live import LiveSession, Options, Standing, own
+from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
@@ -15,12 +17,16 @@ from pinfold.app.tasks import background
 from pinfold.log import export_bundle
 from pinfold.model import record
 from pinfold.sandbox import named_paths
+from pinfold.sandbox.environment import Environment, Progress
+from pinfold.sandbox.environment import build as build_environment
 
 __all__ = [
     "Agent",
     "Approval",
     "Config",
     "ConfigError",
+    "Environment",
+    "EnvironmentStanding",
     "Feed",
     "Link",
     "LiveSession",
@@ -29,6 +35,7 @@ __all__ = [
     "Opening",
     "Options",
     "OwnerGone",
+    "Progress",
     "RemoteSession",
     "RunResult",
     "SessionBusy",
@@ -39,12 +46,15 @@ __all__ = [
     "TurnError",
     "attach",
     "background",
+    "build_environment",
     "config_schema",
     "current_folder",
+    "environment_standing",
     "existing",
     "export_bundle",
     "forget_scratch",
     "load_config",
+    "mounts_of",
     "named_paths",
     "new_session_options",
     "own",

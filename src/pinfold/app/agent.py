@@ -12,8 +12,10 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 
+from pinfold.app.environment import normalised_package
 from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.live import LiveSession, own
+from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.owner import take
 from pinfold.app.reading import read_session
@@ -74,7 +76,9 @@ class Agent:
     """One session with a model. Use it as an async context manager.
 
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
-    what policy asks, and without it an ask is a no.
+    what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
+    which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
+    PATH:rw.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Agent:
         mode: Mode | None = None,
         sandbox: str | Provider | None = None,
         data: Iterable[str | PathLike[str]] = (),
+        mounts: Iterable[str | PathLike[str]] = (),
         packages: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
         approve: Approve | None = None,
@@ -93,11 +98,10 @@ class Agent:
         ephemeral: bool = False,
         session: str | None = None,
     ) -> None:
-        if tuple(packages):
-            raise ConfigError(
-                "packages cannot be added to the sandbox yet; install them for Pinfold's own Python"
-            )
-        mounts = existing(named_paths(data))
+        added = tuple(packages)
+        if added and sandbox is not None and not isinstance(sandbox, str):
+            raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
+        sources = existing(named_paths(data))
         place = Path(workspace) if workspace is not None else None
         flags: dict[str, Any] = {
             "model.name": model if isinstance(model, str) else None,
@@ -126,8 +130,11 @@ class Agent:
             options,
             model=options.model if model is None or isinstance(model, str) else model,
             sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
+            packages=(*options.packages, *map(normalised_package, added)),
+            make_environment=bool(added),
             settings={**options.settings, **(settings or {})},
-            data=mounts or None,
+            data=sources or None,
+            mounts=mounts_of(mounts) or None,
             tools=tuple(tools),
             hooks=self._hooks,
             unattended=approve is None,

@@ -15,6 +15,8 @@ import msgspec
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
 from pinfold.events import Mode
+from pinfold.sandbox import Limits, default_memory
+from pinfold.sandbox.environment import EnvironmentFailed, normalised
 
 Values: TypeAlias = dict[str, dict[str, Any]]
 
@@ -54,7 +56,33 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where code runs."""
 
     provider: str = "auto"
+    packages: tuple[str, ...] = ()
+    """Added to those every environment has; a project's come on top of the user's."""
+    python: str = ""
+    """Runs the cells instead of the environment's."""
     cell_s: float = 120.0
+    shell_s: float = 30.0
+    interrupt_grace_s: float = 0.4
+    start_s: float = 30.0
+    reply_s: float = 10.0
+    memory_mb: int = msgspec.field(default_factory=lambda: default_memory() >> 20)
+    """The smaller of 4096 and half of the machine's memory unless set."""
+    processes: int = 256
+    output_mb: int = 64
+    file_mb: int = 64
+
+    def limits(self) -> Limits:
+        return Limits(
+            cell_s=self.cell_s,
+            shell_s=self.shell_s,
+            interrupt_grace_s=self.interrupt_grace_s,
+            start_s=self.start_s,
+            reply_s=self.reply_s,
+            memory_bytes=self.memory_mb << 20,
+            processes=self.processes,
+            output_bytes=self.output_mb << 20,
+            file_bytes=self.file_mb << 20,
+        )
 
 
 class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,8 +106,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     log: LogConfig = LogConfig()
 
 
-_LIMITS = ("run.max_steps", "run.max_tokens", "run.max_cost", "run.max_seconds", "sandbox.cell_s")
+_LIMITS = (
+    "run.max_steps",
+    "run.max_tokens",
+    "run.max_cost",
+    "run.max_seconds",
+    "sandbox.cell_s",
+    "sandbox.shell_s",
+    "sandbox.interrupt_grace_s",
+    "sandbox.start_s",
+    "sandbox.reply_s",
+    "sandbox.memory_mb",
+    "sandbox.processes",
+    "sandbox.output_mb",
+    "sandbox.file_mb",
+)
 """What a project's own file may set, and only downwards: it may come from a stranger."""
+
+_PACKAGES = "sandbox.packages"
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +197,10 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
     for section, content in given.items():
         for key, value in content.items():
             dotted = f"{section}.{key}"
-            if dotted not in _LIMITS:
+            if dotted == _PACKAGES and isinstance(value, list):
+                content[key] = [*above.sandbox.packages, *cast(list[Any], value)]
+                continue
+            if dotted not in (*_LIMITS, _PACKAGES):
                 raise ConfigError(
                     f"{path}: a project may not set {dotted}; put it into {config_dir()}/config.toml"
                 )
@@ -202,4 +249,9 @@ def _checked(values: Values, origins: Mapping[str, str]) -> Config:
         if value is not None and not (value > 0 and math.isfinite(value)):
             origin = origins.get(dotted, "configuration")
             raise ConfigError(f"{origin}: {dotted} must be more than 0 and finite, not {value}")
+    try:
+        for package in config.sandbox.packages:
+            normalised(package)
+    except EnvironmentFailed as error:
+        raise ConfigError(f"{origins.get(_PACKAGES, 'configuration')}: {_PACKAGES}: {error}") from error
     return config

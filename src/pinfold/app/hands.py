@@ -23,7 +23,7 @@ from pinfold.events import (
 )
 from pinfold.log import Blobs, LogUnwritable
 from pinfold.policy import judge
-from pinfold.sandbox import Limits, Outcome, Provider, Session, Spec
+from pinfold.sandbox import Display, Limits, Outcome, Provider, Session, Spec
 from pinfold.text import capped
 from pinfold.tools import Registry, ToolFailed
 
@@ -94,6 +94,10 @@ class SandboxAndTools:
     async def _started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
+            if self.spec.site:
+                self.spec.site.mkdir(exist_ok=True)
+                # A session of root's runs under an id of its own, and must be able to read it.
+                self.spec.site.chmod(0o755)
             known = self.provider.notice or ""
             self._session = await self.provider.open(self.spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
@@ -143,19 +147,35 @@ class SandboxAndTools:
 
 
 def observation(outcome: Outcome) -> str:
-    """What the model sees of a cell: its output, then its value or its error."""
+    """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     parts = [outcome.stdout]
     if outcome.stderr:
         parts.append(f"[stderr]\n{outcome.stderr}")
+    parts += [text for display in outcome.displays if (text := _told(display)) != outcome.value]
     if outcome.value is not None:
         parts.append(outcome.value)
     if outcome.error:
         parts.append(outcome.error)
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
+    parts.extend(f"[{notice}]" for notice in outcome.notices)
     if outcome.state_lost:
         parts.append(
             "[The interpreter was restarted: all variables are gone, files are as the code left them.]"
         )
     text = "\n".join(part.rstrip("\n") for part in parts if part)
     return f"{text}\n" if text else "(no output)\n"
+
+
+def _told(display: Display) -> str:
+    """A display in words: its own plain text, or what it is."""
+    pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
+    plain = display.mime.get("text/plain")
+    if plain is None or pictures:
+        forms = pictures or [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items()]
+        return f"[shown to the user: {'; '.join(forms)}]"
+    return plain.decode("utf-8", "replace")
+
+
+def _is_picture(mime: str) -> bool:
+    return mime.startswith("image/")

@@ -6,15 +6,19 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import msgspec
 
 from pinfold import __version__
+from pinfold.app.environment import install_tool, python_for_cells
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
+from pinfold.app.mounts import refuse_overlap
+from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
 from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
@@ -35,7 +39,9 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import Auto, Limits, Provider, Spec, provider_named
+from pinfold.sandbox import BUILT_IN, Auto, Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.warm import look_in
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
@@ -56,7 +62,14 @@ class Options:
     """Read-only mounts by name."""
     allow_unmasked: bool = False
     """A sandbox that cannot hide the workspace's secrets may show them."""
-    cell_s: float = 120.0
+    packages: tuple[str, ...] = ()
+    """What the environment of the cells has beyond the usual."""
+    make_environment: bool = False
+    """Build it if it is missing, rather than go on without and say so."""
+    python: str = ""
+    """Runs the cells instead of an environment's."""
+    limits: Limits = field(default_factory=Limits)
+    mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tools: tuple[Callable[..., Any], ...] = ()
@@ -77,6 +90,9 @@ class Standing:
     """How it ended; `open` while it runs or if it was cut off."""
     no_model: str | None = None
     """Why a turn could not be had, if so."""
+    workspace: str = ""
+    data: dict[str, str] = field(default_factory=dict[str, str])
+    mounts: dict[str, bool] = field(default_factory=dict[str, bool])
 
 
 class NoModel:
@@ -115,15 +131,27 @@ class LiveSession:
     def standing_after(self, seq: int) -> Standing:
         core = self._engine.core
         no_model = str(core.model.problem) if isinstance(core.model, NoModel) else None
-        if core.state.last is None:
-            return Standing(seq=seq, no_model=no_model)
-        last = core.state.last
-        return Standing(seq=seq, turn=last.id, end=last.end or "open", no_model=no_model)
+        opened, last = core.state.opened, core.state.last
+        return Standing(
+            seq=seq,
+            turn=last.id if last else None,
+            end=(last.end or "open") if last else None,
+            no_model=no_model,
+            workspace=opened.workspace if opened else "",
+            data=opened.data if opened else {},
+            mounts=opened.mounts if opened else {},
+        )
 
     def asking(self) -> Mapping[ActionId, OpenAction]:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    async def is_wanted(self) -> bool:
+        """Whether anything is left to do, or anyone but the hooks listens."""
+        with anyio.move_on_after(0) as looked:
+            await self._engine.idle()
+        return looked.cancelled_caught or self.log.subscribers > 1
 
     async def idle(self) -> None:
         """Wait until nothing that was submitted is left to do."""
@@ -163,6 +191,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
     log = Log(folder, session)
     hands: SandboxAndTools | None = None
+    ground: _Ground | None = None
     try:
         damage = Damage()
         entries, state = load(log, damage)
@@ -172,7 +201,14 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         log.repair(damage)
         began = log.seq
         imported = folder is not None and is_imported(folder)
-        hands, model, opened = await _assembled(options, log, entries, state, imported)
+        # A stranger's log does not choose where and how code runs here.
+        past = None if imported else state.opened
+        ground = await _ground(options, past, folder)
+        model = _model(options, past, entries)
+        hands, opened = _assembled(options, log, past, ground, model)
+        opened = msgspec.structs.replace(
+            opened, lost=("all Python variables",) if state.cells else (), imported=imported
+        )
         core = Core(
             journal=log,
             model=model,
@@ -185,7 +221,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         )
         del entries
         engine = Engine(core)
-        await core.record(opened, *_first_words(options, hands, damage, state.title))
+        await core.record(opened, *_first_words(options, ground, damage, state.title))
         await engine.recover()
         if folder is not None and imported:
             (folder / IMPORTED).unlink(missing_ok=True)
@@ -203,6 +239,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         with anyio.CancelScope(shield=True):
             if hands:
                 await hands.close()
+            if ground and ground.scratch:
+                ground.scratch.remove()
         log.close()
         logger.info("%s closed", session)
 
@@ -212,17 +250,54 @@ def is_imported(folder: Path) -> bool:
     return (folder / IMPORTED).exists()
 
 
-async def _assembled(
-    options: Options, log: Log, entries: Iterable[Entry], state: State, imported: bool
-) -> tuple[SandboxAndTools, Model, SessionOpened]:
-    # A stranger's log does not choose where and how code runs here.
-    past = None if imported else state.opened
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What cells run on."""
+
+    provider: Provider
+    python: Path | None = None
+    """None where only the provider knows."""
+    site: Path | None = None
+    """Where packages are installed for this session alone."""
+    notices: tuple[str, ...] = ()
+    scratch: Folder | None = None
+    """Goes with a session that leaves nothing behind."""
+
+
+async def _ground(options: Options, past: SessionOpened | None, folder: Path | None) -> _Ground:
+    look_in(up_dir())
+    wanted = options.sandbox or (past.sandbox if past else "auto")
+    if not isinstance(wanted, str) or wanted not in BUILT_IN:
+        provider = provider_named(wanted) if isinstance(wanted, str) else wanted
+        return _Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
+    cells = await python_for_cells(options.packages, options.python, make=options.make_environment)
+    provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
+    if isinstance(provider, Auto) and _has_mounts(options, past):
+        await provider.resolve()  # where they are is told to the model first of all
+    notices = tuple(filter(None, (provider.notice, cells.notice)))
+    if not provider.capabilities.site:
+        return _Ground(provider=provider, python=cells.python, notices=notices)
+    if folder:
+        return _Ground(provider=provider, python=cells.python, site=folder / "site", notices=notices)
+    scratch = Folder("site")
+    return _Ground(
+        provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch
+    )
+
+
+def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
+    data = options.data if options.data is not None else past and past.data
+    mounts = options.mounts if options.mounts is not None else past and past.mounts
+    return bool(data or mounts)
+
+
+def _assembled(
+    options: Options, log: Log, past: SessionOpened | None, ground: _Ground, model: Model
+) -> tuple[SandboxAndTools, SessionOpened]:
+    provider = ground.provider
     workspace = options.workspace or (Path(past.workspace) if past else None)
     if workspace is None or not workspace.is_dir():
         raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
-    wanted = options.sandbox or (past.sandbox if past else "auto")
-    provider = _provider(wanted, options)
-    model = _model(options.model, past.model if past else "", entries)
     mode: Mode = options.mode or (past.mode if past else "auto")
     if mode == "read-only" and not provider.capabilities.isolated:
         raise ConfigError(
@@ -230,18 +305,24 @@ async def _assembled(
         )
     known = {name: Path(path) for name, path in past.data.items()} if past else {}
     data = known if options.data is None else options.data
-    if data and isinstance(provider, Auto):
-        await provider.resolve()  # where data lies is told to the model first of all
     has = provider.capabilities
     if data and not has.mounts and (has.remote or not has.isolated):
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    mounts = _mounts(options, past, provider, workspace)
+    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
     tools = [as_tool(tool) for tool in options.tools]
+    ours = [install_tool(ground.site, ground.python)] if ground.site and ground.python else []
     hands = SandboxAndTools(
         provider=provider,
         spec=Spec(
-            workspace=workspace, writable=mode != "read-only", data=data, limits=Limits(cell_s=options.cell_s)
+            workspace=workspace,
+            writable=mode != "read-only",
+            data=data,
+            mounts=allowed,
+            limits=options.limits,
+            site=ground.site,
         ),
-        registry=Registry(tools),
+        registry=Registry([*ours, *tools]),
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
         journal=log,
@@ -254,18 +335,11 @@ async def _assembled(
         mode=mode,
         # What was asked for, not what came of it: where the session goes on, something else may be had.
         sandbox="auto" if isinstance(provider, Auto) else provider.name,
-        prompt=system_prompt(workspace, _shown(data, provider)),
+        prompt=system_prompt(workspace, _shown(data, provider), allowed),
         data={name: str(path) for name, path in data.items()},
-        lost=("all Python variables",) if state.cells else (),
-        imported=imported,
+        mounts={str(mount.path): mount.writable for mount in mounts},
     )
-    return hands, model, opened
-
-
-def _provider(wanted: str | Provider, options: Options) -> Provider:
-    if not isinstance(wanted, str):
-        return wanted
-    return provider_named(wanted, allow_unmasked=options.allow_unmasked)
+    return hands, opened
 
 
 def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
@@ -275,11 +349,29 @@ def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
     return [str(path) for path in data.values()]
 
 
-def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> Model:
+def _mounts(
+    options: Options, past: SessionOpened | None, provider: Provider, workspace: Path
+) -> tuple[Mount, ...]:
+    """Those asked for now, else those the session had."""
+    mounts = options.mounts
+    if mounts is None:
+        had = past.mounts if past else {}
+        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.items())
+    can = provider.capabilities
+    if mounts and not (can.mounts or (can.isolated and not can.remote)):
+        raise ConfigError(
+            f"{provider.name} cannot keep to what is mounted; leave --mount out or choose another sandbox"
+        )
+    refuse_overlap(mounts, workspace)
+    return mounts
+
+
+def _model(options: Options, past: SessionOpened | None, entries: Iterable[Entry]) -> Model:
     """The model asked for, or BadScript and the like; the one the session had, even if it cannot be had now."""
+    wanted = options.model
     if wanted is not None and not isinstance(wanted, str):
         return wanted
-    name = full_name(wanted or past)
+    name = full_name(wanted or (past.model if past else ""))
     if not name:
         return NoModel("", ConfigError("no model is configured; name one with --model"))
     said = (entry.event for entry in entries)
@@ -296,13 +388,11 @@ def _model(wanted: str | Model | None, past: str, entries: Iterable[Entry]) -> M
         return NoModel(name, error)
 
 
-def _first_words(options: Options, hands: SandboxAndTools, damage: Damage, title: str) -> list[Event]:
+def _first_words(options: Options, ground: _Ground, damage: Damage, title: str) -> list[Event]:
     events: list[Event] = []
     if options.title and options.title != title:
         events.append(SessionChanged(title=options.title))
-    texts = [*options.notices]
-    if hands.provider.notice:
-        texts.append(hands.provider.notice)
+    texts = [*options.notices, *ground.notices]
     if damage:
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
         texts.append(f"The log was damaged: {damage}. The rest is intact{kept}.")

@@ -68,4 +68,11 @@ def _bounds(config: Config) -> dict[str, Any]:
     budget = Budget(
         max_steps=run.max_steps, max_tokens=run.max_tokens, max_cost=run.max_cost, max_seconds=run.max_seconds
     )
-    return {"cell_s": config.sandbox.cell_s, "budget": budget, "settings": config.model.settings()}
+    sandbox = config.sandbox
+    return {
+        "limits": sandbox.limits(),
+        "packages": sandbox.packages,
+        "python": sandbox.python,
+        "budget": budget,
+        "settings": config.model.settings(),
+    }

@@ -5,24 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 import shutil
-import socket
-import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Protocol, Self, cast
+from typing import Protocol, Self
 
 import anyio
 import msgspec
-from anyio.abc import SocketAttribute, SocketStream, UNIXSocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.abc import SocketStream
 
-from pinfold.app.errors import OwnerGone, SessionBusy
+from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
+from pinfold.app.handing import handed_over
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.lock import claim, holder_of
 from pinfold.app.paths import private_dir
+from pinfold.app.talking import BROKEN, Lines, answer_to, connected, from_same_user, listener_at, said
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import (
@@ -41,14 +39,11 @@ from pinfold.events import (
     encode,
     entry_line,
     parse_json,
-    plain_json,
 )
 from pinfold.log import Log, summarise
 
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
-_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
-_LINE = 256 << 20
 _QUESTION = 64 << 20
 _ANSWER_S = 10.0
 _TAKE_OVER_S = 5.0
@@ -107,9 +102,12 @@ def _is_empty(folder: Path) -> bool:
 async def attach(
     folder: Path, session: SessionId, options: Options
 ) -> AsyncGenerator[LiveSession | RemoteSession]:
-    """The session's live owner if there is one, else become it. Raises SessionBusy."""
+    """The session's live owner if there is one; else `pinfold up` if it runs, else become it. Raises SessionBusy."""
     give_up_at = anyio.current_time() + _TAKE_OVER_S
+    handed, began = False, None
     while True:
+        if holder_of(folder) is None and not handed:
+            handed, began = True, await handed_over(folder, session, options)
         if holder_of(folder) is None:
             async with AsyncExitStack() as stack:
                 try:
@@ -118,8 +116,13 @@ async def attach(
                     continue  # someone was faster; work through them
                 yield live
             return
-        remote = RemoteSession(session, folder)
+        remote = RemoteSession(session, folder, began)
         if await remote.answers():
+            if began is None and (other := _difference(options, await remote.standing())):
+                raise ConfigError(
+                    f"{session} is live with {other}; leave that out, or close the session first "
+                    f"(pinfold up --close {session}, or end process {holder_of(folder)})"
+                )
             yield remote
             return
         if anyio.current_time() > give_up_at:
@@ -127,6 +130,20 @@ async def attach(
                 f"{session} is held by process {holder_of(folder)}, which does not answer; end it or try again later"
             )
         await anyio.sleep(_LOOK_AGAIN_S)
+
+
+def _difference(options: Options, standing: Standing) -> str | None:
+    """What was asked for and cannot be had of a session that is live already."""
+    if options.workspace is not None and str(options.workspace) != standing.workspace:
+        return "another workspace"
+    if options.data is not None and {name: str(path) for name, path in options.data.items()} != standing.data:
+        return "other data"
+    if (
+        options.mounts is not None
+        and {str(mount.path): mount.writable for mount in options.mounts} != standing.mounts
+    ):
+        return "other mounts"
+    return None
 
 
 async def rename(folder: Path, session: SessionId, title: str) -> None:
@@ -145,9 +162,11 @@ async def rename(folder: Path, session: SessionId, title: str) -> None:
 class RemoteSession:
     """A session that another process owns."""
 
-    def __init__(self, session: SessionId, folder: Path) -> None:
+    def __init__(self, session: SessionId, folder: Path, began: int | None = None) -> None:
+        """`began`: the last event before it was opened, if it was opened for us."""
         self.session = session
         self._folder = folder
+        self._began = began
 
     async def answers(self) -> bool:
         try:
@@ -159,7 +178,8 @@ class RemoteSession:
     async def standing(self) -> Standing:
         answer = await self._ask({"op": "hello"})
         try:
-            return msgspec.convert(answer, Standing)
+            standing = msgspec.convert(answer, Standing)
+            return standing if self._began is None else dataclasses.replace(standing, seq=self._began)
         except msgspec.ValidationError as error:
             raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
 
@@ -170,36 +190,25 @@ class RemoteSession:
         return RemoteFeed(self._folder, after)
 
     async def _ask(self, question: Json) -> dict[str, Json]:
-        async with _connected(self._folder) as stream:
-            try:
-                with anyio.fail_after(_ANSWER_S):
-                    await stream.send(plain_json(question).encode() + b"\n")
-                    answer = parse_json(await _Lines(stream).next())
-            except _BROKEN as error:
-                raise OwnerGone(f"the owner of {self.session} ended") from error
-            except TimeoutError as error:
-                raise SessionBusy(f"the owner of {self.session} does not answer; try again later") from error
-        match answer:
-            case {"refused": str(words)}:
-                raise CommandRefused(words)
-            case dict():
-                return cast("dict[str, Json]", answer)
-            case _:
-                raise OwnerGone(f"the owner of {self.session} answered nonsense")
+        path, who = self._folder / _SOCKET, f"the owner of {self.session}"
+        answer = await answer_to(path, question, who, _ANSWER_S)
+        if isinstance(words := answer.get("refused"), str):
+            raise CommandRefused(words)
+        return answer
 
 
 class RemoteFeed:
     """Events of a session that another process owns. Raises OwnerGone when that process ends."""
 
     def __init__(self, folder: Path, after: int) -> None:
-        self._connection = _connected(folder)
+        self._connection = connected(folder / _SOCKET)
         self._after = after
 
     async def __aenter__(self) -> Self:
         stream = await self._connection.__aenter__()
-        with contextlib.suppress(*_BROKEN):  # reading will find it gone
-            await stream.send(plain_json({"op": "subscribe", "after": self._after}).encode() + b"\n")
-        self._lines = _Lines(stream)
+        with contextlib.suppress(*BROKEN):  # reading will find it gone
+            await said(stream, {"op": "subscribe", "after": self._after})
+        self._lines = Lines(stream)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -212,52 +221,10 @@ class RemoteFeed:
         return decode_line(await self._lines.next())
 
 
-class _Lines:
-    def __init__(self, stream: SocketStream) -> None:
-        self._buffer = BufferedByteReceiveStream(stream)
-
-    async def next(self, limit: int = _LINE) -> bytes:
-        try:
-            return await self._buffer.receive_until(b"\n", limit)
-        except (anyio.EndOfStream, anyio.IncompleteRead, *_BROKEN) as error:
-            raise OwnerGone(
-                "the process that held the session ended; `pinfold resume` takes it over"
-            ) from error
-        except anyio.DelimiterNotFound as error:
-            raise BadEvent(f"a line of more than {limit >> 20} MiB") from error
-
-
-@asynccontextmanager
-async def _connected(folder: Path) -> AsyncGenerator[UNIXSocketStream]:
-    with _short(folder) as path:
-        try:
-            stream = await anyio.connect_unix(path)
-        except OSError as error:
-            raise OwnerGone(f"nobody answers at {folder / _SOCKET}") from error
-    async with stream:
-        yield stream
-
-
-@contextlib.contextmanager
-def _short(folder: Path) -> Generator[str]:
-    """The socket's path; a long one through a descriptor, since the kernel takes 108 bytes at most."""
-    path = str(folder / _SOCKET)
-    if len(os.fsencode(path)) < 104:
-        yield path
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{_SOCKET}"
-    finally:
-        os.close(descriptor)
-
-
 @asynccontextmanager
 async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
     """Answer other processes meanwhile; at the end, finish what they asked for."""
-    (folder / _SOCKET).unlink(missing_ok=True)
-    with _short(folder) as path:
-        listener = await anyio.create_unix_listener(path, mode=0o600)
+    listener = await listener_at(folder / _SOCKET)
     talks = _Talks(live)
     try:
         async with listener, background() as tasks:
@@ -285,7 +252,7 @@ class _Talks:
         self._open += 1
         try:
             async with stream:
-                if _same_user(stream):
+                if from_same_user(stream):
                     await self._one(stream)
         finally:
             self._open -= 1
@@ -304,14 +271,14 @@ class _Talks:
         self._moved = anyio.Event()
 
     async def _one(self, stream: SocketStream) -> None:
-        with contextlib.suppress(OwnerGone, *_BROKEN):
+        with contextlib.suppress(OwnerGone, *BROKEN):
             try:
-                question = await _Lines(stream).next(_QUESTION)
+                question = await Lines(stream).next(_QUESTION)
                 await _respond(self._live, stream, parse_json(question), self._move)
             except OwnerGone:
                 return
             except PinfoldError as error:
-                await stream.send(plain_json({"refused": str(error)}).encode() + b"\n")
+                await said(stream, {"refused": str(error)})
 
 
 async def _respond(
@@ -320,11 +287,11 @@ async def _respond(
     match question:
         case {"op": "hello"}:
             standing = live.standing_after(live.log.seq)
-            await stream.send(plain_json(dataclasses.asdict(standing)).encode() + b"\n")
+            await said(stream, dataclasses.asdict(standing))
         case {"op": "submit", "command": command}:
             logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))
-            await stream.send(b'{"ok":true}\n')
+            await said(stream, {"ok": True})
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
             await _feed(live, stream, after, moved)
         case _:
@@ -345,11 +312,3 @@ async def _feed(live: LiveSession, stream: SocketStream, after: int, moved: Call
             line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
             await stream.send(line.encode() + b"\n")
             moved()
-
-
-def _same_user(stream: SocketStream) -> bool:
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the folder is 0700 and the socket 0600
-    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - no SQL here
-    credentials = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", credentials)[1] == os.getuid()

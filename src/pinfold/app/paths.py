@@ -7,6 +7,10 @@ import shutil
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
+from pinfold.sandbox.folders import held
+
+_scratches: dict[str, int] = {}
+"""Locks on the scratch folders this process made; with them a cleanup tells them from leftovers."""
 
 
 def _xdg(variable: str, default: str) -> Path:
@@ -33,6 +37,11 @@ def state_dir() -> Path:
 
 def cache_dir() -> Path:
     return _xdg("XDG_CACHE_HOME", ".cache")
+
+
+def up_dir() -> Path:
+    """Where `pinfold up` has its lock and its sockets."""
+    return state_dir() / "up"
 
 
 def private_dir(path: Path) -> Path:
@@ -92,6 +101,8 @@ def scratch_of(session: str) -> Path:
 
 def forget_scratch(session: str) -> None:
     shutil.rmtree(scratch_of(session), ignore_errors=True)
+    if (lock := _scratches.pop(session, None)) is not None:
+        os.close(lock)
 
 
 def current_folder() -> Path:
@@ -107,4 +118,5 @@ def default_workspace(session: str) -> tuple[Path, str | None]:
     if not is_too_wide(here.resolve()):
         return workspace_at(here), None
     scratch = private_dir(scratch_of(session))
+    _scratches[session] = held(scratch)
     return scratch, f"{here} is too wide to be a workspace; using {scratch}"

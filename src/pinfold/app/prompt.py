@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pinfold.sandbox import Mount
+
 _PROMPT = """\
 You are Pinfold, an agent that works by writing Python. Your code runs in one persistent session: variables, \
 imports and files stay from call to call. You see only what the code prints, the value of its last expression \
@@ -15,7 +17,10 @@ When the task is done, answer in plain words without calling a tool.
 """
 
 
-def system_prompt(workspace: Path, data: Iterable[str] = ()) -> str:
+def system_prompt(workspace: Path, data: Iterable[str] = (), mounts: Iterable[Mount] = ()) -> str:
     """`data`: the paths by which the session reads it."""
-    mounts = "".join(f"Read-only data: {path}\n" for path in data)
-    return _PROMPT.format(workspace=workspace, mounts=mounts)
+    lines = [f"Read-only data: {path}\n" for path in data]
+    lines += [
+        f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts
+    ]
+    return _PROMPT.format(workspace=workspace, mounts="".join(lines))

@@ -106,12 +106,8 @@ class Shelf:
 
         Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
         """
-        for leftover in self.root.glob(".removed-*"):
+        for leftover in self.unfinished():
             shutil.rmtree(leftover, ignore_errors=True)
-        for leftover in self.root.glob(".importing-*"):
-            if held := claim(leftover):
-                shutil.rmtree(leftover, ignore_errors=True)
-                held.release()
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
         total = sum(item.size for item in everything)
@@ -127,6 +123,19 @@ class Shelf:
                     total -= item.size
                     gone.append(item)
         return gone
+
+    def unfinished(self) -> list[Path]:
+        """What is left of removals and imports that were cut off."""
+        found = list(self.root.glob(".removed-*"))
+        for folder in self.root.glob(".importing-*"):
+            if held := claim(folder):
+                found.append(folder)
+                held.release()
+        return sorted(found)
+
+    def unanswered(self) -> list[Path]:
+        """Sockets of owners that are gone."""
+        return sorted(path for path in self.root.glob("s_*/owner.sock") if holder_of(path.parent) is None)
 
     def bring_in(self, source: Path) -> tuple[SessionId, int]:
         """Import a bundle or JSON lines as a session of its own: all of it or nothing."""

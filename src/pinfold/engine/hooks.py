@@ -29,6 +29,10 @@ class Hooks:
         self._hooks = list(hooks)
         self._bound_s = bound_s
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._hooks
+
     def add(self, hook: Hook) -> None:
         self._hooks.append(hook)
 

@@ -62,6 +62,8 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
     """The system prompt in force from here on; the context is a projection of the log alone."""
     data: dict[str, str] = {}
     """Read-only mounts by name."""
+    mounts: dict[str, bool] = {}
+    """Paths seen at their own place, each with whether it may be changed."""
     restored: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()

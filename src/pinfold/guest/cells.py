@@ -7,37 +7,55 @@ import builtins
 import linecache
 import os
 import sys
-import traceback
 from collections.abc import Callable, Coroutine
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 
+from . import arrivals, displays, figures, plots
+from .displays import Displays
 from .interrupts import Interrupts
+from .origins import Origins
+from .rich import Forms, plain, rich
 from .streams import Streams
+from .texts import capped
+from .tracebacks import explained
 
-TEXT_BYTES = 1 << 20
-"""Most of a value's text, and of an error's, that leaves the guest."""
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
 CO_COROUTINE = 0x80
 FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
 VALUE = "<value>"
 """Where a cell leaves its last value for us: not a name the program could write."""
-OUR_FOLDER = __file__.rpartition("/")[0] + "/"
+PLAIN = frozenset(
+    (int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type)
+)
+"""Types of values that are text and nothing else."""
 
 # Bound now: a program may replace these names in their modules, and we still have to answer.
-_compile, _eval, _repr, _getpid = compile, eval, repr, os.getpid
-_format_exception = traceback.format_exception
+_compile, _eval, _getpid = compile, eval, os.getpid
+_modules = sys.modules
 
 
 class Result:
     """How a cell ended: texts already encoded and capped."""
 
-    __slots__ = ("error", "interrupted", "status", "value")
+    __slots__ = ("displays", "error", "interrupted", "status", "value")
 
-    def __init__(self, status: str, value: bytes | None, error: bytes | None, interrupted: bool) -> None:
+    def __init__(
+        self,
+        status: str,
+        value: bytes | None,
+        error: bytes | None,
+        interrupted: bool,
+        displays: list[Forms],
+    ) -> None:
         self.status = status
         self.value = value
         self.error = error
         self.interrupted = interrupted
+        self.displays = displays
 
 
 class Engine:
@@ -54,6 +72,15 @@ class Engine:
         self._flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self._pid = _getpid()
         self._loop: object = None
+        self.displays = Displays()
+        self.origins = Origins(self.namespace)
+        self.around: Callable[[str], None] | None = None
+        """Told `pre_run_cell` and `post_execute`, for extensions of IPython such as `autoreload`."""
+        displays.install(self.displays)
+        arrivals.watch()
+        warmed = _modules.get(f"{__package__}.ipython")
+        if warmed is not None and warmed.is_made():
+            warmed.shell(self)
 
     def run(self, source: str) -> Result:
         self._count += 1
@@ -65,19 +92,36 @@ class Engine:
         try:
             try:
                 self._interrupts.arm_cell()
-                value = self._shown(self._execute(source, filename))
+                value = self._shown(self._execute(source, filename), source)
             finally:
                 self._interrupts.disarm()
         except BaseException as raised:
             error = self._explained(raised)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)
+        self.origins.end(self._count, failed=error is not None)
         self._settle()
         if _getpid() != self._pid:
             self._leave_child(None, b"")
         interrupted = self._interrupts.fired
         status = "ok" if error is None else "interrupted" if interrupted else "error"
-        return Result(status, value, error, interrupted)
+        return Result(status, value, error, interrupted, self.displays.take())
+
+    def take_over(self) -> None:
+        """This process, a fork of the one that was, is the session's from now on."""
+        self._pid = self.displays.pid = _getpid()
+
+    def nested(self, source: str) -> object:
+        """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""
+        return self._execute(source, f"<cell {self._count}, inner>")
+
+    def parses(self, source: str) -> SyntaxError | None:
+        """What is wrong with it as Python."""
+        try:
+            _compile(source, "<cell>", "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        except SyntaxError as error:
+            return error
+        return None
 
     def rehearse(self) -> None:
         """Run a cell that does nothing, and forget it."""
@@ -95,7 +139,14 @@ class Engine:
     def _execute(self, source: str, filename: str) -> object:
         lines = [line + "\n" for line in source.split("\n")]
         linecache.cache[filename] = (len(source), None, lines, filename)
-        tree = _compile(source, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        failure: SyntaxError | None = None
+        tree: Any = None
+        try:
+            tree = _compile(source, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        except SyntaxError as error:
+            failure = error
+        if failure is not None:
+            tree = self._translated(source, filename, failure)
         body = tree.body
         if body and type(body[-1]) is ast.Expr:
             # One code object for the whole cell: with `await` in it, it must be one coroutine.
@@ -105,10 +156,28 @@ class Engine:
         code: CodeType = _compile(tree, filename, "exec", self._flags, dont_inherit=True)
         self._flags |= code.co_flags & FUTURE_FLAGS
         self.namespace.pop(VALUE, None)
+        self.origins.begin(code)
+        if self.around is not None:
+            self.around("pre_run_cell")
         coroutine = _eval(code, self.namespace)
         if code.co_flags & CO_COROUTINE:
             self._run_coroutine(coroutine)
+        if self.around is not None:
+            self.around("post_execute")
         return self.namespace.pop(VALUE, None)
+
+    def _translated(self, source: str, filename: str, failure: SyntaxError) -> Any:
+        """The cell as Python, if it is one with magics or commands. Raises what was wrong with it otherwise."""
+        from .magics import translated
+
+        python = translated(source, failure, self)
+        if python is None:
+            raise failure
+        if python.rstrip("\n").count("\n") != source.rstrip("\n").count("\n"):
+            # The lines of a traceback must be those that ran, when they are not one for one the user's.
+            lines = [line + "\n" for line in python.split("\n")]
+            linecache.cache[filename] = (len(python), None, lines, filename)
+        return _compile(python, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
 
     def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> None:
         import asyncio
@@ -126,12 +195,26 @@ class Engine:
                 task.cancel()
                 loop.run_until_complete(asyncio.wait([task]))
 
-    def _shown(self, value: object) -> bytes | None:
-        if value is None:
-            return None
-        # As the interactive interpreter does: a `_` of the program's own goes first.
-        builtins._ = value  # pyright: ignore[reportAttributeAccessIssue]
-        return _capped(_repr(value))
+    def _shown(self, value: object, source: str) -> bytes | None:
+        text = None
+        if value is not None:
+            # As the interactive interpreter does: a `_` of the program's own goes first.
+            builtins._ = value  # pyright: ignore[reportAttributeAccessIssue]
+            if not source.rstrip().endswith(";"):  # the way to say that a value is not wanted
+                text = plain(value)
+                if type(value) not in PLAIN:
+                    self._display(value, text)
+        if "matplotlib.pyplot" in _modules:
+            figures.show_open(displays.display)
+        return text
+
+    def _display(self, value: object, text: bytes) -> None:
+        if hasattr(type(value), "_ipython_display_") and not plots.is_plot(value):
+            displays.display(value)
+            return
+        forms = rich(value)
+        if forms:
+            self.displays.add({"text/plain": text, **forms}, told=True)
 
     def _explained(self, raised: BaseException) -> bytes:
         """Formats under `arm`, because the text of an exception is made by the program's code."""
@@ -139,11 +222,11 @@ class Engine:
         try:
             try:
                 self._interrupts.arm()
-                return _capped("".join(_format_exception(kind, raised, _trimmed(trace))))
+                return capped(explained(raised, trace))
             finally:
                 self._interrupts.disarm()
         except BaseException:
-            return _capped(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n")
+            return capped(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n")
 
     def _settle(self) -> None:
         """Takes back what must not reach past the cell, and sends its output out."""
@@ -152,6 +235,9 @@ class Engine:
         try:
             try:
                 self._interrupts.arm()
+                if "matplotlib.pyplot" in _modules and _getpid() == self._pid:
+                    # Those of a cell that failed half way; after an interrupt nobody wants to wait for them.
+                    figures.show_open(None if self._interrupts.fired else displays.display)
                 self._streams.flush()
             finally:
                 self._interrupts.disarm()
@@ -168,35 +254,3 @@ class Engine:
             os.write(2, error)
         self._settle()
         os._exit(code & 0xFF)
-
-
-def _capped(text: str) -> bytes:
-    # Through `str`, because a program's `__repr__` may return a subclass with an `encode` of its own.
-    if str.__len__(text) > TEXT_BYTES:
-        text = str.__getitem__(text, slice(TEXT_BYTES))
-    encoded = str.encode(text, "utf-8", "backslashreplace")
-    if len(encoded) <= TEXT_BYTES:
-        return encoded
-    return encoded[:TEXT_BYTES].decode("utf-8", "ignore").encode()
-
-
-def _trimmed(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's first frame on, without frames of ours further down."""
-    start = trace
-    while start is not None and not start.tb_frame.f_code.co_filename.startswith("<cell "):
-        start = start.tb_next
-    start = start or trace
-    while start is not None and _is_ours(start):
-        start = start.tb_next
-    here = start
-    while here is not None:
-        after = here.tb_next
-        while after is not None and _is_ours(after):
-            after = after.tb_next
-        here.tb_next = after
-        here = after
-    return start
-
-
-def _is_ours(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith(OUR_FOLDER)

@@ -45,9 +45,9 @@ _NAMES = {
 
 
 class Errands:
-    def __init__(self, workspaces: list[str], folder: str) -> None:
+    def __init__(self, writable: list[str], folder: str) -> None:
         """Files below these may be changed."""
-        self._places = [os.path.realpath(path) for path in (*workspaces, folder)]
+        self._places = [os.path.realpath(path) for path in (*writable, folder)]
 
     def serve(self, listener: int) -> None:
         """Answer the one that waits."""

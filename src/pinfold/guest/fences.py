@@ -6,7 +6,8 @@ import os
 
 from .kernel import Landlock, landlock_abi
 from .requests import Request
-from .session import DEVICES, FILE, FS_BITS, READ
+from .root import DEVICES
+from .session import FILE, FS_BITS, READ
 
 MACHINE = (
     "/proc/cpuinfo",
@@ -63,13 +64,19 @@ def runner_fence(settings: Request, folder: str) -> None:
 
 
 def _own_bounds() -> list[str]:
-    """Where libraries look for the limits of their control group; some end the process if they may not."""
+    """Where libraries look for the limits of their control group and those above it; some end the process if they may not."""
     found: list[str] = []
     with open("/proc/self/cgroup", encoding="utf-8") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)
-            names = BOUNDS.get(controllers, ())
-            found += [os.path.join("/sys/fs/cgroup", controllers, path.strip("/"), name) for name in names]
+            parts = path.strip("/").split("/")
+            above = ["/".join(parts[:count]) for count in range(len(parts) + 1)]
+            for controller in controllers.split(","):
+                found += [
+                    os.path.join("/sys/fs/cgroup", controller, group, name)
+                    for group in above
+                    for name in BOUNDS.get(controller, ())
+                ]
     return found
 
 
@@ -79,7 +86,7 @@ def _rules(settings: Request, abi: int) -> Landlock:
     rules = Landlock(everything, scoped=scoped, network=TCP if abi >= 4 else 0)
     _allow(rules, READ, [*settings["read"], *MACHINE])
     _allow(rules, FILE & everything, [f"/dev/{name}" for name in DEVICES])
-    _allow(rules, everything if settings["writable"] else READ, [settings["workspace"]])
+    _allow(rules, everything, settings["writable"])
     return rules
 
 

@@ -28,16 +28,14 @@ class Groups:
             if os.path.exists(os.path.join(parent, "cgroup.subtree_control")):
                 _write(os.path.join(parent, "cgroup.subtree_control"), "+memory +cpu")
 
-    @property
-    def bound_memory(self) -> bool:
-        return self._version != 0
-
-    def make(self, name: str, pid: int) -> Group:
-        """A group of this name, with the process and all it will start in it."""
+    def make(self, name: str, pids: list[int]) -> Group:
+        """A group of this name, with these processes and all they will start in it."""
         folders = [os.path.join(parent, name) for parent in self._parents]
         for folder in folders:
             os.mkdir(folder)
-            _write(os.path.join(folder, "cgroup.procs"), str(pid))
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    _write(os.path.join(folder, "cgroup.procs"), str(pid))
         memory = next((folder for folder in folders if self._version and _has_memory(folder)), None)
         return Group(folders, memory, self._version)
 
@@ -121,6 +119,16 @@ def leftovers() -> list[str]:
     ]
 
 
+def descendants(pid: int) -> list[int]:
+    """Children and theirs, as they are at this moment."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+    return children + [one for child in children for one in descendants(child)]
+
+
 def owner_lives(name: str) -> bool:
     pid, _, started = name.removeprefix(ROOT_NAME).partition("-")
     return pid.isdigit() and start_time(int(pid)) == started
@@ -130,9 +138,10 @@ def start_time(pid: int) -> str:
     """In ticks since the machine started; with the process id it names a process for good. Empty if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
         return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def remove_tree(folder: str) -> None:

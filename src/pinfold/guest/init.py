@@ -11,10 +11,11 @@ import select
 import signal
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 
 from .groups import was_out_of_memory
-from .kernel import MS_BIND, MS_REC, PR_SET_DUMPABLE, drop_capabilities, mount, prctl
+from .kernel import MS_BIND, MS_REC, PR_SET_DUMPABLE, drop_capabilities, mount, open_without_links, prctl
 from .memory import memory_of_all
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import hang, open_root, read_only, shut_root
@@ -28,13 +29,12 @@ LOOK_AGAIN_S = (0.02, 2.0)
 
 
 class Init:
-    def __init__(self, runner: int, control: int, begin: int, *, watch_memory: bool) -> None:
+    def __init__(self, runner: int, control: int, begin: int) -> None:
         self._runner = runner
         self._host = socket.socket(fileno=control)
         self._begin = begin
         self._oom_count: int | None = None
         self._memory = 0
-        self._watches = watch_memory
         self._over = False
         self._next_look = 0.0
 
@@ -65,7 +65,7 @@ class Init:
     def _rehearse(self) -> None:
         """Memory shared with the zygote is copied when it is first touched: now rather than while a host waits."""
         attach({"mounts": []}, [])
-        guard({"masked": [], "protected": []})
+        guard({"masked": [], "pinned": [], "protected": []})
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
             socket.send_fds(ours, [json.dumps({"a": [1]}).encode()], [1])
@@ -132,12 +132,12 @@ class Init:
 
     def _patience(self) -> float | None:
         """Milliseconds until memory must be looked at."""
-        if not self._watches or not self._memory:
+        if self._oom_count is not None or not self._memory:
             return None
         return max(0.0, self._next_look - time.monotonic()) * 1000
 
     def _look(self) -> None:
-        if not self._watches or not self._memory or time.monotonic() < self._next_look:
+        if self._oom_count is not None or not self._memory or time.monotonic() < self._next_look:
             return
         used = memory_of_all(self._memory)
         if used > self._memory:
@@ -161,15 +161,31 @@ def attach(request: Request, trees: list[int]) -> list[str]:
 
 
 def guard(request: Request) -> None:
-    """Hide what is masked behind an empty file, and make what is protected read-only."""
+    """Hide what is masked behind an empty file, hold what is pinned in its place, make what is protected read-only."""
     for path, device, inode in request["masked"]:
-        seen = os.lstat(path)
-        if (seen.st_dev, seen.st_ino) != (device, inode):
-            raise OSError(0, "it changed while the session began", path)
-        mount(EMPTY, path, None, MS_BIND)
+        with _found(path) as place:
+            seen = os.stat(place)
+            if (seen.st_dev, seen.st_ino) != (device, inode):
+                raise OSError(0, "it changed while the session began", path)
+            mount(EMPTY, place, None, MS_BIND)
+    for path in request["pinned"]:
+        with _found(path) as place:
+            mount(place, place, None, MS_BIND)
     for path in request["protected"]:
-        mount(path, path, None, MS_BIND | MS_REC)
-        read_only(path)
+        with _found(path) as place:
+            mount(place, place, None, MS_BIND | MS_REC)
+        with _found(path) as place:
+            read_only(place)
+
+
+@contextmanager
+def _found(path: str) -> Generator[str]:
+    """A name for what is there now, whatever the program does to the path: no link on the way is followed."""
+    fd = open_without_links(path)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
 
 
 def _only_wake(_number: int, _frame: object) -> None:

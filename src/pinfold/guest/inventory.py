@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
 
 MOST = 5_000
 """Variables listed; a session with more has made them in a loop."""
 NAME_CHARS = 200
+BLOCKS = 1_000
+"""Of a frame that are added up; one with more has no size."""
 SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset, range)
 SHAPED_BY = {
     "cupy",
@@ -23,48 +30,130 @@ SHAPED_BY = {
     "xarray",
 }
 
+Shape = tuple[int, ...]
+
 # Descriptors of `type` itself: a metaclass of the program's cannot get between.
 _name_of = type.__dict__["__name__"].__get__
 _module_of = type.__dict__["__module__"].__get__
 
 
-def inventory(namespace: dict[str, object]) -> list[dict[str, object]]:
+def inventory(
+    namespace: dict[str, object], cell_of: Callable[[str], int | None] = lambda _name: None
+) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for name, value in namespace.copy().items():
         if type(name) is str and not name.startswith("_"):
-            found.append(_described(name, value))
+            shape, size = measured(value)
+            row = {"name": name[:NAME_CHARS], "type": _name_of(type(value))[:NAME_CHARS], "shape": shape}
+            found.append({**row, "size": size, "cell": cell_of(name)})
             if len(found) == MOST:
                 break
     return found
 
 
-def _described(name: str, value: object) -> dict[str, object]:
+def measured(value: object) -> tuple[str | None, int | None]:
+    """Shape and size in bytes, each None where only the program's own code could tell."""
     kind = type(value)
-    shape: str | None = None
-    size: int | None = None
     if kind in SIZED:
-        shape = str(len(value))  # pyright: ignore[reportArgumentType]
-    if kind in SIZED or kind in (int, float, complex, bool):
-        size = sys.getsizeof(value)
-    elif _is_library_array(kind):
-        shape = _shape_text(getattr(value, "shape", None))
-        nbytes = getattr(value, "nbytes", None)
-        size = nbytes if type(nbytes) is int else None
-    return {"name": name[:NAME_CHARS], "type": _name_of(kind)[:NAME_CHARS], "shape": shape, "size": size}
+        return str(len(value)), sys.getsizeof(value)  # pyright: ignore[reportArgumentType]
+    if kind in (int, float, complex, bool):
+        return None, sys.getsizeof(value)
+    shape = shape_of(value)
+    text = None if shape is None else " x ".join(map(str, shape)) or "scalar"
+    return text, _bytes_of(value)
 
 
-def _is_library_array(kind: type) -> bool:
+def shape_of(value: object) -> Shape | None:
+    """Of a library's own array or table."""
+    kind = type(value)
+    if not is_librarys(kind):
+        return None
+    try:
+        if _is_pandas(kind):
+            return _pandas_shape(value)
+        shape = getattr(value, "shape", None)
+    except Exception:
+        return None
+    # A tuple or a library's subclass of it (torch.Size): copied, so that only plain tuples are walked.
+    sides: tuple[object, ...] = tuple(shape) if isinstance(shape, tuple) else (None,)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if any(type(side) is not int for side in sides):
+        return None
+    return sides  # pyright: ignore[reportReturnType]
+
+
+def is_librarys(kind: type) -> bool:
     """Whether the type is a library's own: a class of the program's that only says so is not."""
     module_name = _module_of(kind)
     if type(module_name) is not str or module_name.partition(".")[0] not in SHAPED_BY:
         return False
+    # The library's own idea of where it lives may be a shorter name than where it was made.
     module = sys.modules.get(module_name)
     return type(module) is ModuleType and vars(module).get(_name_of(kind)) is kind
 
 
-def _shape_text(shape: object) -> str | None:
-    # A tuple or a library's subclass of it (torch.Size): copied, so that only plain tuples are walked.
-    sides: tuple[object, ...] = tuple(shape) if isinstance(shape, tuple) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if not isinstance(shape, tuple) or any(type(side) is not int for side in sides):
+def columns_of(value: object, most: int) -> list[str] | None:
+    """The first names of a pandas frame's columns; None for anything else, or names that are not text."""
+    if _name_of(type(value)) != "DataFrame" or not (is_librarys(type(value)) and _is_pandas(type(value))):
         return None
-    return " x ".join(str(side) for side in sides) or "scalar"
+    try:
+        names = list(_axes(value)[0][:most])
+    except Exception:
+        return None
+    return names if all(type(name) is str for name in names) else None
+
+
+def _bytes_of(value: object) -> int | None:
+    kind = type(value)
+    if not is_librarys(kind):
+        return None
+    try:
+        if _is_pandas(kind) and _name_of(kind) in ("DataFrame", "Series"):
+            return _blocks_bytes(value)
+        if _is_pandas(kind) and not _holds_librarys(value):
+            return None
+        size = _own_size(value)
+    except Exception:
+        return None
+    return int(str(size)) if type(size) is int or is_librarys(type(size)) else None
+
+
+def _own_size(value: Any) -> object:
+    return value.estimated_size() if hasattr(value, "estimated_size") else value.nbytes
+
+
+def _is_librarys_own(value: object) -> bool:
+    return is_librarys(type(value))
+
+
+def _is_pandas(kind: type) -> bool:
+    return _module_of(kind).partition(".")[0] == "pandas"
+
+
+def _pandas_shape(value: object) -> Shape | None:
+    if _name_of(type(value)) in ("DataFrame", "Series"):
+        axes = _axes(value)
+        return tuple(len(axis) for axis in reversed(axes)) if all(map(_holds_librarys, axes)) else None
+    return (len(value),) if _holds_librarys(value) else None  # pyright: ignore[reportArgumentType]
+
+
+def _axes(value: object) -> list[Any]:
+    return object.__getattribute__(value, "_mgr").axes
+
+
+def _holds_librarys(index: object) -> bool:
+    """Whether an index keeps its labels in a library's array: the program may have made one of its own."""
+    kind = type(index)
+    if not is_librarys(kind):
+        return False
+    if _name_of(kind) in ("RangeIndex", "MultiIndex"):
+        return True
+    labels: object = object.__getattribute__(index, "_data")
+    return is_librarys(type(labels))
+
+
+def _blocks_bytes(value: object) -> int | None:
+    blocks = object.__getattribute__(value, "_mgr").blocks
+    arrays: list[Any] = [block.values for block in blocks[:BLOCKS]]
+    if len(blocks) > BLOCKS or not all(map(_is_librarys_own, arrays)):
+        return None
+    return sum(int(array.nbytes) for array in arrays)

@@ -23,6 +23,7 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
+_RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LAST_CAP = 63
 _LISTENER = 8
@@ -32,7 +33,7 @@ _PIVOT_ROOT = 155 if _X86 else 41
 _SECCOMP = 317 if _X86 else 277
 _CAPSET = 126 if _X86 else 91
 # These numbers are the same on every architecture.
-_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -72,9 +73,13 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def pivot_to(folder: str) -> None:
-    """Make `folder`, a mount, the root, and let go of the old one."""
+    """Make `folder`, a mount, the root of every process here. The old one is let go of with `leave_old_root`."""
     os.chdir(folder)
     _call(_PIVOT_ROOT, f"pivot_root {folder}", b".", b".")
+
+
+def leave_old_root() -> None:
+    """It lies on the new one, and the current folder is still in it."""
     _checked(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount the old root")
     os.chdir("/")
 
@@ -95,6 +100,14 @@ def attach(tree: int, target: str) -> None:
         os.fsencode(target),
         _MOVE_MOUNT_F_EMPTY_PATH,
     )
+
+
+def open_without_links(path: str) -> int:
+    """For use as a place only. Raises where a link is on the way."""
+    how = ctypes.create_string_buffer(
+        struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS), 24
+    )
+    return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
 
 
 def set_mount_attributes(tree: int, attributes: int, *, userns: int = 0, recursive: bool = False) -> None:

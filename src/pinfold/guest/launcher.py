@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from .groups import Group, Groups, leftovers, remove_tree, usable_places
+from .groups import Group, Groups, descendants, leftovers, remove_tree, usable_places
 from .kernel import CLONE_NEWUSER, unshare
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import private_mounts
@@ -95,6 +95,10 @@ class Launcher:
         """Requests that wait for a seed, each with its paper and where to answer."""
         self._zygotes: list[Zygote] = []
         """With those that only wait for their last session to end."""
+        self._warming: list[int] = []
+        """Where to say that the pool is full."""
+        self._ungrouped: deque[Seed] = deque()
+        """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
         self._next: Zygote | None = None
         self._quiet_at = 0.0
 
@@ -107,9 +111,9 @@ class Launcher:
             self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
             self._watch(os.pidfd_open(self._settings["host"]), self._end)
             while self._alive:
-                for fd, _ in self._events.poll(self._patience()):
-                    if fd in self._handlers:
-                        self._handlers[fd]()
+                # One at a time: a number that is closed and used again must not get an event of its former self.
+                for fd, _ in self._events.poll(self._patience(), 1):
+                    self._handlers[fd]()
                 self._tend()
         finally:
             for zygote in self._zygotes:
@@ -131,10 +135,7 @@ class Launcher:
         private_mounts()
 
     def _new_zygote(self) -> Zygote:
-        bounds_memory = self._groups is not None and self._groups.bound_memory
-        zygote = Zygote(
-            {**self._settings, "watch_memory": not bounds_memory}, drop_to=FIRST_ID if self._is_root else None
-        )
+        zygote = Zygote(self._settings, drop_to=FIRST_ID if self._is_root else None)
         self._zygotes.append(zygote)
         self._watch(zygote.fileno(), lambda: self._on_zygote(zygote))
         return zygote
@@ -153,18 +154,44 @@ class Launcher:
             if owner:
                 self._end()
             return
-        request = json.loads(message)
-        if request["op"] == "open":
-            self._asked += 1
-            self._wanted.append((read_request(fds[0]), fds))
-            self._match()
-        elif request["op"] == "listen" and owner:
-            listener = socket.socket(fileno=fds[0])
-            self._watch(listener.fileno(), lambda: self._accept(listener))
+        try:
+            self._do(json.loads(message), fds, owner=owner)
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # not a request of ours; the others must not suffer
+            for fd in fds:
+                os.close(fd)
 
-    def _accept(self, listener: socket.socket) -> None:
-        peer, _ = listener.accept()
+    def _do(self, request: Request, fds: list[int], *, owner: bool) -> None:
+        if request["op"] == "open":
+            paper, reply = fds
+            wanted = read_request(paper)
+            self._asked += 1
+            self._wanted.append((wanted, [paper, reply]))
+            self._match()
+        elif request["op"] == "warm":
+            os.close(fds[0])
+            self._warming.append(fds[1])
+        elif request["op"] == "listen" and owner:
+            (listening,) = fds
+            listener = socket.socket(fileno=listening)
+            hello = json.dumps({"proven": request["proven"]}).encode()
+            self._watch(listener.fileno(), lambda: self._accept(listener, hello))
+
+    def _accept(self, listener: socket.socket, hello: bytes) -> None:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return  # it is gone already
         _, uid, _ = _peer(peer)
+        try:
+            if uid == self._uid:
+                peer.send(hello)
+        except OSError:
+            uid = -1
         if uid != self._uid:
             peer.close()
             return
@@ -190,9 +217,14 @@ class Launcher:
             _answer(reply, {}, seed.ends())
             seed.close()
             self._quiet_at = time.monotonic() + REFILL_AFTER_S
+            if seed.group is None and self._groups is not None:
+                self._ungrouped.append(seed)
         except OSError as error:
             self._pool.appendleft(seed)
             _answer(reply, {"error": f"{error.filename or 'the session'}: {error.strerror}"})
+        except (KeyError, TypeError, ValueError) as error:
+            self._pool.appendleft(seed)
+            _answer(reply, {"error": f"the request is not one: {error!r}"})
         finally:
             for fd in (paper, reply, *trees):
                 os.close(fd)
@@ -248,14 +280,12 @@ class Launcher:
         pid = _pid_of(pidfd)
         try:
             write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
-            seed.let_go()
-            if self._groups is not None:
-                seed.group = self._groups.make(f"s{pid}", pid)
+            if self._groups is not None and not self._wanted:
+                # It has no other process yet: all it will start are in its group, and its init need not watch.
+                seed.group = self._groups.make(f"s{pid}", [pid])
                 self._bound(seed, self._settings["memory"])
-                count = seed.group.oom_count()
-                if count is not None:
-                    socket.send_fds(seed.control, [b"count"], [count])
-                    os.close(count)
+                self._tell_count(seed)
+            seed.let_go()
             if self._owners is not None:
                 self._owners.prepare(self._uid, os.getegid(), seed.outer)
         except OSError as error:
@@ -268,10 +298,24 @@ class Launcher:
         self._pool.append(seed)
         self._match()
 
+    def _tell_count(self, seed: Seed) -> None:
+        count = seed.group.oom_count() if seed.group is not None else None
+        if count is not None:
+            socket.send_fds(seed.control, [b"count"], [count])
+            os.close(count)
+
+    def _group_late(self, seed: Seed) -> None:
+        """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
+        if self._groups is not None and seed.pidfd != -1:
+            with suppress(OSError):
+                pid = _pid_of(seed.pidfd)
+                seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
+
     def _gone(self, seed: Seed) -> None:
         """The session has ended."""
         self._unwatch(seed.pidfd)
         os.close(seed.pidfd)
+        seed.pidfd = -1
         if seed in self._pool:
             self._pool.remove(seed)
             seed.close()
@@ -311,13 +355,21 @@ class Launcher:
     def _patience(self) -> float:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
-        if self._lacking > 0:
+        if self._lacking > 0 or self._ungrouped:
             return max(0.0, self._quiet_at - time.monotonic())
         return -1
 
     def _tend(self) -> None:
-        if self._lacking > 0 and not self._wanted and time.monotonic() >= self._quiet_at:
+        if self._wanted or time.monotonic() < self._quiet_at:
+            return
+        while self._warming and self._lacking <= 0 and not self._zygote.unborn:
+            reply = self._warming.pop()
+            _answer(reply, {})
+            os.close(reply)
+        if self._lacking > 0:
             self._plant()
+        elif self._ungrouped:
+            self._group_late(self._ungrouped.popleft())
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
             self._next = self._new_zygote()
 

@@ -105,8 +105,7 @@ class Lite:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write(OOM_SCORE)
         paper = os.memfd_create("settings", 0)
-        bounded = self._groups is not None and self._groups.bound_memory
-        words = {**settings, "lifeline": self._lifeline, "watch_memory": not bounded}
+        words = {**settings, "lifeline": self._lifeline}
         os.write(paper, json.dumps(words).encode())
         close_all_but(channel.fileno(), paper, self._lifeline)
         for fd in (channel.fileno(), self._lifeline):
@@ -179,7 +178,7 @@ class Lite:
                 os.close(pidfd)
                 return {"error": "the zygote gave a process that is not its own"}, []
             if self._groups is not None:
-                group = self._groups.make(f"s{pid}", pid)
+                group = self._groups.make(f"s{pid}", [pid])
                 group.limit_memory(request["memory"])
                 self._tell_count(group, control[0])
             os.write(gate[1], b"1")
@@ -216,10 +215,14 @@ class Lite:
                     os.waitpid(pid, 0)
 
     def _make_folder(self) -> None:
-        """Root's is there to pass through, not to look into; what lies in it is the owner's alone."""
-        name = f"pinfold-lite-{os.getpid()}-{os.urandom(6).hex()}"
-        path = os.path.join(self._settings["temporary"], name)
+        """Root's is there to pass through, not to look into; what lies in it is the owner's alone.
+
+        Locked while we live, so that `pinfold cleanup` can tell one that was left behind.
+        """
+        path = os.path.join(self._settings["temporary"], f"pinfold-lite.{os.urandom(4).hex()}")
         os.mkdir(path, 0o700)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_SH)
         os.chmod(path, 0o711 if os.geteuid() == 0 else 0o700)
         self._settings["folder"] = path
 

@@ -30,6 +30,7 @@ from .kernel import (
     seccomp,
 )
 from .requests import MESSAGE_BYTES, Request, read_request
+from .serve import Readied
 from .session import fresh_process
 
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -95,13 +96,13 @@ class _Init:
         self._runner = runner
         self._host = socket.socket(fileno=control)
         self._lifeline: int = settings["lifeline"]
-        self._memory: int = request["memory"] if settings["watch_memory"] else 0
+        self._limit: int = request["memory"]
         self._processes: int = 0 if os.getuid() else request["processes"]
         self._bounded = bounded
         self._oom_count: int | None = None
         self._over = False
         self._next_look = 0.0
-        self._errands = Errands([settings["workspace"]] if settings["writable"] else [], request["folder"])
+        self._errands = Errands(settings["writable"], request["folder"])
 
     def live(self, word: socket.socket) -> None:
         """Never returns."""
@@ -172,6 +173,11 @@ class _Init:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    @property
+    def _memory(self) -> int:
+        """The limit to watch; 0 where a control group does."""
+        return self._limit if self._oom_count is None else 0
+
     def _patience(self) -> float | None:
         """Milliseconds until the session must be looked at."""
         if not self._memory and not self._processes:
@@ -198,8 +204,7 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 1)
-    os.environ.clear()
-    os.environ.update({**request["environment"], "HOME": request["folder"], "TMPDIR": request["folder"]})
+    fresh_process({**request["environment"], "HOME": request["folder"], "TMPDIR": request["folder"]})
     for name, limit in request["limits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
     os.chdir(settings["workspace"])
@@ -208,9 +213,6 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     socket.send_fds(word, [b"1"], [listener])
     os.close(listener)
     word.close()
-    fresh_process()
-    from .serve import Readied
-
     guest = Readied(channel)
     guest.rehearse()
     guest.serve()

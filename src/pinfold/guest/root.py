@@ -18,6 +18,7 @@ from .kernel import (
     MS_REMOUNT,
     attach,
     detached,
+    leave_old_root,
     mount,
     pivot_to,
     set_mount_attributes,
@@ -83,6 +84,7 @@ class Root:
 
     def finish(self) -> None:
         pivot_to(BASE)
+        leave_old_root()
         shut_root()
 
 

@@ -7,21 +7,24 @@ import sys
 from json import dumps
 
 from .cells import Engine
+from .figures import BACKEND
 from .files import Files, Refused
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
+from .site import Site
 from .streams import Streams
 
 PROTOCOL = 1
 
 
 class Server:
-    def __init__(self, channel: Channel, engine: Engine, files: Files) -> None:
+    def __init__(self, channel: Channel, engine: Engine, files: Files, site: Site | None) -> None:
         self._channel = channel
         self._engine = engine
         self._files = files
+        self._site = site
 
     def serve(self) -> None:
         """Until the host closes the channel."""
@@ -40,6 +43,8 @@ class Server:
                 self._answer(header, body)
 
     def _run(self, header: Header, body: bytes) -> None:
+        if self._site is not None:
+            self._site.refresh()
         result = self._engine.run(body.decode("utf-8", "surrogatepass"))
         reply: Header = {
             "id": header["id"],
@@ -48,14 +53,18 @@ class Server:
             "error": None if result.error is None else len(result.error),
             "interrupted": result.interrupted,
         }
-        self._channel.send(reply, (result.value or b"") + (result.error or b""))
+        body = (result.value or b"") + (result.error or b"")
+        if result.displays:
+            reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
+            body = b"".join([body, *(data for one in result.displays for data in one.values())])
+        self._channel.send(reply, body)
 
     def _answer(self, header: Header, body: bytes) -> None:
-        status = "ok"
+        status, engine = "ok", self._engine
         try:
             match header["op"]:
                 case "variables":
-                    answer = dumps(inventory(self._engine.namespace)).encode()
+                    answer = dumps(inventory(engine.namespace, engine.origins.cell_of)).encode()
                 case "put":
                     self._files.put(str(header["path"]), body)
                     answer = b""
@@ -75,6 +84,8 @@ class Readied:
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
         sys.path.insert(0, "")
+        # For matplotlib here and in the program's own processes: there is no window to open.
+        os.environ["MPLBACKEND"] = BACKEND
         self._interrupts = Interrupts(self._channel.waiting)
         self._interrupts.begin()
         self._engine = Engine(self._interrupts, Streams())
@@ -86,7 +97,11 @@ class Readied:
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""
         self._channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
-        Server(self._channel, self._engine, Files(os.getcwd())).serve()
+        spawning = sys.modules.get("multiprocessing.process")
+        if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
+            setattr(spawning, "ORIGINAL_DIR", os.getcwd())  # noqa: B010 - the type of a module has no such name
+        folder = os.environ.get("PINFOLD_SITE")
+        Server(self._channel, self._engine, Files(os.getcwd()), Site(folder) if folder else None).serve()
 
 
 def main(arguments: list[str]) -> None:

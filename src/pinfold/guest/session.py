@@ -29,14 +29,15 @@ from .kernel import (
 )
 from .requests import Request
 from .root import HOME, Root, make_folder
+from .serve import Readied
 
 INNER_ID = 1000
 FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}
 READ = 0b1101
 """Execute, read file, read folder."""
 FILE = 0b111 | 1 << 14 | 1 << 15
-"""What makes sense for a device: execute, write, read, truncate, ioctl."""
-DEVICES = ("null", "zero", "full", "random", "urandom")
+"""What makes sense for a file: execute, write, read, truncate, ioctl."""
+READY = b"ready"
 OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
 
@@ -66,16 +67,17 @@ def _live(settings: Request, fds: list[int]) -> None:
         os.setgroups([])
     os.setresgid(INNER_ID, INNER_ID, INNER_ID)
     os.setresuid(INNER_ID, INNER_ID, INNER_ID)
-    _enter_root(settings)
-    set_hostname(b"pinfold")
-    loopback_up()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     word, begin = os.pipe()
     runner = os.fork()
     if runner:
         os.close(channel)
         os.close(word)
-        Init(runner, control, begin, watch_memory=settings["watch_memory"]).live()
+        _enter_root(settings)
+        set_hostname(b"pinfold")
+        loopback_up()
+        os.write(begin, READY)
+        Init(runner, control, begin).live()
     os.close(control)
     os.close(begin)
     _be_runner(settings, channel, word)
@@ -98,26 +100,26 @@ def _enter_root(settings: Request) -> None:
 
 def _be_runner(settings: Request, channel: int, word: int) -> None:
     os.setsid()
-    prctl(PR_SET_DUMPABLE, 1)
+    prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
+    drop_capabilities()
+    fresh_process(settings["session_environment"])
+    guest = Readied(channel)
+    guest.rehearse()
+    if os.read(word, len(READY)) != READY:  # the init is building the root, for both
+        os._exit(0)
+    os.chdir("/")
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(OOM_SCORE)
     files = _file_rules()
-    drop_capabilities()
     seccomp(bytes.fromhex(settings["filter"]))
-    fresh_process()
-    from .serve import Readied
-
-    guest = Readied(channel)
-    guest.rehearse()
-    json.loads(json.dumps(settings))
     request = _begun(word)
-    os.environ.clear()
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
     os.chdir(request["workspace"])
     if files is not None:
-        files.allow(files.everything, request["writable"])
+        for path in request["writable"]:
+            files.allow(files.everything if os.path.isdir(path) else FILE & files.everything, [path])
         files.restrict()
     guest.serve()
     os._exit(0)
@@ -141,16 +143,17 @@ def _file_rules() -> Landlock | None:
         return None
     rules = Landlock((1 << FS_BITS.get(abi, 16)) - 1, scoped=1 if abi >= 6 else 0)
     rules.allow(READ, ["/"])
-    rules.allow(rules.everything, ["/tmp", "/dev/shm"])
-    rules.allow(FILE & rules.everything, [f"/dev/{name}" for name in DEVICES])
+    rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
     return rules
 
 
-def fresh_process() -> None:
+def fresh_process(environment: dict[str, str]) -> None:
     """Nothing of the zygote's that two sessions should not share."""
-    for number in (signal.SIGCHLD, signal.SIGPIPE):
+    os.environ.clear()
+    os.environ.update(environment)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()

@@ -1,15 +1,81 @@
-"""What the zygote does once so that no session has to: import, and run one small job, before it is forked from."""
+"""What a zygote does before it forks, so that sessions share the memory of it: imports, and one small cell's worth of use.
+
+Does what it can with the packages that are there, and leaves one thread and no file behind.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import suppress
-from importlib import import_module
+from types import ModuleType
+
+from . import arrivals, displays, rich
+
+PACKAGES = ("numpy", "pandas", "IPython")
+"""Imported for everybody; what most cells never touch is left to those that do."""
+ALSO = ("asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
 
 
-def warm() -> None:
-    """As far as the libraries are there. Leaves no thread behind."""
-    with suppress(ImportError):
-        pandas = import_module("pandas")
-        frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0]})
-        repr(frame.groupby("key").agg({"value": ["sum", "mean"]}))
-        frame._repr_html_()
+QUIET = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Read while the libraries load: none of them may start a thread before the fork."""
+
+
+def warm() -> list[str]:
+    """Returns the packages that are there."""
+    before = {name: os.environ.get(name) for name in QUIET}
+    os.environ.update(QUIET)
+    try:
+        arrivals.watch()
+        found = [name for name in PACKAGES if _imported(name)]
+        for name in ALSO:
+            _imported(name)
+        if "IPython" in found:
+            with suppress(Exception):
+                _use_ipython()
+        if "pandas" in found:
+            with suppress(Exception):
+                _use_pandas()
+        return found
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _imported(name: str) -> bool:
+    try:
+        __import__(name)
+    except Exception:  # missing, or broken: then the cell that wants it is told
+        return False
+    return True
+
+
+def _use_pandas() -> None:
+    pandas = sys.modules["pandas"]
+    frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
+    for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
+        rich.rich(table)
+        repr(table)
+    repr(frame.groupby("key")["value"].mean().sort_values())
+    repr(frame[frame["value"] > 1].merge(frame, on="key"))
+
+
+def _use_ipython() -> None:
+    from . import ipython
+
+    main = ModuleType("__main__")
+    keep = sys.modules["__main__"]
+    try:
+        shell = ipython.make(main, main.__dict__)
+        shell.input_transformer_manager.transform_cell("%time x = 1\n!true\n")
+    finally:
+        sys.modules["__main__"] = keep
+    displays.adopt()

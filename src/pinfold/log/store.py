@@ -221,6 +221,10 @@ class Log:
         """Call back for every event from now on, in order, before its `append` returns."""
         self._followers.append(callback)
 
+    @property
+    def subscribers(self) -> int:
+        return len(self._subscriptions)
+
     def unsubscribe(self, subscription: Subscription) -> None:
         self._subscriptions.discard(subscription)
 

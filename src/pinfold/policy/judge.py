@@ -6,6 +6,8 @@ from typing import assert_never
 
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Effect, Mode, RunCell, Verdict
 
+INSTALL = "install"
+
 
 def judge(action: Action, *, effect: Effect, mode: Mode, granted: frozenset[str]) -> Verdict:
     """`granted` names the tools the user has handed to this session themselves."""
@@ -21,10 +23,14 @@ def judge(action: Action, *, effect: Effect, mode: Mode, granted: frozenset[str]
 def _judge_tool(tool: str, effect: Effect, mode: Mode, granted: frozenset[str]) -> Verdict:
     if effect == "pure":
         return Allow(rule="pure tools change nothing")
+    if mode == "read-only" and tool == INSTALL:
+        return Deny("a package would be installed, and the mode is read-only")
     if mode == "read-only":
         return Deny(f"{tool} has effects ({effect}), and the mode is read-only")
     if tool in granted:
         return Allow(rule=f"{tool} was granted to this session")
     if mode == "full":
         return Allow(rule="mode full")
+    if tool == INSTALL:
+        return Ask(reason="a package would be fetched from the package index and put into the session")
     return Ask(reason=f"{tool} has effects that may not be undone ({effect})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cache
 from os import PathLike
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pinfold.sandbox.contract import (
     Display,
     FileRefused,
     Limits,
+    Mount,
     NotSupported,
     OnOutput,
     Outcome,
@@ -25,14 +27,21 @@ from pinfold.sandbox.contract import (
     Stream,
     Variable,
     What,
+    default_memory,
 )
 
+TYPE_CHECKING = False  # what it would import is heavy
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = [
+    "BUILT_IN",
     "Auto",
     "Capabilities",
     "Display",
     "FileRefused",
     "Limits",
+    "Mount",
     "NotSupported",
     "OnOutput",
     "Outcome",
@@ -45,62 +54,67 @@ __all__ = [
     "Stream",
     "Variable",
     "What",
+    "default_memory",
     "named_paths",
+    "not_mountable",
     "open_session",
     "provider_named",
+    "provider_names",
 ]
 
 ENTRY_POINTS = "pinfold.sandboxes"
 
 
-def _unsafe_local() -> Provider:
+def _unsafe_local(python: Path | None) -> Provider:
+    from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.unsafe_local import UnsafeLocal
 
-    return UnsafeLocal()
+    return UnsafeLocal(python or default_python())
 
 
-def _namespaces() -> Probed:
+def _namespaces(python: Path | None) -> Probed:
+    from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.namespaces import Namespaces
 
-    return Namespaces()
+    return Namespaces(python or default_python())
 
 
-def _landlock() -> Probed:
+def _landlock(python: Path | None, *, allow_unmasked: bool = False) -> Probed:
+    from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.landlock import Landlock
 
-    return Landlock()
+    return Landlock(python or default_python(), allow_unmasked=allow_unmasked)
 
 
-def _landlock_with_secrets() -> Probed:
-    from pinfold.sandbox.landlock import Landlock
+@cache  # what was found out once holds for the process
+def _auto(python: Path | None, *, allow_unmasked: bool = False) -> Auto:
+    return Auto(
+        lambda: _namespaces(python),
+        lambda: _landlock(python, allow_unmasked=allow_unmasked),
+    )
 
-    return Landlock(allow_unmasked=True)
 
-
-_BUILT_IN: dict[str, Callable[[], Provider]] = {
-    "auto": lambda: _AUTO,
-    "landlock": _landlock,
+_BUILT_IN: dict[str, Callable[[Path | None], Provider]] = {
     "namespaces": _namespaces,
+    "landlock": _landlock,
     "unsafe-local": _unsafe_local,
 }
-_UNMASKED: dict[str, Callable[[], Provider]] = {
-    "auto": lambda: _AUTO_UNMASKED,
-    "landlock": _landlock_with_secrets,
-}
-# One for the process: what was found out once holds.
-_AUTO = Auto(_namespaces, _landlock)
-_AUTO_UNMASKED = Auto(_namespaces, _landlock_with_secrets)
+_MAY_SHOW_SECRETS = {"auto": _auto, "landlock": _landlock}
 
 
-def provider_named(name: str, *, allow_unmasked: bool = False) -> Provider:
+BUILT_IN = frozenset({"auto", *_BUILT_IN})
+
+
+def provider_named(name: str, *, python: Path | None = None, allow_unmasked: bool = False) -> Provider:
     """The provider of this name, built in or registered. Raises SandboxUnavailable.
 
+    `python` runs the cells of a built-in one: unless given, that of the data environment if it is built, else ours.
     `allow_unmasked`: one that cannot hide secrets of the workspace may show them.
     """
-    if allow_unmasked and name in _UNMASKED:
-        return _UNMASKED[name]()
+    if name in _MAY_SHOW_SECRETS:
+        return _MAY_SHOW_SECRETS[name](python, allow_unmasked=allow_unmasked)
     if name in _BUILT_IN:
-        return _BUILT_IN[name]()
+        return _BUILT_IN[name](python)
     from importlib.metadata import entry_points
 
     registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
@@ -113,6 +127,24 @@ def provider_named(name: str, *, allow_unmasked: bool = False) -> Provider:
         raise SandboxUnavailable(
             f"the sandbox {name!r} is registered but does not load: {error!r}"
         ) from error
+
+
+def provider_names() -> tuple[str, ...]:
+    """Every provider there is, ours first."""
+    return (*_BUILT_IN, *sorted(_registered().keys() - _BUILT_IN.keys()))
+
+
+def _registered() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def not_mountable(mount: Mount) -> str | None:
+    """Why no session may have this mount, if so."""
+    from pinfold.sandbox._workspace import why_not_mountable
+
+    return why_not_mountable(mount)
 
 
 @asynccontextmanager
@@ -142,18 +174,16 @@ async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
     if workspace is not None:
         yield workspace
         return
-    import functools
-    import shutil
-    import tempfile
-
     from anyio import CancelScope, to_thread
 
-    folder = tempfile.mkdtemp(prefix="pinfold-workspace-")
+    from pinfold.sandbox.folders import Folder
+
+    folder = Folder("workspace")
     try:
-        yield Path(folder)
+        yield folder.path
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+            await to_thread.run_sync(folder.remove)
 
 
 def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:

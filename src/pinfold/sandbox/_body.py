@@ -8,7 +8,14 @@ import signal
 import socket
 import subprocess
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Protocol
+
+from pinfold.sandbox._keeping import Mounts
+from pinfold.sandbox._paper import MESSAGE_BYTES, paper
+
+GUARD_S = 1.0
+"""A mount takes microseconds; an init that takes longer is being held up."""
 
 
 class Body(Protocol):
@@ -95,6 +102,15 @@ class Jailed:
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def guard(self, mounts: Mounts) -> None:
+        """Have the init mount these now, in the live session. What it cannot mount, the keeper looks after at cell ends."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, paper(asdict(mounts)) as request, suppress(OSError):
+            socket.send_fds(self._control, [b"guard"], [request, theirs.fileno()])
+            theirs.close()
+            ours.settimeout(GUARD_S)
+            ours.recv(MESSAGE_BYTES)
 
     def poll(self) -> int | None:
         return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pinfold.sandbox._body import Body
+from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
 from pinfold.sandbox.channel import ChannelBroken, GuestStatus, Reply, ReplyReader, frame
 
@@ -48,6 +49,8 @@ class Guest:
         self.body = body
         self.stdout = stdout
         self.stderr = stderr
+        self.keeper: Keeping | None = None
+        """Looks after the workspace while this guest lives."""
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
         self._channel = channel

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,19 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox import warm
 from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._paper import MESSAGE_BYTES, paper
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
+from pinfold.sandbox.processes import stamp
 
 GUEST = Path(__file__).parent.parent / "guest"
-MESSAGE_BYTES = 1 << 16
 START_S = 60.0
 ANSWER_S = 30.0
-FIX = "does this machine allow user namespaces? (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)"
+ENDING_S = 0.05
+"""From the end of the connection to the end of the process."""
+FIX = "does this machine allow user namespaces (sysctl user.max_user_namespaces)? `pinfold doctor` names the fix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +44,28 @@ class Ends:
     pidfd: int
 
 
+class LauncherGone(SandboxUnavailable):
+    """It ended before it gave a session; another can be had."""
+
+
 class Launcher:
-    """One launcher process with its zygote. Belongs to the process, not to an event loop."""
+    """One launcher process with its zygote. Belongs to the process, not to an event loop.
+
+    It may be another process's, which keeps it warm; then only the connection is ours.
+    """
 
     def __init__(
-        self, settings: Mapping[str, Any], guest: Path = GUEST, *, program: str = "launcher", fix: str = FIX
+        self,
+        settings: Mapping[str, Any],
+        guest: Path = GUEST,
+        *,
+        joins: bool = True,
+        program: str = "launcher",
+        fix: str = FIX,
     ) -> None:
+        """`joins`: take a warm one where there is one. `fix`: said where none can be started."""
         self.proven = False
+        self._joins = joins
         self._settings = settings
         self._guest = guest
         self._program = program
@@ -55,11 +75,12 @@ class Launcher:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def open(self, request: Mapping[str, Any]) -> Ends:
-        """Raises SandboxUnavailable."""
-        if not self._is_alive():
-            await anyio.to_thread.run_sync(self._start)
+        """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
+        await self.ready()
         assert self._socket is not None
         answer, fds = await asked(self._socket, b'{"op": "open"}', request, ANSWER_S)
+        if not answer:
+            raise LauncherGone("the launcher of sessions ended before it gave one")
         if not fds:
             raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
         channel, control, stdout, stderr, pidfd = fds
@@ -70,6 +91,33 @@ class Launcher:
             stderr=stderr,
             pidfd=pidfd,
         )
+
+    async def warm(self) -> None:
+        """Until as many sessions are ready as it keeps. Raises SandboxUnavailable."""
+        await self.ready()
+        assert self._socket is not None
+        answer, _ = await asked(self._socket, b'{"op": "warm"}', {}, START_S)
+        if reason(answer):
+            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
+
+    async def ready(self) -> None:
+        """Make sure there is one; a new one of our own is not proven. Raises SandboxUnavailable."""
+        if not self._is_alive():
+            await anyio.to_thread.run_sync(self._start)
+
+    def listen(self, path: Path) -> None:
+        """Let other processes of this user have sessions of it, through a socket at `path`."""
+        assert self._socket is not None
+        with warm.listening(path) as listener:
+            words = json.dumps({"op": "listen", "proven": self.proven}).encode()
+            socket.send_fds(self._socket, [words], [listener.fileno()])
+
+    async def gone(self) -> None:
+        """Wait until it has ended, as it does when its zygote is lost."""
+        assert self._socket is not None
+        while self._is_alive():
+            await anyio.wait_readable(self._socket)
+            await anyio.sleep(ENDING_S)
 
     def end(self) -> None:
         """With it end all its sessions; the next one starts another."""
@@ -85,17 +133,23 @@ class Launcher:
         self._socket = self._process = None
 
     def _is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        if self._process is None:
+            return self._socket is not None and warm.is_open(self._socket)
+        return self._process.poll() is None
 
     def _start(self) -> None:
         with self._lock:
             if self._is_alive():
                 return
             self.end()
+            if self._joins and (peer := warm.joined(self._settings, self._guest)):
+                peer.settimeout(ANSWER_S)
+                self._socket, self.proven = peer, True
+                return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             program = [sys.executable, "-I", str(self._guest / "__main__.py"), self._program]
             self._process = subprocess.Popen(
-                [*program, str(theirs.fileno())],
+                [*program, str(theirs.fileno()), stamp(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={},
@@ -116,22 +170,30 @@ class Launcher:
                 raise SandboxUnavailable(f"the zygote did not start: {reason(hello)}; {self._fix}")
 
 
-async def greeted(guest: Guest, limits: Limits) -> Guest:
-    """The guest, once it has said hello. Raises SandboxUnavailable."""
+async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keeping]] | None = None) -> Guest:
+    """The guest, once it has said hello, and with the keeper that `keep` makes. Raises SandboxUnavailable."""
     try:
-        with anyio.fail_after(limits.start_s):
-            end = await guest.end()
-    except BaseException as error:
+        if keep:
+            # No code runs before the first cell, so there is still time to remember what is there.
+            guest.keeper = await keep()
+        await _greet(guest, limits.start_s)
+    except BaseException:
         with anyio.CancelScope(shield=True):
             await guest.ended("it was given up")
-        if isinstance(error, TimeoutError):
-            words = f"the session did not answer within {limits.start_s:g} s"
-            raise SandboxUnavailable(words) from error
+        if guest.keeper:
+            guest.keeper.close()
         raise
+    return guest
+
+
+async def _greet(guest: Guest, limit_s: float) -> None:
+    try:
+        end = await asyncio.wait_for(guest.end(), limit_s)
+    except TimeoutError as error:
+        raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
     if isinstance(end, Death):
         said = guest.stderr.take()[0].strip()[-2000:]
         raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
-    return guest
 
 
 async def asked(
@@ -139,20 +201,16 @@ async def asked(
 ) -> tuple[bytes, list[int]]:
     """Send a request with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # In a file of its own: a list of masked files may be longer than any message can be.
-    paper = os.memfd_create("request", os.MFD_CLOEXEC)
-    try:
-        os.write(paper, json.dumps(request).encode())
-        socket.send_fds(peer, [message], [paper, theirs.fileno()])
-        theirs.close()
-        await _readable(ours, limit_s)
-        answer, fds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
-    except OSError as error:  # a timeout is one
-        raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
-    finally:
-        ours.close()
-        theirs.close()
-        os.close(paper)
+    with ours, theirs, paper(request) as fd:
+        try:
+            socket.send_fds(peer, [message], [fd, theirs.fileno()])
+            theirs.close()
+            await _readable(ours, limit_s)
+            answer, fds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
+        except (BrokenPipeError, ConnectionError) as error:
+            raise LauncherGone(f"the launcher of sessions is gone: {error}") from error
+        except OSError as error:  # a timeout is one
+            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
     return answer, fds
 
 

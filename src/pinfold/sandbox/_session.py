@@ -12,6 +12,7 @@ from typing import Protocol
 import anyio
 
 from pinfold.sandbox._guest import Death, End, Guest
+from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import (
     CELL_BYTES,
     INVENTORY_BYTES,
@@ -74,12 +75,26 @@ class GuestSession:
         self._guest: Guest | None = None
         self._cell_runs = False
         self._closed = False
+        self._keeper: Keeping | None = None
+        self._notices: tuple[str, ...] = ()
+        """What the keeper said, until a cell's outcome has."""
         self._lost: str | None = None
         """Why the variables are gone, until a cell's outcome has said so."""
 
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    def _kept_by(self, keeper: Keeping | None) -> None:
+        """From now on `keeper` looks after the workspace, around each cell and when it is woken."""
+        loop = asyncio.get_running_loop()
+        if self._keeper:
+            if self._keeper.fd is not None:
+                loop.remove_reader(self._keeper.fd)
+            self._keeper.close()
+        self._keeper = keeper
+        if keeper and keeper.fd is not None:
+            loop.add_reader(keeper.fd, keeper.noticed)
 
     @classmethod
     async def opened(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits) -> GuestSession:
@@ -107,6 +122,8 @@ class GuestSession:
             return await self._cell(guest, code, limit_s, on_output)
 
     async def _cell(self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None) -> Outcome:
+        if self._keeper:
+            self._keeper.before()
         started = perf_counter()
         guest.stdout.begin(on_output)
         guest.stderr.begin(on_output)
@@ -117,6 +134,8 @@ class GuestSession:
             end = await self._settled(guest, deadline)
         finally:
             self._cell_runs = False
+            if self._keeper:
+                self._notices += self._keeper.after()
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         if isinstance(end, Death):
             self._guest = None
@@ -124,15 +143,18 @@ class GuestSession:
             if output.failure is not None:
                 raise output.failure
         status, error = _verdict(end, limit_s if deadline.passed else None)
+        notices, self._notices = self._notices, ()
         return Outcome(
             status=status,
             value=end.value if isinstance(end, Reply) else None,
             stdout=stdout,
             stderr=stderr,
             error=error,
+            displays=end.displays if isinstance(end, Reply) else (),
             duration_s=perf_counter() - started,
             state_lost=isinstance(end, Death),
             dropped_bytes=dropped_out + dropped_err,
+            notices=notices,
         )
 
     async def interrupt(self) -> None:
@@ -185,6 +207,7 @@ class GuestSession:
                 if self._guest is not None:
                     await self._retire(self._guest)
                 await self._launcher.release()
+                self._kept_by(None)
 
     async def _retire(self, guest: Guest) -> None:
         """Lets the guest close the program's files, bounded, then ends it."""
@@ -206,6 +229,7 @@ class GuestSession:
         if self._guest is None:
             await self._launcher.sweep()
             self._guest = await self._launcher.launch()
+            self._kept_by(self._guest.keeper)
         return self._guest
 
     async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:

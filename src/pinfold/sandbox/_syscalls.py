@@ -28,7 +28,7 @@ gettimeofday 96 getrlimit 97 getrusage 98 sysinfo 99 times 100 getuid 102 getgid
 geteuid 107 getegid 108 setpgid 109 getppid 110 getpgrp 111 setsid 112 setreuid 113 setregid 114 getgroups 115
 setgroups 116 setresuid 117 getresuid 118 setresgid 119 getresgid 120 getpgid 121 setfsuid 122 setfsgid 123
 getsid 124 capget 125 capset 126 rt_sigpending 127 rt_sigtimedwait 128 rt_sigqueueinfo 129 rt_sigsuspend 130
-sigaltstack 131 utime 132 personality 135 statfs 137 fstatfs 138 getpriority 140 setpriority 141 sched_setparam
+sigaltstack 131 utime 132 mknod 133 personality 135 statfs 137 fstatfs 138 getpriority 140 setpriority 141 sched_setparam
 142 sched_getparam 143 sched_setscheduler 144 sched_getscheduler 145 sched_get_priority_max 146
 sched_get_priority_min 147 sched_rr_get_interval 148 mlock 149 munlock 150 mlockall 151 munlockall 152 prctl 157
 arch_prctl 158 setrlimit 160 sync 162 gettid 186 readahead 187 setxattr 188 lsetxattr 189 fsetxattr 190 getxattr
@@ -40,7 +40,7 @@ timer_settime 223 timer_gettime 224 timer_getoverrun 225 timer_delete 226 clock_
 clock_nanosleep 230 exit_group 231 epoll_wait 232 epoll_ctl 233 tgkill 234 utimes 235 get_mempolicy 239 mq_open
 240 mq_unlink 241 mq_timedsend 242 mq_timedreceive 243 mq_notify 244 mq_getsetattr 245 waitid 247 add_key 248
 request_key 249 keyctl 250 ioprio_set 251 ioprio_get 252 inotify_init 253 inotify_add_watch 254 inotify_rm_watch
-255 openat 257 mkdirat 258 fchownat 260 futimesat 261 newfstatat 262 unlinkat 263 renameat 264 linkat 265
+255 openat 257 mkdirat 258 mknodat 259 fchownat 260 futimesat 261 newfstatat 262 unlinkat 263 renameat 264 linkat 265
 symlinkat 266 readlinkat 267 fchmodat 268 faccessat 269 pselect6 270 ppoll 271 set_robust_list 273
 get_robust_list 274 splice 275 tee 276 sync_file_range 277 vmsplice 278 utimensat 280 epoll_pwait 281 signalfd
 282 timerfd_create 283 eventfd 284 fallocate 285 timerfd_settime 286 timerfd_gettime 287 accept4 288 signalfd4
@@ -58,7 +58,7 @@ AARCH64: Final = _numbers("""
 io_setup 0 io_destroy 1 io_submit 2 io_cancel 3 io_getevents 4 setxattr 5 lsetxattr 6 fsetxattr 7 getxattr 8
 lgetxattr 9 fgetxattr 10 listxattr 11 llistxattr 12 flistxattr 13 removexattr 14 lremovexattr 15 fremovexattr 16
 getcwd 17 eventfd2 19 epoll_create1 20 epoll_ctl 21 epoll_pwait 22 dup 23 dup3 24 fcntl 25 inotify_init1 26
-inotify_add_watch 27 inotify_rm_watch 28 ioctl 29 ioprio_set 30 ioprio_get 31 flock 32 mkdirat 34 unlinkat 35
+inotify_add_watch 27 inotify_rm_watch 28 ioctl 29 ioprio_set 30 ioprio_get 31 flock 32 mknodat 33 mkdirat 34 unlinkat 35
 symlinkat 36 linkat 37 renameat 38 statfs 43 fstatfs 44 truncate 45 ftruncate 46 fallocate 47 faccessat 48 chdir
 49 fchdir 50 fchmod 52 fchmodat 53 fchownat 54 fchown 55 openat 56 close 57 pipe2 59 getdents64 61 lseek 62 read
 63 write 64 readv 65 writev 66 pread64 67 pwrite64 68 preadv 69 pwritev 70 sendfile 71 pselect6 72 ppoll 73
@@ -93,7 +93,7 @@ ALLOWED: Final = _names("""
 accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chown clock_getres clock_gettime
 clock_nanosleep close close_range connect copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
 epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2
-fadvise64 fallocate fchdir fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fork fremovexattr
+fadvise64 fallocate fchdir fchown fchownat fdatasync fgetxattr flistxattr flock fork fremovexattr
 fsetxattr fstat fstatfs fsync ftruncate futex futex_requeue futex_wait futex_waitv futex_wake futimesat
 get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups
 getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
@@ -110,7 +110,7 @@ sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sc
 sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield select
 semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto set_robust_list set_thread_area set_tid_address
 setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit
-setsid setsockopt setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 socketpair
+setsid setsockopt setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4
 splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create
 timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times
 tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 waitid write writev

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 
-from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox._gitdir import is_gitdir, obeyed, usual_hooks
+from pinfold.sandbox.contract import Mount, SandboxUnavailable
 
-_MASKED = (".env", ".env.*", "*.pem", "id_rsa*", "id_ed25519*", "id_ecdsa*", ".netrc")
-_HARMLESS = (".env.example", ".env.sample", ".env.template")
-_PROTECTED = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
+STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
+"""What the agent would obey, at the top of the workspace."""
 _CHECKOUT = ("pinfold", "check", "scripts", "src", ".uv", ".venv", "pyproject.toml", "uv.lock")
 """What a checkout of Pinfold runs when its commands are started."""
 _SYSTEM = ("/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var")
+_INSIDE = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+"""Where nothing may be mounted from: a session has its own, or must have none."""
+_WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
+_OWN_PLACES = ("/mnt/datasets", "/mnt/servers")
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
+_HIDDEN = r"\.env|\.env\.(?!(?:example|sample|template)\Z).*|.*\.pem|id_rsa.*|id_ed25519.*|id_ecdsa.*|\.netrc"
+_NOTED = re.compile(rf"(?is)(?:(?P<secret>{_HIDDEN})|\.git)\Z").match
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_LINKS = 10
+"""That are followed from one name."""
+_GIT_DATA = frozenset({"objects", "refs", "logs"})
+"""Of a git folder: never walked, for a branch may be called `x.pem`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,90 +52,204 @@ class Guards:
     """By the path the session sees; each masked file with its device and inode, so that no other is taken for it."""
 
     masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
+    pinned: list[str] = field(default_factory=list[str])
+    """Git folders: writable, but mount points, so that none can be put aside. Mounted before what is protected."""
     protected: list[str] = field(default_factory=list[str])
-
-
-@dataclass(slots=True)
-class _Found:
-    path: str
-    status: os.stat_result
-    secret: bool
+    """Files and folders that are there, no link among them; mounted read-only."""
+    kept: list[str] = field(default_factory=list[str])
+    """Everything that must be after a cell as it was before, or as absent: for the keeper."""
 
 
 def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
     """What to guard in the folder or file `source`, which the session sees at `shown`.
 
-    `steers`: it is the workspace, whose instructions the agent would obey. Raises SandboxUnavailable.
+    `steers`: it is the workspace, whose instructions the agent would obey, or may be changed. Raises SandboxUnavailable.
     """
-    if str(source) in _SYSTEM:
+    top = str(source)
+    if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
-    guards = Guards()
-    secrets: set[tuple[int, int]] = set()
-    linked: list[_Found] = []
-    for found in _walk(str(source)):
-        mode, inode = found.status.st_mode, (found.status.st_dev, found.status.st_ino)
-        place = shown + found.path[len(str(source)) :]
-        if found.secret or stat.S_ISSOCK(mode):
-            secrets.add(inode)
-            guards.masked.append((place, *inode))
-        elif found.status.st_nlink > 1 and stat.S_ISREG(mode):
-            linked.append(found)
-        elif Path(found.path).name == ".git" or (stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID)):
-            guards.protected.append(place)
-    for found in linked:  # a secret by its other name
-        inode = (found.status.st_dev, found.status.st_ino)
-        if inode in secrets:
-            guards.masked.append((shown + found.path[len(str(source)) :], *inode))
+    found = _Walk(top)
+    kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _kept_of(gitdir, top)))
+    kept += found.pointers
     if steers:
-        ours = [source / name for name in _PROTECTED] + ours_within(source)
-        guards.protected.extend(
-            shown + str(path)[len(str(source)) :] for path in ours if os.path.lexists(path)
-        )
-    return guards
+        kept += [path for name in STEERING for path in followed(f"{top}/{name}", top)]
+        if f"{top}/.git" not in found.gitdirs and f"{top}/.git" not in found.pointers:
+            kept.append(f"{top}/.git")
+    protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
+    if steers:
+        protected += [str(path) for path in ours_within(source) if path.exists()]
+    cut = len(top)
+    return Guards(
+        masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
+        pinned=[shown + path[cut:] for path in found.gitdirs],
+        protected=sorted({shown + path[cut:] for path in protected}),
+        kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
+    )
+
+
+def guards_of_gitdir(gitdir: str, top: str) -> Guards:
+    """What to guard in a git folder below `top` that was made after the walk; all by the path on the host."""
+    kept = list(_kept_of(gitdir, top))
+    protected = {real for path in kept if (real := mountable(path, top))}
+    return Guards(pinned=[gitdir], protected=sorted(protected), kept=kept)
+
+
+def why_not_mountable(mount: Mount) -> str | None:
+    """Words for the user where the path belongs to the system, to Pinfold or to the session itself."""
+    path = mount.path
+    if str(path) in (*_SYSTEM, *_WIDE) or any(path.is_relative_to(folder) for folder in _INSIDE):
+        return "it belongs to the system; name a folder of your own"
+    if any(path.is_relative_to(place) for place in _OWN_PLACES):
+        return "a session keeps things of its own there"
+    if mount.writable and any(path.is_relative_to(ours) for ours in _installed()):
+        return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
+    return None
 
 
 def is_masked(name: str) -> bool:
-    lowered = name.lower()
-    return lowered not in _HARMLESS and any(fnmatch(lowered, pattern) for pattern in _MASKED)
+    noted = _NOTED(name)
+    return noted is not None and noted["secret"] is not None
 
 
-def _walk(top: str) -> Iterator[_Found]:
-    """Everything below `top` that may need a guard. What cannot be looked at refuses the session."""
-    waiting = [(top, False)]
-    entries = 0
-    while waiting:
-        folder, secret = waiting.pop()
-        try:
-            if not Path(folder).is_dir():
-                yield _Found(folder, os.lstat(folder), is_masked(Path(folder).name))
-                continue
-            with os.scandir(folder) as inside:
-                for entry in inside:
-                    entries += 1
-                    hidden = secret or is_masked(entry.name)
-                    if entry.is_symlink():
-                        # What it leads to is guarded under its own name, unless only this one gives it away.
-                        target = os.path.realpath(entry.path)
-                        if hidden and target.startswith(top + "/") and Path(target).is_file():
-                            yield _Found(target, os.lstat(target), secret=True)
-                    elif entry.is_dir(follow_symlinks=False):
-                        waiting.append((entry.path, hidden))
-                        if entry.name == ".git":
-                            yield _Found(entry.path, entry.stat(follow_symlinks=False), secret=False)
-                    else:
-                        yield _Found(entry.path, entry.stat(follow_symlinks=False), hidden)
-        except OSError as error:
-            words = f"{error.filename or folder} cannot be looked at for secrets: {error.strerror}"
-            raise SandboxUnavailable(f"{words}; make it readable or choose another folder") from error
-        if entries > _MOST:
-            raise SandboxUnavailable(f"{top} holds more than {_MOST:,} files; choose a smaller folder")
+def mountable(path: str, top: str) -> str | None:
+    """Where `path` really is, if that is below `top`, exists, and may be read-only as a whole."""
+    if path.endswith("/.git") and not os.path.isfile(path):  # noqa: PTH113
+        return None  # pinned, under its own name
+    real = os.path.realpath(path)
+    return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
+
+
+def _kept_of(gitdir: str, top: str) -> Iterator[str]:
+    parent, _, name = gitdir.rpartition("/")
+    for path in (*obeyed(gitdir), *usual_hooks(parent if name == ".git" else gitdir)):
+        yield from followed(path, top)
+
+
+def followed(path: str, top: str) -> Iterator[str]:
+    """Each link on the way to what `path` means, and then that, as far as it is below `top`."""
+    for _ in range(_LINKS):
+        if not path.startswith(f"{top}/"):
+            return
+        link = _first_link(path, top)
+        yield link or path
+        if link is None:
+            return
+        target = os.path.join(os.path.dirname(link), os.readlink(link))  # noqa: PTH115, PTH118, PTH120
+        path = os.path.normpath(target + path[len(link) :])
+
+
+def _first_link(path: str, top: str) -> str | None:
+    here = top
+    for part in path[len(top) + 1 :].split("/"):
+        here = f"{here}/{part}"
+        if os.path.islink(here):  # noqa: PTH114
+            return here
+    return None
+
+
+class _Walk:
+    """Looks at every name once, and at no file that has none of interest. What cannot be looked at refuses."""
+
+    def __init__(self, top: str) -> None:
+        self.masked: list[tuple[str, int, int]] = []
+        self.gitdirs: dict[str, None] = {}
+        """In order: one that lies in another comes after it."""
+        self.pointers: list[str] = []
+        """`.git` that is no folder: it says where git is to look."""
+        self.set_id: list[str] = []
+        self._top = top
+        self._linked: set[tuple[int, int]] = set()
+        self._seen: set[str] = set()
+        # A session writes as the owner of its workspace; any other's set-id file gives nobody more than that.
+        self._wants_set_id = os.stat(top).st_uid == 0 and not os.statvfs(top).f_flag & os.ST_NOSUID  # noqa: PTH116
+        if not os.path.isdir(top):  # noqa: PTH112 - no Path on the fast path
+            self._look(top, top.rpartition("/")[2], os.lstat(top))
+            return
+        self._walk(self._note)
+        if self._linked:  # a secret by its other name
+            self._seen = {path for path, _, _ in self.masked}
+            self._walk(self._other_names)
+
+    def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
+        """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
+        waiting = [(self._top, False)]
+        count = 0
+        while waiting:
+            folder, secret = waiting.pop()
+            try:
+                with os.scandir(folder) as inside:
+                    entries = list(inside)
+                look(folder, entries, secret)
+                passed = _GIT_DATA if folder in self.gitdirs else ()
+                waiting += [
+                    (entry.path, secret or is_masked(entry.name))
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and entry.name not in passed
+                ]
+            except OSError as error:
+                words = f"{error.filename or folder} cannot be looked at for secrets: {error.strerror}"
+                raise SandboxUnavailable(f"{words}; make it readable or choose another folder") from error
+            count += len(entries)
+            if count > _MOST:
+                raise SandboxUnavailable(
+                    f"{self._top} holds more than {_MOST:,} files; choose a smaller folder"
+                )
+
+    def _note(self, folder: str, entries: list[os.DirEntry[str]], secret: bool) -> None:
+        is_git = folder.endswith("/.git")
+        for entry in entries:
+            name = entry.name
+            if name == "HEAD":
+                is_git = is_git or is_gitdir(folder)
+            if entry.is_file(follow_symlinks=False):
+                if secret or _NOTED(name):
+                    self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
+                elif self._wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
+                    self.set_id.append(entry.path)
+            elif entry.is_symlink():
+                self._look_at_link(entry.path, name, secret=secret)
+            elif not entry.is_dir(follow_symlinks=False):
+                self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
+        if is_git:
+            self.gitdirs[folder] = None
+
+    def _look(self, path: str, name: str, status: os.stat_result, *, secret: bool = False) -> None:
+        if secret or is_masked(name) or stat.S_ISSOCK(status.st_mode):
+            self._mask(path, status)
+        elif name == ".git":
+            self.pointers.append(path)
+
+    def _look_at_link(self, path: str, name: str, *, secret: bool) -> None:
+        """What it leads to is guarded under its own name, unless only this one gives it away."""
+        if name == ".git":
+            self.pointers.append(path)
+        elif secret or is_masked(name):
+            target = os.path.realpath(path)
+            if target.startswith(f"{self._top}/") and os.path.isfile(target):  # noqa: PTH113
+                self._mask(target, os.lstat(target))
+
+    def _mask(self, path: str, status: os.stat_result) -> None:
+        self.masked.append((path, status.st_dev, status.st_ino))
+        if status.st_nlink > 1:
+            self._linked.add((status.st_dev, status.st_ino))
+
+    def _other_names(self, _folder: str, entries: list[os.DirEntry[str]], _secret: bool) -> None:
+        for entry in entries:
+            if entry.path not in self._seen and entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                if (status.st_dev, status.st_ino) in self._linked:
+                    self.masked.append((entry.path, status.st_dev, status.st_ino))
 
 
 def ours_within(workspace: Path) -> list[Path]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
+    return [path for path in _installed() if path.is_relative_to(workspace) and path != workspace]
+
+
+def _installed() -> list[Path]:
     package = Path(__file__).resolve().parents[1]
     installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     checkout = package.parents[1]
     if (checkout / "scripts" / "bootstrap.sh").exists():
         installed += [checkout / name for name in _CHECKOUT]
-    return [path for path in installed if path.is_relative_to(workspace) and path != workspace]
+    return installed

@@ -10,12 +10,12 @@ import json
 import os
 import secrets
 import socket
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pinfold.sandbox.contract import Session
+from pinfold.sandbox.folders import folder
 
 _PRIVATE, _REMOVE = 0, 0
 _ATTEMPTS = """
@@ -75,29 +75,29 @@ def bait() -> Generator[str]:
     """A program that tries everything, and things outside for it to find."""
     word = secrets.token_hex(8)
     with (
-        tempfile.TemporaryDirectory(prefix="pinfold-bait-") as folder,
+        folder("bait") as place,
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(socket.AF_UNIX) as abstract,
         socket.socket(socket.AF_UNIX) as by_path,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,
         _shared_memory() as memory,
     ):
-        for heard, address in ((abstract, f"\0pinfold-{word}"), (by_path, f"{folder}/socket")):
+        for heard, address in ((abstract, f"\0pinfold-{word}"), (by_path, f"{place}/socket")):
             heard.bind(address)
             heard.listen(1)
-        mailbox.bind(f"{folder}/mailbox")
-        Path(folder, "full").write_text("full", encoding="ascii")
-        Path(folder, "secret").write_text(word, encoding="ascii")
-        Path(folder).chmod(0o777)
-        for file in Path(folder).iterdir():
+        mailbox.bind(f"{place}/mailbox")
+        (place / "full").write_text("full", encoding="ascii")
+        (place / "secret").write_text(word, encoding="ascii")
+        place.chmod(0o777)
+        for file in place.iterdir():
             file.chmod(0o666)
         laid = {
-            "folder": folder,
-            "file": f"{folder}/secret",
-            "full": f"{folder}/full",
+            "folder": str(place),
+            "file": f"{place}/secret",
+            "full": f"{place}/full",
             "secret": word,
-            "socket": f"{folder}/socket",
-            "mailbox": f"{folder}/mailbox",
+            "socket": f"{place}/socket",
+            "mailbox": f"{place}/mailbox",
             "memory": memory,
             "port": listener.getsockname()[1],
             "name": f"pinfold-{word}",

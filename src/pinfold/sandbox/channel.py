@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from pinfold.sandbox.contract import Variable
+from pinfold.sandbox.contract import Display, Variable
 
 LENGTHS = Struct("<II")
-HEADER_BYTES = 4096
-"""A reply's header holds an id, a status and three numbers."""
+HEADER_BYTES = 128 << 10
+"""A reply's header holds an id, a status, three numbers, and the types and sizes of displays."""
 TEXT_BYTES = 1 << 20
 """The guest's own cap on the text of a value and of an error, each."""
-CELL_BYTES = 2 * TEXT_BYTES
+DISPLAYS = 64
+"""Of one cell; this and the next two are caps the guest keeps to, and a guest that does not is not ours."""
+FORMS = 8
+"""Representations of one display."""
+DISPLAY_BYTES = 32 << 20
+"""Of all displays of one cell."""
+MIME = r"^[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z"
+CELL_BYTES = 2 * TEXT_BYTES + DISPLAY_BYTES
 INVENTORY_BYTES = 8 << 20
 REFUSAL_BYTES = 64 << 10
 
@@ -31,12 +38,18 @@ class ChannelBroken(Exception):
     """The guest said something that is not the protocol; the text says what."""
 
 
+_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=DISPLAY_BYTES)]
+_Form: TypeAlias = tuple[Annotated[str, msgspec.Meta(pattern=MIME)], _Size]
+_Forms: TypeAlias = Annotated[list[_Form], msgspec.Meta(min_length=1, max_length=FORMS)]
+
+
 class Header(msgspec.Struct, frozen=True):
     id: int
     status: GuestStatus
     value: int | None = None
     error: int | None = None
     interrupted: bool = False
+    displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +61,7 @@ class Reply:
     value: str | None = None
     error: str | None = None
     interrupted: bool = False
+    displays: tuple[Display, ...] = ()
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -55,6 +69,7 @@ class _Row(msgspec.Struct, frozen=True):
     type: str
     shape: str | None
     size: int | None
+    cell: int | None = None
 
 
 _header = msgspec.json.Decoder(Header)
@@ -113,18 +128,33 @@ class ReplyReader:
         if header.status not in self._statuses:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error
-        if value is None and error is None:
+        if value is None and error is None and not header.displays:
             return Reply(status=header.status, body=body, interrupted=header.interrupted)
-        split = value or 0
-        if split < 0 or (error or 0) < 0 or split + (error or 0) != len(body):
+        split, shown = value or 0, (value or 0) + (error or 0)
+        rich = sum(size for forms in header.displays for _, size in forms)
+        if split < 0 or (error or 0) < 0 or shown + rich != len(body):
             raise ChannelBroken("its texts do not add up")
         return Reply(
             status=header.status,
             body=b"",
             value=None if value is None else body[:split].decode("utf-8", "replace"),
-            error=None if error is None else body[split:].decode("utf-8", "replace"),
+            error=None if error is None else body[split:shown].decode("utf-8", "replace"),
             interrupted=header.interrupted,
+            displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
         )
+
+
+def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
+    """What the header announced, cut from a body that has been found to be as long."""
+    found: list[Display] = []
+    for forms in sizes:
+        mime: dict[str, bytes] = {}
+        for name, size in forms:
+            mime[name], body = bytes(body[:size]), body[size:]
+        if len(mime) != len(forms):
+            raise ChannelBroken("it shows one thing twice in the same form")
+        found.append(Display(mime=mime))
+    return tuple(found)
 
 
 def inventory(body: bytes) -> tuple[Variable, ...]:
@@ -133,4 +163,6 @@ def inventory(body: bytes) -> tuple[Variable, ...]:
         rows = _rows.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ChannelBroken("its list of variables is not one") from error
-    return tuple(Variable(name=row.name, type=row.type, shape=row.shape, size=row.size) for row in rows)
+    return tuple(
+        Variable(name=row.name, type=row.type, shape=row.shape, size=row.size, cell=row.cell) for row in rows
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,8 +51,18 @@ class Capabilities:
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` is at /mnt/datasets/NAME; without, it is read at its own path."""
+    """`data` is at /mnt/datasets/NAME; without, it is read at its own path, as is `Spec.mounts` everywhere."""
+    site: bool = False
+    """What is put into `Spec.site` can be imported inside."""
     remote: bool = False
+
+
+def default_memory() -> int:
+    """The smaller of 4 GiB and half of this machine's memory."""
+    try:
+        return min(4 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    except (OSError, ValueError):  # a system that does not say
+        return 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,8 @@ class Limits:
     """Bounds of one session; every wait and every buffer has its name here."""
 
     cell_s: float = 120.0
+    shell_s: float = 30.0
+    """How long a shell command may take."""
     interrupt_grace_s: float = 0.4
     """How long a cell may take to end after SIGINT before its process is killed."""
     start_s: float = 30.0
@@ -66,11 +79,19 @@ class Limits:
     """How long anything that is not a cell may take: variables, put, get."""
     output_bytes: int = 64 << 20
     """Kept of one stream of one cell; the rest is counted, and goes by `on_output` only."""
-    memory_bytes: int = 4 << 30
+    memory_bytes: int = field(default_factory=default_memory)
     """What the session may take."""
     processes: int = 256
     file_bytes: int = 64 << 20
     """Largest file `put` and `get` carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A path of the host's that a session sees at the same place."""
+
+    path: Path
+    writable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +103,11 @@ class Spec:
     """Whether the session may change the workspace."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Read-only, at /mnt/datasets/NAME where the provider has mounts, else at its own path."""
+    site: Path | None = None
+    """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
+    after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
+    mounts: tuple[Mount, ...] = ()
+    """None lies in another, in the workspace, or around it."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -111,6 +137,8 @@ class Outcome:
     """The interpreter was restarted empty; variables are gone."""
     dropped_bytes: int = 0
     """Output beyond `Limits.output_bytes`, counted and not kept."""
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about the cell, a line each: for the model and the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +149,9 @@ class Variable:
     type: str
     shape: str | None = None
     size: int | None = None
+    """In bytes, where that is known without the user's own code."""
+    cell: int | None = None
+    """The cell that bound the name last, counted from 1 since the interpreter started."""
 
 
 class Session(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import select
 import stat
 import sys
 import tempfile
@@ -21,13 +22,15 @@ import anyio.to_thread
 
 from pinfold.sandbox._body import Watched
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._launcher import GUEST, Launcher, greeted
+from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._workspace import Guards, guarded, ours_within
+from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
-from pinfold.sandbox.namespaces import ETC, ONE_THREAD, OPEN_FILES, SYSTEM, entered, homes
+from pinfold.sandbox.folders import folder
+from pinfold.sandbox.namespaces import ETC, MOUNTS, OPEN_FILES, SYSTEM, entered, homes
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
@@ -43,6 +46,7 @@ NOTICE = (
     "but paths are the host's own, secrets in the workspace cannot be masked, and names, sizes and running processes of "
     "this machine can be made out."
 )
+NO_SITE = " Packages cannot be installed for this session: {} is closed to the workspace's owner."
 AS_ROOT = " The workspace belongs to root, so code runs as root, without any of root's powers."
 
 
@@ -62,7 +66,7 @@ class Landlock:
         self._allow_unmasked = allow_unmasked
         self._abi = min(abi, landlock_abi())
         self._guest = guest
-        self._as_root = False
+        self._also = ""
 
     @property
     def name(self) -> str:
@@ -70,25 +74,26 @@ class Landlock:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True)
+        return Capabilities(isolated=True, site=True)
 
     @property
     def notice(self) -> str | None:
-        return NOTICE + AS_ROOT if self._as_root else NOTICE
+        return NOTICE + self._also
 
     async def open(self, spec: Spec) -> Session:
         place = await anyio.to_thread.run_sync(self._place, spec)
         await self._prove(place.owner)
         session = await self._opened(place, spec)
-        # Nothing here is read-only in a writable folder: a keeper of what `guarded` calls protected begins at this point.
-        self._as_root = os.geteuid() == 0 and place.owner[0] == 0
+        self._also = (AS_ROOT if os.geteuid() == place.owner[0] == 0 else "") + (
+            NO_SITE.format(spec.site) if spec.site and not place.site else ""
+        )
         return session
 
     async def probe(self) -> None:
         await self._prove((os.geteuid(), os.getegid()))
 
     async def _opened(self, place: _Place, spec: Spec) -> Session:
-        guests = _Guests(_lent(place), spec, self._python)
+        guests = _Guests(_lent(place), spec, place)
         return await GuestSession.opened(guests, self.capabilities, spec.limits)
 
     async def _prove(self, owner: tuple[int, int]) -> None:
@@ -98,10 +103,10 @@ class Landlock:
             return
         if not self._abi:
             raise SandboxUnavailable(f"this kernel has no Landlock; {FIX}")
-        with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
+        with folder("proof") as workspace:
             if os.geteuid() == 0:
-                os.chown(folder, *owner)
-            spec = Spec(workspace=Path(folder))
+                os.chown(workspace, *owner)
+            spec = Spec(workspace=workspace)
             place = replace(self._place(spec), warm=False)
             session = await self._opened(place, spec)
             try:
@@ -119,26 +124,75 @@ class Landlock:
                 f"the workspace {str(spec.workspace)!r} is not a folder; create it first"
             )
         workspace = spec.workspace.resolve()
-        guards = guarded(workspace, str(workspace), steers=True)
-        data = [path.resolve() for path in spec.data.values()]
-        seen = [guards, *(guarded(path, str(path), steers=False) for path in data)]
+        shown = [_Shown(workspace, writable=spec.writable, steers=True), *_asked_for(spec)]
         if not self._allow_unmasked:
-            _refuse_secrets(seen)
-        if spec.writable and (ours := ours_within(workspace)):
-            raise SandboxUnavailable(
-                f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {workspace}; "
-                "choose another workspace, or the mode read-only"
-            )
+            _refuse_secrets([each.guards for each in shown])
         owner = workspace.stat()
+        site = spec.site.resolve() if spec.site and _is_open_to(spec.site.resolve(), owner) else None
         return _Place(
             python=self._python,
             guest=self._guest,
             abi=self._abi,
             workspace=str(workspace),
-            writable=spec.writable,
-            data=tuple(map(str, data)),
+            writable=tuple(each.path for each in shown if each.writable),
+            readable=tuple(each.path for each in shown if not each.writable),
+            site=str(site) if site else None,
             owner=(owner.st_uid, owner.st_gid),
         )
+
+
+class _Shown:
+    """Something of the host's, at its own path. Raises SandboxUnavailable."""
+
+    def __init__(self, path: Path, *, writable: bool = False, steers: bool = False) -> None:
+        """`steers`: its instructions would be obeyed."""
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise SandboxUnavailable(f"{path} cannot be shown: {error}") from error
+        if writable and (ours := ours_within(real)):
+            raise SandboxUnavailable(
+                f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {real}; "
+                "choose another folder, or the mode read-only"
+            )
+        self.path = str(real)
+        self.writable = writable
+        self.guards = guarded(real, self.path, steers=steers)
+        if writable:
+            _refuse_set_id(self.guards)
+
+
+def _refuse_set_id(guards: Guards) -> None:
+    """A shared mapping changes such a file and leaves it its bit."""
+    for path in guards.protected:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+            raise SandboxUnavailable(
+                f"{path} runs as its owner, and landlock cannot keep it unchanged; take that away with "
+                f"`chmod ug-s`, or choose the mode read-only"
+            )
+
+
+def _asked_for(spec: Spec) -> list[_Shown]:
+    """Besides the workspace."""
+    if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
+        raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
+    for mount in spec.mounts:
+        if why := why_not_mountable(mount):
+            raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
+    shown = [_Shown(mount.path, writable=mount.writable, steers=mount.writable) for mount in spec.mounts]
+    shown += (_Shown(path) for path in spec.data.values())
+    return shown
+
+
+def _is_open_to(path: Path, owner: os.stat_result) -> bool:
+    """Whether code that runs as the workspace's owner can get to it: a host that is root has folders of its own."""
+    for part in (path, *path.parents):
+        status = part.stat()
+        who = 6 if status.st_uid == owner.st_uid else 3 if status.st_gid == owner.st_gid else 0
+        if os.geteuid() == 0 and owner.st_uid and not status.st_mode >> who & 1:
+            return False
+    return True
 
 
 def landlock_abi() -> int:
@@ -169,8 +223,9 @@ class _Place:
     guest: Path
     abi: int
     workspace: str
-    writable: bool
-    data: tuple[str, ...]
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    site: str | None
     owner: tuple[int, int]
     warm: bool = True
 
@@ -185,10 +240,17 @@ class _Place:
             "owner": self.owner,
             "temporary": tempfile.gettempdir(),
             "abi": self.abi,
-            "read": [*SYSTEM, *ETC, *USERS, *homes(self.python, self.guest), *self.data],
+            "read": [
+                *SYSTEM,
+                *ETC,
+                *USERS,
+                *homes(self.python, self.guest),
+                *self.readable,
+                *([self.site] if self.site else []),
+            ],
             "filter": compile_filter(shared=True, asked=asked, refused=refused).hex(),
             "zygote_filter": compile_filter(shared=True, also=init, refused=refused).hex(),
-            "environment": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **ONE_THREAD},
+            "environment": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
             "warm": self.warm,
         }
 
@@ -197,7 +259,7 @@ class _Lent:
     """A launcher and how many sessions use it."""
 
     def __init__(self, place: _Place) -> None:
-        self.launcher = Launcher(place.settings(), place.guest, program="lite", fix=FIX)
+        self.launcher = Launcher(place.settings(), place.guest, program="lite", joins=False, fix=FIX)
         self.users = 0
 
 
@@ -232,17 +294,20 @@ def _end_all() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, lent: _Lent, spec: Spec, python: Path) -> None:
+    def __init__(self, lent: _Lent, spec: Spec, place: _Place) -> None:
         self._lent = lent
         self._spec = spec
-        self._python = python
+        self._place = place
 
     async def launch(self) -> Guest:
         ends = await self._lent.launcher.open(self._request())
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         guest = Guest(Watched(ends.control, ends.pidfd), ends.channel, *outputs)
-        return await greeted(guest, self._spec.limits)
+        return await begun(guest, self._spec.limits, self._keep if self._place.writable else None)
+
+    async def _keep(self) -> _Keepers:
+        return await anyio.to_thread.run_sync(_Keepers, self._place)
 
     async def sweep(self) -> None:
         """A session's init has ended everything before it said so."""
@@ -252,7 +317,7 @@ class _Guests:
             await anyio.to_thread.run_sync(unused.launcher.end)
 
     def _request(self) -> dict[str, object]:
-        limits = self._spec.limits
+        limits, site = self._spec.limits, self._place.site
         return {
             "memory": limits.memory_bytes,
             "processes": limits.processes,
@@ -264,9 +329,48 @@ class _Guests:
                 "NPROC": limits.processes,
             },
             "environment": {
-                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
+                "PATH": f"{self._place.python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
                 # The system's own is out of reach, and git does not go on without it unless told to.
                 "GIT_CONFIG_NOSYSTEM": "1",
+                **({"PINFOLD_SITE": site} if site else {}),
             },
         }
+
+
+class _Keepers:
+    """One for each folder a session may change: no mount is in its way there, so cells are looked after."""
+
+    def __init__(self, place: _Place) -> None:
+        self._workspace = place.workspace
+        self._keepers = {
+            path: Keeper(path, guarded(Path(path), path, steers=True), mounted=False)
+            for path in place.writable
+            if Path(path).is_dir()
+        }
+        self._poll = select.epoll()
+        for keeper in self._keepers.values():
+            if keeper.fd is not None:
+                self._poll.register(keeper.fd, select.EPOLLIN)
+
+    @property
+    def fd(self) -> int:
+        return self._poll.fileno()
+
+    def before(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.before()
+
+    def noticed(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.noticed()
+
+    def after(self) -> tuple[str, ...]:
+        """What lies in the workspace is named by its path in there."""
+        said = [(path, line) for path, keeper in self._keepers.items() for line in keeper.after()]
+        return tuple(line if path == self._workspace else f"{path}/{line}" for path, line in said)
+
+    def close(self) -> None:
+        self._poll.close()
+        for keeper in self._keepers.values():
+            keeper.close()

@@ -40,7 +40,7 @@ _FACTS = {
     "namespaces": _Facts(
         root="never as root",
         secrets="read as empty",
-        steering="read-only",
+        steering="read-only; what a cell makes anew is removed after it",
         processes="its own only",
         names="unseen",
         memory="of the session as a whole",
@@ -52,7 +52,7 @@ _FACTS = {
     "landlock": _Facts(
         root="as the workspace's owner; where that is root, as root without its powers",
         secrets="the workspace is refused, or they can be read (`--allow-unmasked`)",
-        steering="can be written to; Pinfold's own installation is refused as a workspace",
+        steering="put back after each cell, with a notice; a folder with Pinfold's own installation is refused",
         processes="no signal, no look inside; that they exist can be found out",
         names="a path that is guessed can be checked for existence, size and times",
         memory="of the session as a whole",
@@ -87,11 +87,18 @@ def _data(provider: Provider) -> str:
     return "read-only, at its own path" if has.isolated else "no"
 
 
+def _mounts(provider: Provider) -> str:
+    has = provider.capabilities
+    return "at their own path" if has.isolated and not has.remote else "no"
+
+
 _CLAIMS: dict[str, Callable[[Provider, _Facts], str]] = {
     "files and processes outside are closed": lambda provider, _: _yes(provider.capabilities.isolated),
     "no network outside": lambda provider, _: _yes(provider.capabilities.isolated),
     "sockets of its own (a local web server)": lambda provider, _: _yes(provider.capabilities.sockets),
     "data given with `--data`": lambda provider, _: _data(provider),
+    "paths given with `--mount`": lambda provider, _: _mounts(provider),
+    "packages installed for one session": lambda provider, _: _yes(provider.capabilities.site),
     "mode `read-only`": lambda provider, _: _yes(provider.capabilities.isolated),
     "live copies: fork, undo": lambda provider, _: _yes(provider.capabilities.fork),
     "a branch's own view of the files": lambda provider, _: _yes(provider.capabilities.files_view),
@@ -114,6 +121,15 @@ def rows() -> list[Row]:
     return [
         Row(what=what, holds={name: says(provider, _FACTS[name]) for name, provider in providers.items()})
         for what, says in _CLAIMS.items()
+    ]
+
+
+def lacks(name: str) -> list[tuple[str, str]]:
+    """What a weaker level has otherwise than the strongest, and how; nothing for one that is no level."""
+    return [
+        (row.what, row.holds[name])
+        for row in rows()
+        if name in row.holds and row.holds[name] != row.holds[LEVELS[0]]
     ]
 
 

@@ -6,24 +6,28 @@ The host talks to a launcher, the launcher to the zygote; see `guest/launcher.py
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
-import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._launcher import GUEST, Launcher, greeted
+from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._launcher import GUEST, Ends, Launcher, LauncherGone, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
-from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
+from pinfold.sandbox.warm import socket_in
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (
@@ -48,14 +52,13 @@ SMALL = 100
 RECYCLE_AFTER = 1_000
 """Sessions of one zygote: they share its address layout and hash seed."""
 OPEN_FILES = 1024
-ONE_THREAD = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
-"""A zygote with a second thread cannot be forked."""
+
+
+TRIES = 3
+"""A warm launcher may end with its owner, just as we ask it."""
+REPLACE_S = 1.0
+"""Before a launcher that was lost is replaced."""
+Probe: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Namespaces:
@@ -84,7 +87,7 @@ class Namespaces:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, sockets=True, mounts=True)
+        return Capabilities(isolated=True, sockets=True, mounts=True, site=True)
 
     @property
     def notice(self) -> str | None:
@@ -92,12 +95,36 @@ class Namespaces:
 
     async def open(self, spec: Spec) -> Session:
         await self.probe()
-        return await self._opened(self._launcher(), spec)
+        return await self._opened(self._launcher(), spec, self.probe)
 
     async def probe(self) -> None:
+        """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable."""
         launcher = self._launcher()
+        await launcher.ready()
         if not launcher.proven:
             await self.prove(launcher)
+
+    async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled, other processes of this user get their sessions from a launcher of ours."""
+        settings = {**self._settings(), "pool": pool}
+        path = socket_in(folder, settings, self._guest)
+        while True:
+            launcher = Launcher(settings, self._guest, joins=False)
+            try:
+                await launcher.ready()
+                await self.prove(launcher)
+                launcher.listen(path)
+                await on_ready()
+                await launcher.gone()
+            finally:
+                path.unlink(missing_ok=True)
+                launcher.end()
+            await anyio.sleep(REPLACE_S)
+
+    async def warm(self) -> None:
+        """Prove it and fill the pool, before anyone asks for a session. Raises SandboxUnavailable."""
+        await self.probe()
+        await self._launcher().warm()
 
     def _launcher(self) -> Launcher:
         key = (self._python, self._pool, self._program, self._guest)
@@ -105,14 +132,14 @@ class Namespaces:
             _launchers[key] = Launcher(self._settings(), self._guest)
         return _launchers[key]
 
-    async def _opened(self, launcher: Launcher, spec: Spec) -> Session:
-        guests = _Guests(launcher, spec, self._python)
+    async def _opened(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> Session:
+        guests = _Guests(launcher, spec, probe)
         return await GuestSession.opened(guests, self.capabilities, spec.limits)
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""
-        with tempfile.TemporaryDirectory(prefix="pinfold-proof-") as folder:
-            session = await self._opened(launcher, Spec(workspace=Path(folder)))
+        with folder("proof") as place:
+            session = await self._opened(launcher, Spec(workspace=place))
             try:
                 found = await holes(session)
             finally:
@@ -122,13 +149,19 @@ class Namespaces:
         launcher.proven = True
 
     def _settings(self) -> dict[str, Any]:
-        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", **ONE_THREAD}  # noqa: S108 - inside
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}  # noqa: S108 - inside
         return {
             "python": str(self._python),
             "read_only": [*SYSTEM, *homes(self._python, self._guest)],
             "etc": ETC,
             "files": FILES,
             "environment": environment,
+            "session_environment": {
+                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+                "HOME": "/tmp/home",  # noqa: S108 - inside
+                "TMPDIR": "/tmp",  # noqa: S108 - inside
+            },
             "tmp_bytes": TMP_BYTES,
             "filter": self._program.hex(),
             "pool": self._pool,
@@ -150,10 +183,11 @@ def _end_launchers() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, launcher: Launcher, spec: Spec, python: Path) -> None:
+    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is."""
         self._launcher = launcher
+        self._probe = probe
         self._spec = spec
-        self._python = python
 
     async def launch(self) -> Guest:
         if not self._spec.workspace.is_dir():
@@ -161,14 +195,31 @@ class _Guests:
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
         # Most workspaces are looked through faster than a thread is reached.
-        small = _is_small(self._spec.workspace) and not self._spec.data
-        request = self._request() if small else await anyio.to_thread.run_sync(self._request)
-        ends = await self._launcher.open(request)
+        spec = self._spec
+        is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts
+        mounts = _mounts(spec) if is_small else await anyio.to_thread.run_sync(_mounts, spec)
+        ends = await self._ends(self._request(mounts))
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        return await greeted(
-            Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs), self._spec.limits
-        )
+        body = Jailed(ends.control, ends.pidfd)
+        guest = Guest(body, ends.channel, *outputs)
+
+        async def keep() -> Keeper:
+            make = functools.partial(_keeper, mounts[0], body)
+            return make() if is_small else await anyio.to_thread.run_sync(make)
+
+        return await begun(guest, spec.limits, keep if spec.writable else None)
+
+    async def _ends(self, request: dict[str, object]) -> Ends:
+        for tries_left in reversed(range(TRIES)):
+            if self._probe:
+                await self._probe()
+            try:
+                return await self._launcher.open(request)
+            except LauncherGone:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
 
     async def sweep(self) -> None:
         """Nothing outlives a session's init."""
@@ -176,17 +227,14 @@ class _Guests:
     async def release(self) -> None:
         """Its mounts went with it."""
 
-    def _request(self) -> dict[str, object]:
-        spec, limits = self._spec, self._spec.limits
-        if len(spec.data) > MOUNTS:
-            raise SandboxUnavailable(f"{len(spec.data)} data mounts are too many; {MOUNTS} is the most")
-        mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable)]
-        mounts += [_Mount(f"/mnt/datasets/{name}", path, writable=False) for name, path in spec.data.items()]
-        guards = [guarded(mount.source, mount.path, steers=mount is mounts[0]) for mount in mounts]
+    def _request(self, mounts: list[_Mount]) -> dict[str, object]:
+        limits = self._spec.limits
+        guards = [mount.guards for mount in mounts]
         return {
-            "workspace": str(spec.workspace),
+            "workspace": mounts[0].path,
             "mounts": [mount.asked() for mount in mounts],
             "masked": [file for guard in guards for file in guard.masked],
+            "pinned": [path for guard in guards for path in guard.pinned],
             "protected": sorted({path for guard in guards for path in guard.protected}),
             "memory": limits.memory_bytes,
             "limits": {
@@ -196,12 +244,7 @@ class _Guests:
                 "NOFILE": OPEN_FILES,
                 "NPROC": limits.processes,
             },
-            "environment": {
-                "PATH": f"{self._python.parent}:/usr/local/bin:/usr/bin:/bin",
-                "LANG": "C.UTF-8",
-                "HOME": "/tmp/home",  # noqa: S108 - inside
-                "TMPDIR": "/tmp",  # noqa: S108 - inside
-            },
+            "environment": {"PINFOLD_SITE": str(self._spec.site)} if self._spec.site else {},
         }
 
 
@@ -226,16 +269,48 @@ def _is_small(folder: Path) -> bool:
         )
 
 
+def _mounts(spec: Spec) -> list[_Mount]:
+    """The workspace, then all else. Raises SandboxUnavailable."""
+    if (count := len(spec.data) + len(spec.mounts)) > MOUNTS:
+        raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
+    mounts = [_Mount(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)]
+    mounts += map(_own_place, spec.mounts)
+    mounts += (_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())
+    if spec.site:
+        mounts.append(_Mount(str(spec.site), spec.site, has_secrets=False))
+    return mounts
+
+
+def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
+    return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+
+
+def _own_place(mount: Mount) -> _Mount:
+    if why := why_not_mountable(mount):
+        raise SandboxUnavailable(f"{mount.path} cannot be mounted: {why}")
+    return _Mount(str(mount.path), mount.path, writable=mount.writable, steers=mount.writable)
+
+
 class _Mount:
     """Something of the host's at a path of the session's."""
 
-    def __init__(self, path: str, source: Path, *, writable: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        source: Path,
+        *,
+        writable: bool = False,
+        steers: bool = False,
+        has_secrets: bool = True,
+    ) -> None:
+        """`steers`: its instructions would be obeyed."""
         try:
             self.source = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise SandboxUnavailable(f"{source} cannot be mounted: {error}") from error
         self.path = path
         self.writable = writable
+        self.guards = guarded(self.source, path, steers=steers) if has_secrets else Guards()
 
     def asked(self) -> dict[str, object]:
         folder = self.source.is_dir()

@@ -36,8 +36,13 @@ _SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE: only then does `open` read its mode."""
 _UNIX, _INET, _INET6 = 1, 2, 10
-_SOCKET_KINDS = (1, 2, 5)
+_UNIX_KINDS, _INET_KINDS = (1, 2, 5), (1, 2)
 """Stream, datagram, seqpacket: nothing raw."""
+_PROTOCOLS = (0, 6, 17)
+"""What fits the kind, TCP, UDP."""
+_SET_LEASE = 1024
+"""A lease on a file holds up whoever opens it outside, for most of a minute."""
+_FILE_TYPE, _NAMED_PIPE = 0o170000, 0o010000
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCSETD: ways to type into a terminal, or to take it over."""
 _SOCKET_OWNERS = (0x8901, 0x8902)
@@ -143,9 +148,13 @@ def _rules() -> dict[str, list[_Step]]:
     set_id = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
     return {
         "socket": _socket_rule(),
+        "socketpair": [_argument(0), _Jump(_EQUAL, _UNIX, "allow", "no_family")],
         "clone": _refuse_bits(0, _NAMESPACES),
         "kill": [_argument(0), _Jump(_EQUAL, _MINUS_ONE, "deny", "allow")],
         "ioctl": [_argument(1), *_one_of(_TERMINAL_TRICKS, "deny", "allow")],
+        "fcntl": [_argument(1), _Jump(_EQUAL, _SET_LEASE, "deny", "allow")],
+        "mknod": _pipes_only(1),
+        "mknodat": _pipes_only(2),
         "personality": [_argument(0), *_one_of((0, _MINUS_ONE), "allow", "deny")],
         "prctl": [_ANSWERS["allow"]],
         # A file with a set-id bit would be dangerous outside, where the workspace is not mounted nosuid.
@@ -168,7 +177,7 @@ def _shared_rules() -> dict[str, list[_Step]]:
         **{name: [_argument(who), _Jump(_EQUAL, 0, "allow", "deny")] for name, who in caller_only.items()},
         "socketpair": _pair_rule(),
         "inotify_add_watch": [_ANSWERS["deny"]],
-        "fcntl": [_argument(1), *_one_of(_FILE_OWNERS, "deny", "allow")],
+        "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
         "ioctl": [_argument(1), *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "allow")],
         "open": _open_shared_rule(1),
         "openat": _open_shared_rule(2),
@@ -198,14 +207,32 @@ def _open_shared_rule(flags: int) -> list[_Step]:
 
 
 def _socket_rule() -> list[_Step]:
-    families = _one_of((_UNIX, _INET, _INET6), "kind", "no_family")
+    """Other protocols have kernel modules of their own, loaded for whoever asks."""
     return [
         _argument(0),
-        *families,
-        "kind",
+        _Jump(_EQUAL, _UNIX, "unix", "not unix"),
+        "not unix",
+        *_one_of((_INET, _INET6), "inet", "no_family"),
+        "unix",
         _argument(1),
         (_AND, 0xF),
-        *_one_of(_SOCKET_KINDS, "allow", "deny"),
+        *_one_of(_UNIX_KINDS, "allow", "deny"),
+        "inet",
+        _argument(1),
+        (_AND, 0xF),
+        *_one_of(_INET_KINDS, "protocol", "deny"),
+        "protocol",
+        _argument(2),
+        *_one_of(_PROTOCOLS, "allow", "deny"),
+    ]
+
+
+def _pipes_only(mode: int) -> list[_Step]:
+    """`mkfifo`, without set-id bits; no device, and sockets are made by `bind`."""
+    return [
+        _argument(mode),
+        (_AND, _FILE_TYPE | _SET_ID),
+        _Jump(_EQUAL, _NAMED_PIPE, "allow", "deny"),
     ]
 
 

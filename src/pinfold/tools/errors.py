@@ -10,12 +10,17 @@ class ToolError(PinfoldError):
 
     ToolError
       BadTool       the author's: a function that cannot be a tool
+      BadCall       raised by a tool: what it was asked for cannot be had, and that is no fault of its own
       ToolFailed    shown to the model: unknown name, wrong arguments, or the tool's own failure
     """
 
 
 class BadTool(ToolError):
     exit_code = 2
+
+
+class BadCall(ToolError):
+    pass
 
 
 class ToolFailed(ToolError):

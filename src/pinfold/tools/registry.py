@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
-from pinfold.tools.errors import BadTool, ToolFailed
+from pinfold.tools.errors import BadCall, BadTool, ToolFailed
 from pinfold.tools.tool import Tool
 
 PYTHON = ToolSchema(
@@ -73,6 +73,8 @@ class Registry:
                 if task and task.cancelling():
                     raise  # it is we who were cancelled, and not something of the tool's own
                 raise ToolFailed(f"{name} failed: it cancelled itself", at_fault=True) from error
+            except BadCall as error:
+                raise ToolFailed(f"{name} failed: {error}") from error
             except (
                 Exception,
                 SystemExit,

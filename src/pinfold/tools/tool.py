@@ -31,14 +31,19 @@ class Tool(Generic[P, R]):
     effect: Effect
     timeout_s: float
     parallel_safe: bool
+    parameters: Mapping[str, Json] | None = None
+    """The schema of its arguments where it is known without asking pydantic."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     @cached_property
     def schema(self) -> ToolSchema:
-        parameters = self._arguments.model_json_schema()
-        parameters.pop("title", None)
+        parameters = self.parameters
+        if parameters is None:
+            made = self._arguments.model_json_schema()
+            made.pop("title", None)
+            parameters = made
         return ToolSchema(name=self.name, description=self.description, parameters=parameters)
 
     def checked(self, args: Json) -> Mapping[str, Any]:

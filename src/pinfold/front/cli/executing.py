@@ -37,7 +37,14 @@ from pinfold.events import (
     new_action_id,
     new_session_id,
 )
-from pinfold.front.cli.running import ALLOW_UNMASKED, MORE_THAN_0, data_of, flags_of, stop_on_signal
+from pinfold.front.cli.running import (
+    MORE_THAN_0,
+    flags_of,
+    mount_option,
+    mounted,
+    stop_on_signal,
+    unmasked_option,
+)
 from pinfold.front.cli.showing import JsonLines, is_closed, show_notice
 from pinfold.text import printable
 
@@ -51,7 +58,8 @@ from pinfold.text import printable
     "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
 )
 @click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME.")
-@click.option("--allow-unmasked", is_flag=True, help=ALLOW_UNMASKED)
+@mount_option
+@unmasked_option
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
@@ -66,7 +74,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         return anyio.run(_cell, lambda: _named(name, given), execute, shown)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
-    options = replace(options, data=data_of(given), allow_unmasked=given["allow_unmasked"])
+    options = replace(options, **mounted(given))
     try:
         return anyio.run(_cell, lambda: own(None, session, options), execute, shown)
     finally:
@@ -104,7 +112,7 @@ async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
                 session = new_session_id()
                 options = replace(new_session_options(session, given["workspace"], flags), title=name)
                 folder = shelf.place(session)
-            options = replace(options, data=data_of(given), allow_unmasked=given["allow_unmasked"])
+            options = replace(options, **mounted(given))
             link = await stack.enter_async_context(attach(folder, session, options))
         yield link
 

@@ -21,6 +21,10 @@ _COMMANDS = {
     "resume": ("running", "Go on with a session."),
     "export": ("carrying", "Write a session to a file."),
     "import": ("carrying", "Bring a session in from a file."),
+    "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
+    "doctor": ("doctor", "Say what works here, and how to fix what does not."),
+    "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
+    "env": ("environment", "Build and show the Python environment cells run in."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""

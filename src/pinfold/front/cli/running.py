@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,12 @@ from pinfold.app import (
     background,
     existing,
     forget_scratch,
+    mounts_of,
     named_paths,
     new_session_options,
     own,
     resumed_options,
     spoken,
-    take,
 )
 from pinfold.events import (
     ActionId,
@@ -66,7 +66,14 @@ class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgume
 
 
 MORE_THAN_0 = _MoreThanZero()
-ALLOW_UNMASKED = "Let code read the folder's secrets where the sandbox cannot hide them."
+mount_option = click.option(
+    "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."
+)
+unmasked_option = click.option(
+    "--allow-unmasked",
+    is_flag=True,
+    help="Let code read the folder's secrets where the sandbox cannot hide them.",
+)
 
 
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +94,8 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
             ),
-            click.option("--allow-unmasked", is_flag=True, help=ALLOW_UNMASKED),
+            mount_option,
+            unmasked_option,
             click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
             click.option(
                 "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
@@ -119,8 +127,13 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def data_of(given: dict[str, Any]) -> Mapping[str, Path] | None:
-    return existing(named_paths(given["data"])) if given["data"] else None
+def mounted(given: dict[str, Any]) -> dict[str, Any]:
+    """What of the host's a session may see, checked, as options of it; None leaves it as it was."""
+    return {
+        "data": existing(named_paths(given["data"])) if given["data"] else None,
+        "mounts": mounts_of(given["mount"]) if given["mount"] else None,
+        "allow_unmasked": given["allow_unmasked"],
+    }
 
 
 @click.command("run")
@@ -136,13 +149,13 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
     text = _prompt(prompt)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
-    options = replace(options, title=title, data=data_of(given), allow_unmasked=given["allow_unmasked"])
+    options = replace(options, title=title, **mounted(given))
     if not options.model:
         raise ConfigError("no model is configured; name one with --model, e.g. --model scripted:FILE")
     folder = None if ephemeral else Shelf().place(session)
 
     def opening() -> AbstractAsyncContextManager[Link]:
-        return own(None, session, options) if folder is None else take(folder, session, options)
+        return own(None, session, options) if folder is None else attach(folder, session, options)
 
     say = Say(turn=new_turn_id(), text=text)
 
@@ -169,7 +182,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         raise click.UsageError("the PROMPT is empty")
     found, folder = Shelf().find(session)
     options = resumed_options(found, folder, given["workspace"], flags_of(given))
-    options = replace(options, data=data_of(given), allow_unmasked=given["allow_unmasked"])
+    options = replace(options, **mounted(given))
     say = Say(turn=new_turn_id(), text=prompt) if prompt else None
 
     def command_for(standing: Standing) -> Command:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
-Need: TypeAlias = Literal["isolated", "fork", "files_view", "sockets", "mounts", "local", "no fork"]
+Need: TypeAlias = Literal["isolated", "fork", "files_view", "sockets", "mounts", "site", "local", "no fork"]
 """What a provider must say of itself for a check to apply."""
 
 
@@ -32,9 +32,12 @@ class Bench:
 
     @asynccontextmanager
     async def session(
-        self, limits: Limits | None = None, data: Mapping[str, Path] | None = None
+        self,
+        limits: Limits | None = None,
+        data: Mapping[str, Path] | None = None,
+        site: Path | None = None,
     ) -> AsyncGenerator[Session]:
-        spec = Spec(workspace=self.folder, data=data or {}, limits=limits or Limits())
+        spec = Spec(workspace=self.folder, data=data or {}, limits=limits or Limits(), site=site)
         session = await self.provider.open(spec)
         try:
             yield session

@@ -74,6 +74,22 @@ async def data_is_mounted(bench: Bench) -> None:
         expect(written.status == "error", "data can be written")
 
 
+@check(needs="site")
+async def what_is_installed_meanwhile_can_be_imported(bench: Bench) -> None:
+    site = bench.outside / "site"
+    site.mkdir()
+    async with bench.session(site=site) as session:
+        missing = await session.run("import heron")
+        expect(missing.status == "error", "a module that is not there was imported")
+        made = site / ".new" / "heron.py"
+        made.parent.mkdir()
+        made.write_text("legs = 2", encoding="utf-8")
+        made.parent.rename(site / "0001")
+        expect_outcome(await session.run("import heron\nheron.legs"), status="ok", value="2")
+        last = "import sys\n[path for path in sys.path if path][-1]"
+        expect_outcome(await session.run(last), status="ok", value=repr(str(site / "0001")))
+
+
 @check(needs="no fork")
 async def without_the_capability_fork_and_undo_are_not_supported(bench: Bench) -> None:
     async with bench.session() as session:

@@ -7,6 +7,13 @@ import anyio
 from pinfold.sandbox.conformance.bench import Bench, check, expect, expect_outcome
 from pinfold.sandbox.contract import Limits, Stream
 
+RICH = """
+class Rich:
+    def __init__(self, n): self.n = n
+    def __repr__(self): return f'Rich {self.n}'
+    def _repr_html_(self): return f'<b>{self.n}</b>'
+"""
+
 
 @check()
 async def the_last_expression_is_the_value(bench: Bench) -> None:
@@ -163,3 +170,44 @@ async def the_duration_is_measured(bench: Bench) -> None:
         expect(
             0.05 <= outcome.duration_s < 30, f"a cell of 0.05 s is said to have taken {outcome.duration_s} s"
         )
+
+
+@check()
+async def a_rich_value_is_displayed_and_its_text_is_the_value(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run(RICH)
+        outcome = await session.run("Rich(1)")
+        expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
+        expect(
+            [display.mime.get("text/html") for display in outcome.displays] == [b"<b>1</b>"],
+            f"got {outcome!r}",
+        )
+        expect(not (await session.run("1")).displays, "a display came again with the next cell")
+
+
+@check()
+async def displays_come_in_order(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run(RICH)
+        outcome = await session.run("for n in range(3): display(Rich(n))\nRich(3)")
+        shown = [display.mime.get("text/html") for display in outcome.displays]
+        expect(shown == [b"<b>0</b>", b"<b>1</b>", b"<b>2</b>", b"<b>3</b>"], f"got {outcome!r}")
+
+
+@check()
+async def a_display_that_fails_does_not_break_the_cell(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run(RICH.replace("return f'<b>", "raise ValueError(f'<b>").replace("</b>'", "</b>')"))
+        outcome = await session.run("Rich(1)")
+        expect((outcome.status, outcome.value) == ("ok", "Rich 1"), f"got {outcome!r}")
+
+
+@check()
+async def many_and_large_displays_are_bounded(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run(RICH)
+        outcome = await session.run("for n in range(1000): display(Rich(n))\nRich('x' * 50_000_000)")
+        expect(outcome.status == "ok", f"got status {outcome.status!r}")
+        size = sum(len(data) for display in outcome.displays for data in display.mime.values())
+        expect(len(outcome.displays) < 1000 and size < 50_000_000, "displays have no bound")
+        expect_outcome(await session.run("1"), status="ok", value="1")

@@ -119,6 +119,15 @@ async def variables_are_listed(bench: Bench) -> None:
 
 
 @check()
+async def a_variable_tells_the_cell_that_bound_it_or_none(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("first = second = 1000")
+        await session.run("second = 1000\nprint(first)")
+        cells = {variable.name: variable.cell for variable in await session.variables()}
+        expect(cells in ({"first": 1, "second": 2}, {"first": None, "second": None}), f"got {cells!r}")
+
+
+@check()
 async def listing_variables_never_runs_their_code(bench: Bench) -> None:
     async with bench.session() as session:
         await session.run(TRAPS)

@@ -1,0 +1,269 @@
+"""Resource bombs, each inside a session of its own beside a quiet neighbour: what bounds them, and how soon.
+
+    ./.venv/bin/python bench/bombs.py [--only WORD ...]
+
+A bomb is bounded if its cell ends within a second of its limit, what it takes is over its limit (and a quarter) for no
+more than a second in all, the session answers afterwards, and nothing of it is left when it is closed. The neighbour
+shares the host process and the zygote; the p99 of its round trips may double, no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.sandboxing import environment
+from bench.sandboxing.bombs import BOMBS, CELL_S, MEMORY, OUTPUT, WORKSPACE, Bomb
+from bench.sandboxing.bounds import bounded
+from bench.sandboxing.figures import percentile, shown, table
+from bench.sandboxing.processes import Memory, descendants, is_alive, threads
+
+from pinfold.sandbox import Limits, Outcome, Provider, Session, Stream, open_session
+from pinfold.sandbox.namespaces import Namespaces
+
+QUIET_S = 1.0
+SLACK = 1.25
+LATE_S = 1.0
+GRACE_S = 0.4
+ANSWER_S = 5.0
+WATCH_S = 0.02
+NEIGHBOUR = 2.0
+"""By how much its p99 may grow."""
+OUTER_MEMORY = 4 << 30
+OUTER_PROCESSES = 3000
+
+
+@dataclass(slots=True)
+class Watch:
+    """What another process saw of a session, every few milliseconds."""
+
+    peak: int = 0
+    over_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    bomb: Bomb
+    status: str
+    took_s: float
+    watch: Watch
+    quiet_p99: float
+    p99: float
+    answered: bool
+    left: int
+    faults: list[str] = field(default_factory=list[str])
+
+    def judge(self) -> None:
+        if self.took_s > CELL_S + GRACE_S + LATE_S:
+            self.faults.append(f"the cell took {self.took_s:.1f} s")
+        if self.watch.over_s > LATE_S:
+            self.faults.append(f"over its limit for {self.watch.over_s:.1f} s")
+        if self.bomb.watched == "told" and self.watch.peak > self.bomb.limit * SLACK:
+            self.faults.append("over its limit")
+        if self.bomb.note and self.watch.peak > self.bomb.limit * 0.9:
+            self.faults.append(self.bomb.note)
+        if not self.answered:
+            self.faults.append("the session does not answer afterwards")
+        if self.left:
+            self.faults.append(f"{self.left} processes are left")
+        if self.p99 > self.quiet_p99 * NEIGHBOUR:
+            self.faults.append(f"the neighbour's p99 grew {self.p99 / self.quiet_p99:.1f} times")
+
+    def row(self) -> list[str]:
+        scale = 1 << 20 if self.bomb.unit else 1
+        amounts = [f"{self.watch.peak // scale:,}", f"{self.bomb.limit // scale:,} {self.bomb.unit}".strip()]
+        latency = f"{shown(self.quiet_p99)} -> {shown(self.p99)}"
+        verdict = "bounded" if not self.faults else f"NOT: {'; '.join(self.faults)}"
+        return [
+            self.bomb.name,
+            f"{self.status}, {self.took_s:.1f} s",
+            self.bomb.watched,
+            *amounts,
+            latency,
+            verdict,
+        ]
+
+
+async def explode(bomb: Bomb, provider: Provider, neighbour: Session, workspace: Path) -> Verdict:
+    limits = Limits(cell_s=CELL_S, interrupt_grace_s=GRACE_S, memory_bytes=MEMORY, output_bytes=OUTPUT)
+    quiet = await latencies(neighbour, QUIET_S)
+    before = descendants(os.getpid())
+    told = 0
+
+    def listen(_stream: Stream, text: str) -> None:
+        nonlocal told
+        words = text[-40:].split()
+        if bomb.watched == "told" and words and words[-1].isdigit():
+            told = max(told, int(words[-1]))
+
+    outcome: Outcome | None = None
+    took = 0.0
+    during: list[float] = []
+    async with open_session(workspace, provider, limits=limits) as session:
+        await session.run("x = 1")
+        with watching(bomb, before) as watch:
+            async with anyio.create_task_group() as tasks:
+
+                async def listen_to_neighbour() -> None:
+                    while outcome is None:
+                        during.extend(await latencies(neighbour, 0.1))
+
+                tasks.start_soon(listen_to_neighbour)
+                begun = time.perf_counter()
+                outcome = await session.run(bomb.code, on_output=listen)
+                took = time.perf_counter() - begun
+        answered = await answers(session)
+    assert outcome is not None
+    if bomb.watched == "told":
+        watch.peak = told
+    verdict = Verdict(
+        bomb=bomb,
+        status=outcome.status,
+        took_s=took,
+        watch=watch,
+        quiet_p99=percentile(quiet, 99),
+        p99=percentile(during, 99),
+        answered=answered,
+        left=await left_over(before),
+    )
+    verdict.judge()
+    return verdict
+
+
+async def latencies(session: Session, seconds: float) -> list[float]:
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while (begun := time.perf_counter()) < end:
+        await session.run("x = 1")
+        found.append(time.perf_counter() - begun)
+        await anyio.sleep(0.001)
+    return found
+
+
+async def answers(session: Session) -> bool:
+    """A session that lost its state says so once, then goes on."""
+    with anyio.move_on_after(ANSWER_S):
+        return "2" in [(await session.run("1 + 1")).value for _ in range(2)]
+    return False
+
+
+async def left_over(before: set[int]) -> int:
+    """Processes that are there long after the end."""
+    with anyio.move_on_after(LATE_S):
+        while any(map(is_alive, descendants(os.getpid()) - before)):  # noqa: ASYNC110 - nobody tells
+            await anyio.sleep(0.02)
+    return sum(map(is_alive, descendants(os.getpid()) - before))
+
+
+@contextmanager
+def watching(bomb: Bomb, before: set[int]) -> Generator[Watch]:
+    """In a process of its own, so that looking does not slow the host."""
+    argv = [sys.executable, __file__, "--watch", bomb.watched, str(bomb.limit), str(os.getpid())]
+    watcher = subprocess.Popen(
+        [*argv, *map(str, before)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert watcher.stdout is not None
+    watcher.stdout.readline()
+    watch = Watch()
+    try:
+        yield watch
+    finally:
+        said, _ = watcher.communicate("stop\n", timeout=30)
+        peak, over = said.split()
+        watch.peak, watch.over_s = int(peak), float(over)
+
+
+def watch_until_told(watched: str, limit: int, host: int, known: set[int]) -> None:
+    known = known | {os.getpid()}
+    base = Memory.of([host]).pss
+    stopped = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), stopped.set()), daemon=True).start()
+    print("ready", flush=True)
+    peak, over, last = 0, 0.0, time.perf_counter()
+    while not stopped.wait(WATCH_S):
+        theirs = descendants(host) - known
+        match watched:
+            case "memory":
+                seen = Memory.of(theirs).pss
+            case "threads":
+                seen = sum(map(threads, theirs))
+            case "host memory":
+                seen = Memory.of([host]).pss - base
+            case "processes":
+                seen = len(theirs)
+            case _:
+                seen = 0
+        now = time.perf_counter()
+        over += now - last if seen > limit * SLACK else 0.0
+        peak, last = max(peak, seen), now
+    print(peak, over, flush=True)
+
+
+@contextmanager
+def small_disk() -> Generator[Path]:
+    """For workspaces: a file system of its own, where we may mount one."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        mounted = False
+        if os.geteuid() == 0:
+            size = f"size={WORKSPACE},mode=0777"
+            done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "bench", name], check=False)
+            mounted = done.returncode == 0
+        try:
+            yield Path(name)
+        finally:
+            if mounted:
+                subprocess.run(["umount", "-l", name], check=True)
+
+
+async def all_bombs(words: list[str]) -> bool:
+    rows: list[list[str]] = []
+    bad = 0
+    provider = Namespaces(python=environment.PYTHON)
+    # The launcher may see only what is mounted when it starts.
+    with small_disk() as disk:
+        async with open_session(provider=provider) as neighbour:
+            await latencies(neighbour, QUIET_S)
+            for bomb in BOMBS:
+                if words and not any(word in bomb.name for word in words):
+                    continue
+                with tempfile.TemporaryDirectory(dir=disk) as workspace:
+                    verdict = await explode(bomb, provider, neighbour, Path(workspace))
+                bad += bool(verdict.faults)
+                rows.append(verdict.row())
+                print(f"... {bomb.name}: {rows[-1][-1]}", file=sys.stderr, flush=True)
+    head = ["bomb", "the cell", "watched", "peak", "limit", "neighbour's p99", "verdict"]
+    print(table(head, rows))
+    print(f"{len(rows) - bad} of {len(rows)} bounded")
+    return not bad
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description="Resource bombs inside sessions")
+    arguments.add_argument("--only", nargs="+", default=[], metavar="WORD", help="bombs whose name has one")
+    arguments.add_argument("--watch", nargs="+", help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.watch:
+        watched, limit, host, *known = given.watch
+        watch_until_told(watched, int(limit), int(host), set(map(int, known)))
+        return 0
+    environment.make()
+    with bounded(OUTER_MEMORY, OUTER_PROCESSES) as words:
+        print(f"around all of it: {words}", flush=True)
+        return not anyio.run(all_bombs, given.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

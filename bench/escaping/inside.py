@@ -1,0 +1,61 @@
+"""The part of the suite that runs in the cage. Started by suite.py with its orders on standard input; not by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.escaping import cage
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def kept(python: Path) -> list[Path]:
+    """What of the machine is needed in the cage."""
+    found = sorted({ROOT, *cage.python_folders(python), *cage.python_folders(Path(sys.executable))})
+    return [
+        path for path in found if not any(path != other and path.is_relative_to(other) for other in found)
+    ]
+
+
+def work(layers: list[str], names: list[str], python: Path) -> None:
+    cage.refuse_outside()
+    import anyio
+    from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
+    from bench.escaping.runs import attempt_all, work_all
+    from bench.escaping.weakened import weakened
+
+    wanted = set(names)
+    hostile = [program for program in [*HOSTILE, *AWAITED] if program.name in wanted]
+    benign = [program for program in BENIGN if program.name in wanted]
+
+    async def run(folder: Path) -> None:
+        provider = weakened(layers, python, folder)
+        if benign:
+            await work_all(provider, benign)
+        if hostile:
+            await attempt_all(provider, hostile, [*kept(python), folder])
+
+    with tempfile.TemporaryDirectory(dir="/opt") as folder:
+        anyio.run(run, Path(folder))
+
+
+def main() -> None:
+    if sys.argv[1:] != ["enter"]:
+        cage.refuse_outside()
+    os.lseek(0, 0, os.SEEK_SET)
+    orders = json.load(sys.stdin)
+    python = Path(orders["python"])
+    if sys.argv[1:] == ["enter"]:
+        again = [sys.executable, __file__, "work"]
+        cage.enter(orders["kind"], kept(python), orders["uid"], again)
+    work(orders["layers"], orders["names"], python)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Gets at files through libraries, other languages and the interpreter's own insides."""
+
+from __future__ import annotations
+
+from bench.escaping.program import hostile
+
+INSIDES = {
+    "linecache": "import linecache; print(linecache.getlines(bait['secret']))",
+    "fileinput": "import fileinput; print(list(fileinput.input(bait['secret'])))",
+    "a traceback that shows the line": "tried(lambda: exec(compile('1/0', bait['secret'], 'exec'))); exec(compile('1/0', bait['secret'], 'exec'))",
+    "an import loader": "from importlib.machinery import SourceFileLoader; print(SourceFileLoader('x', bait['secret']).get_data(bait['secret']))",
+    "runpy": "import runpy; runpy.run_path(bait['secret'])",
+    "urllib": "import urllib.request; print(urllib.request.urlopen('file://' + bait['secret']).read())",
+    "sqlite": "import sqlite3; print(sqlite3.connect(bait['database']).execute('SELECT * FROM users').fetchall())",
+    "sqlite attach": "import sqlite3; c = sqlite3.connect(':memory:'); c.execute('ATTACH ? AS a', [bait['database']]); print(c.execute('SELECT * FROM a.users').fetchall())",
+    "a pickle that opens": "import pickle; print(pickle.loads(b'cbuiltins\\nopen\\n(V' + bait['secret'].encode() + b'\\ntR.').read())",
+    "subclasses of object": "w = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'FileLoader'][0]; print(w('x', bait['secret']).get_data(bait['secret']))",
+    "builtins from a frame": "import sys; print(sys._getframe().f_builtins['open'](bait['secret']).read())",
+    "the guest's own files": "import gc; [f] = [o for o in gc.get_objects() if type(o).__name__ == 'Files'][:1]; f._root = '/srv'; print(f.get(bait['secret'][5:], 1000))",
+    "the guest's frames": "import sys\nframe = sys._getframe()\nwhile frame.f_back: frame = frame.f_back\nprint(frame.f_builtins['open'](bait['secret']).read())",
+    "machine code": (
+        "import mmap\npath = ctypes.create_string_buffer(bait['secret'].encode()); page = mmap.mmap(-1, 4096, prot=7)\n"
+        "page.write(bytes.fromhex('b802000000') + bytes.fromhex('31f6') + bytes.fromhex('0f05c3'))\n"
+        "call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p)(ctypes.addressof(ctypes.c_char.from_buffer(page)))\n"
+        "fd = call(ctypes.addressof(path)); print(fd, fd >= 0 and os.read(fd, 99))"
+    ),
+    "a program of its own": "print(subprocess.run([sys.executable, '-c', 'import sys; print(open(sys.argv[1]).read())', bait['secret']], capture_output=True, text=True))",
+    "multiprocessing": "import multiprocessing as m\nwith m.get_context('fork').Pool(1) as pool: print(pool.apply(eval, [f\"open({bait['secret']!r}).read()\"]))",
+    "an audit hook's end": "sys.addaudithook(lambda *_: None); print(open(bait['secret']).read())",
+    "a trace function": "sys.settrace(lambda f, *_: None); print(open(bait['secret']).read())",
+}
+LANGUAGES = {
+    "node": "print(subprocess.run(['node', '-e', f\"console.log(require('fs').readFileSync({bait['secret']!r}, 'utf8'))\"], capture_output=True, text=True))",
+    "perl": "print(subprocess.run(['perl', '-ne', 'print', bait['secret']], capture_output=True, text=True))",
+    "awk": "print(subprocess.run(['awk', '1', bait['secret']], capture_output=True, text=True))",
+    "a compiler's error": "open('x.c', 'w').write(f'#include \"{bait[\"secret\"]}\"'); print(subprocess.run(['gcc', '-fsyntax-only', 'x.c'], capture_output=True, text=True))",
+    "a compiled program": (
+        "open('x.c', 'w').write('#include <stdio.h>\\nint main(int c, char**v){char b[99]; FILE*f=fopen(v[1],\"r\"); if(f) puts(fgets(b,99,f));}')\n"
+        "subprocess.run(['gcc', 'x.c', '-o', 'x'], check=True); print(subprocess.run(['./x', bait['secret']], capture_output=True, text=True))"
+    ),
+    "git": "print(subprocess.run(['git', 'diff', '--no-index', '/dev/null', bait['secret']], capture_output=True, text=True))",
+}
+
+PROGRAMS = [
+    *hostile("lang", "own-root", "secret file", {k: v for k, v in INSIDES.items() if "machine" not in k}),
+    *hostile("lang", "own-root", "secret file", {"machine code": INSIDES["machine code"]}, machine="x86_64"),
+    *hostile("lang", "own-root", "secret file", LANGUAGES),
+]

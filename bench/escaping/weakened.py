@@ -1,0 +1,201 @@
+"""Builds with a layer taken out, to show that a program would get through but for it. Only ever used inside the cage.
+
+A layer is taken out of a copy of the guest by defining one of its functions again at the end of the file, or of the
+host by putting another function in its place. The product has no switch for any of this.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from bench.escaping.cage import refuse_outside
+
+from pinfold.sandbox import Provider, Session, _guest, _output, _session, namespaces
+from pinfold.sandbox._workspace import Guards, guarded
+from pinfold.sandbox.channel import LENGTHS, Reply, ReplyReader
+
+_WITHOUT_FLAG = """
+_whole_clone_{name} = clone
+def clone(flags): return _whole_clone_{name}(flags & ~{flag})
+"""
+
+GUEST: dict[str, dict[str, str]] = {
+    "filter": {"kernel": "def seccomp(program): pass"},
+    "landlock": {"kernel": "def landlock_abi(): return 0"},
+    "capabilities": {"kernel": "def drop_capabilities(): pass"},
+    "no-new-privileges": {
+        "kernel": "_prctl_all = prctl\ndef prctl(option, *values):\n    if option != PR_SET_NO_NEW_PRIVS: _prctl_all(option, *values)"
+    },
+    "closed-memory": {
+        "kernel": """
+_seccomp_closed = seccomp
+def seccomp(program):
+    prctl(PR_SET_DUMPABLE, 1)
+    _seccomp_closed(program)
+"""
+    },
+    "pid-namespace": {
+        "kernel": _WITHOUT_FLAG.format(name="pid", flag="CLONE_NEWPID")
+        + "_mount_proc = mount\n"
+        + "def mount(source, target, kind, flags, data=None):\n"
+        + "    if kind == 'proc': source, kind, flags, data = '/proc', None, MS_BIND | MS_REC, None\n"
+        + "    _mount_proc(source, target, kind, flags, data)\n"
+    },
+    "net-namespace": {
+        "kernel": _WITHOUT_FLAG.format(name="net", flag="CLONE_NEWNET") + "def loopback_up(): pass\n"
+    },
+    "ipc-namespace": {"kernel": _WITHOUT_FLAG.format(name="ipc", flag="CLONE_NEWIPC")},
+    "uts-namespace": {
+        "kernel": _WITHOUT_FLAG.format(name="uts", flag="CLONE_NEWUTS") + "def set_hostname(name): pass\n"
+    },
+    "user-id": {"launcher": "if _maps_up_to(ZYGOTE_ID):\n    ZYGOTE_ID, SESSION_IDS = -1, 1\n"},
+    "limits": {"kernel": "import resource\nresource.setrlimit = lambda *_: None\n"},
+    "descriptors": {"kernel": "def close_all_but(*keep): pass"},
+    "environment": {
+        "kernel": """
+try:
+    _items = open(f"/proc/{os.getppid()}/environ").read().split(chr(0))
+except OSError:
+    _items = []
+os.environ.update(item.split("=", 1) for item in _items if "=" in item)
+_execve = os.execve
+os.execve = lambda path, arguments, environment: _execve(path, arguments, {**os.environ, **environment})
+os.environ.clear = lambda: None
+"""
+    },
+    "read-only": {
+        "kernel": """
+_set_all = set_mount_attributes
+def set_mount_attributes(tree, attributes, **others): _set_all(tree, attributes & ~ATTR_RDONLY, **others)
+_mount_ro = mount
+def mount(source, target, kind, flags, data=None):
+    # A remount must name what may not be taken off again.
+    if not flags & MS_REMOUNT: _mount_ro(source, target, kind, flags & ~MS_RDONLY, data)
+"""
+    },
+    "sizes": {
+        "kernel": """
+_mount_sized = mount
+def mount(source, target, kind, flags, data=None):
+    _mount_sized(source, target, kind, flags, "mode=1777" if kind == "tmpfs" and "1777" in (data or "") else data)
+"""
+    },
+    "hidden-processes": {
+        "kernel": """
+_mount_hidden = mount
+def mount(source, target, kind, flags, data=None):
+    _mount_hidden(source, target, kind, flags, None if kind == "proc" else data)
+"""
+    },
+    "own-root": {
+        "kernel": """
+def _merge(old, new, device):
+    for name in os.listdir(old):
+        before, after = os.path.join(old, name), os.path.join(new, name)
+        if before == "/tmp" or os.path.islink(before): continue
+        if not os.path.lexists(after):
+            if os.path.isdir(before): os.mkdir(after)
+            else: os.close(os.open(after, os.O_CREAT | os.O_WRONLY, 0o666))
+            mount(before, after, None, MS_BIND | MS_REC)
+        elif os.path.isdir(after) and os.stat(after).st_dev == device:
+            _merge(before, after, device)
+_pivot_alone = pivot_to
+def pivot_to(folder):
+    _merge("/", folder, os.stat(folder).st_dev)
+    _pivot_alone(folder)
+"""
+    },
+}
+
+
+def _no_masks() -> None:
+    def unmasked(source: Path, shown: str, *, steers: bool) -> Guards:
+        return replace(guarded(source, shown, steers=steers), masked=[])
+
+    namespaces.guarded = unmasked
+
+
+def _no_protection() -> None:
+    def unprotected(source: Path, shown: str, *, steers: bool) -> Guards:
+        return replace(guarded(source, shown, steers=steers), protected=[])
+
+    namespaces.guarded = unprotected
+
+
+class Credulous(ReplyReader):
+    """Takes the first frame for the answer, whatever it is an answer to, and keeps the rest for later."""
+
+    def feed(self, data: bytes) -> Reply | None:
+        self._buffer += data
+        if len(self._buffer) < LENGTHS.size:
+            return None
+        header, body = LENGTHS.unpack_from(self._buffer)
+        end = LENGTHS.size + header + body
+        if len(self._buffer) < end:
+            return None
+        start = LENGTHS.size + header
+        text = bytes(self._buffer[start:end]).decode("utf-8", "replace")
+        del self._buffer[:end]
+        status = "hello" if "hello" in self._statuses else "ok"
+        return Reply(status=status, body=text.encode(), value=text)
+
+
+def _credulous() -> None:
+    _guest.ReplyReader = Credulous
+
+
+def _patient() -> None:
+    def never(self: object, grace_s: float) -> None:
+        pass
+
+    _session._Deadline.now = never  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+def _boundless() -> None:
+    whole = _output.Output.__init__
+
+    def init(self: _output.Output, stream: _output.Stream, fd: int, cap: int) -> None:
+        whole(self, stream, fd, cap * 1000)
+
+    _output.Output.__init__ = init
+
+
+HOST: dict[str, Callable[[], None]] = {
+    "masks": _no_masks,
+    "protection": _no_protection,
+    "checked-replies": _credulous,
+    "deadline": _patient,
+    "bounded-output": _boundless,
+}
+LAYERS = (*GUEST, *HOST)
+
+
+def weakened(layers: Iterable[str], python: Path, folder: Path) -> Provider:
+    """The provider with these layers taken out, for the rest of this process; none is the product itself."""
+    refuse_outside()
+    wanted = sorted(layers, key=LAYERS.index)
+    if wanted:
+        _take_out([layer for layer in wanted if layer in GUEST], folder)
+        for layer in wanted:
+            if layer in HOST:
+                HOST[layer]()
+    return namespaces.Namespaces(python)
+
+
+def _take_out(layers: list[str], folder: Path) -> None:
+    copy = folder / "guest"
+    shutil.copytree(namespaces.GUEST, copy)
+    for layer in layers:
+        for module, code in GUEST[layer].items():
+            with (copy / f"{module}.py").open("a", encoding="utf-8") as file:
+                file.write(f"\n\n{code}\n")
+    namespaces.GUEST = copy
+    # A weakened build would not be handed out; that check is the product's, and is what we go around.
+    namespaces.holes = _none
+
+
+async def _none(_: Session) -> list[str]:
+    return []

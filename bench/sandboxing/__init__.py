@@ -1,0 +1,1 @@
+"""What `bench/sandbox.py`, `bench/bombs.py` and `bench/cycles.py` are made of."""

@@ -1,0 +1,37 @@
+"""Finding what a killed Pinfold left behind, and putting it away: what `pinfold cleanup` does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+from pinfold.app.lock import holder_of
+from pinfold.app.paths import cache_dir, up_dir
+from pinfold.app.shelf import Shelf
+from pinfold.events import SessionId
+from pinfold.sandbox.leftovers import in_use, swept
+
+
+def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
+    """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
+    yield from swept(dry_run=dry_run)
+    shelf = Shelf()
+    for socket in shelf.unanswered():
+        if not dry_run:
+            socket.unlink(missing_ok=True)
+        yield "socket", str(socket)
+    for folder in shelf.unfinished():
+        if not dry_run:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield "unfinished session", str(folder)
+    for socket in sorted(up_dir().glob("*.sock")) if holder_of(up_dir()) is None else ():
+        if not dry_run:
+            socket.unlink(missing_ok=True)
+        yield "socket", str(socket)
+    scratch = cache_dir() / "scratch"
+    for folder in sorted(scratch.glob("s_*")):
+        # A kept session's scratch folder is its workspace, and goes with the session.
+        if not shelf.place(SessionId(folder.name)).exists() and not in_use(folder):
+            if not dry_run:
+                shutil.rmtree(folder, ignore_errors=True)
+            yield "scratch folder", str(folder)

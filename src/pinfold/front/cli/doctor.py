@@ -1,0 +1,83 @@
+"""`pinfold doctor`: what works here, why the rest does not, and what to type."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import click
+
+from pinfold.app.health import checkup
+from pinfold.text import printable
+
+_MARKS = {"proven": "ok", "unsafe": "!!", "leaky": "!!", "refused": "no"}
+_WORDS = {
+    "proven": "proven",
+    "unsafe": "works, but isolates nothing",
+    "leaky": "is not shut in",
+    "refused": "does not work here",
+}
+
+
+@click.command("doctor")
+@click.option("--sandbox", "names", multiple=True, help="Only this one; else all but unsafe-local.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor_command(names: tuple[str, ...], as_json: bool) -> int:
+    """Start every sandbox there is and say what works, what does not, and how to fix it.
+
+    Exits with 0 if code can be run isolated, else with 1.
+    """
+    report = anyio.run(checkup, names)
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        for line in _page(report):
+            click.echo(printable(line))
+    return 0 if report["ok"] else 1
+
+
+def _page(report: dict[str, Any]) -> list[str]:
+    lines = ["sandboxes"]
+    for checked in report["sandboxes"]:
+        lines += _sandbox(checked)
+    lines.append(f"  auto takes {report['auto'] or 'none: nothing here is proven'}")
+    return [*lines, *_kernel(report["kernel"]), "models   only scripted:FILE and replay:FILE so far"]
+
+
+def _kernel(kernel: dict[str, Any]) -> list[str]:
+    where = f" in {kernel['container']}" if kernel["container"] else ""
+    who = "root" if kernel["root"] else "an ordinary user"
+    landlock = f"ABI {kernel['landlock_abi']}" if kernel["landlock_abi"] else "no"
+    has = [
+        f"{words} {'yes' if kernel[key] else 'no'}"
+        for key, words in (
+            ("user_namespaces", "user namespaces"),
+            ("mounts", "mounts"),
+            ("seccomp", "seccomp"),
+            ("idmapped_mounts", "idmapped mounts"),
+        )
+    ]
+    groups = ", ".join(f"{name} v{version}" for name, version in kernel["cgroup"].items()) or "none writable"
+    return [
+        f"kernel   {kernel['system']} {kernel['release']}{where}, as {who}",
+        f"  {', '.join(has)}, Landlock {landlock}",
+        f"  control groups: {groups}; memory of a session: {kernel['memory']}",
+    ]
+
+
+def _sandbox(checked: dict[str, Any]) -> list[str]:
+    status = checked["status"]
+    took = f", first result after {checked['first_result_ms']:.0f} ms" if checked["first_result_ms"] else ""
+    level = f" {checked['level']}" if status == "proven" else ""
+    lines = [f"  {_MARKS[status]}  {checked['name']:<14} {_WORDS[status]}{level}{took}"]
+    if python := checked["environment"].get("python"):
+        missing = checked["environment"]["missing"]
+        lacks = f", without {', '.join(missing)}" if missing else ", with the data libraries"
+        lines.append(f"      inside: Python {python}{lacks}")
+    lines += [f"      {what}: {how}" for what, how in checked["lacks"]]
+    if checked["cause"]:
+        lines.append(f"      cause: {checked['cause']}")
+    if checked["fix"]:
+        lines.append(f"      fix:   {checked['fix']}")
+    return lines

@@ -1,0 +1,156 @@
+"""`pinfold env`: the Python environment cells run in."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from pinfold.app import (
+    Environment,
+    EnvironmentStanding,
+    Progress,
+    build_environment,
+    current_folder,
+    environment_standing,
+    load_config,
+)
+from pinfold.events import plain_json
+
+_PHASES = {
+    "wait": "waiting for another build",
+    "resolve": "resolving",
+    "download": "downloading",
+    "install": "installing",
+    "compile": "compiling",
+}
+_BAR = 24
+_REDRAW_S = 0.1
+
+
+@click.group("env")
+def env_command() -> None:
+    """Build and show the Python environment cells run in."""
+
+
+@env_command.command("build")
+@click.option("--package", "packages", multiple=True, metavar="NAME", help="Add this one; may be repeated.")
+@click.option("--rebuild", is_flag=True, help="Build it again even if it is there.")
+def build(packages: tuple[str, ...], rebuild: bool) -> None:
+    """Build the environment: the usual packages, those of the configuration, and those given here.
+
+    One that is there already is left as it is, and nothing is printed. Needs the network once.
+    """
+    sandbox = load_config(current_folder()).config.sandbox
+    shown = _Bar() if sys.stderr.isatty() else _Lines()
+    began = time.monotonic()
+    try:
+        environment = build_environment((*sandbox.packages, *packages), shown.show, rebuild=rebuild)
+    finally:
+        shown.end()
+    if shown.began:
+        words = f"{len(environment.packages)} packages, {_megabytes(environment)}"
+        _say(f"ready in {time.monotonic() - began:.0f} s: {words}, {environment.folder}")
+        if sandbox.python:
+            _say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
+
+
+@env_command.command("show")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(as_json: bool) -> None:
+    """Print what the environment holds, where it is and whether cells use it."""
+    sandbox = load_config(current_folder()).config.sandbox
+    standing = environment_standing(sandbox.packages, sandbox.python)
+    if as_json:
+        click.echo(plain_json(_fields(standing)))
+        return
+    environment = standing.environment
+    if environment is None:
+        click.echo(f"not built: `pinfold env build` makes it in {standing.folder}")
+        click.echo(f"cells run in {standing.used}")
+        return
+    used = "yes" if standing.used == environment.python else f"no, cells run in {standing.used}"
+    click.echo(f"key       {environment.key}")
+    click.echo(f"path      {environment.folder}")
+    click.echo(f"python    {environment.version}, {environment.python}")
+    click.echo(f"built     {environment.built_at:%Y-%m-%d %H:%M}")
+    click.echo(f"size      {_megabytes(environment)}")
+    click.echo(f"used      {used}")
+    click.echo(f"added     {', '.join(environment.asked) or 'nothing'}")
+    click.echo("packages")
+    for name, version in environment.packages.items():
+        click.echo(f"  {name} {version}")
+
+
+def _fields(standing: EnvironmentStanding) -> dict[str, object]:
+    environment = standing.environment
+    fields: dict[str, object] = {
+        "built": environment is not None,
+        "key": standing.key,
+        "path": str(standing.folder),
+        "cells_run_in": str(standing.used),
+    }
+    if environment is None:
+        return fields
+    return {
+        **fields,
+        "used": standing.used == environment.python,
+        "python": str(environment.python),
+        "python_version": environment.version,
+        "added": list(environment.asked),
+        "packages": dict(environment.packages),
+        "size": environment.size,
+        "built_at": environment.built_at.isoformat(),
+    }
+
+
+class _Lines:
+    """One line for each phase, for a log."""
+
+    def __init__(self) -> None:
+        self.began = False
+        self._phase = ""
+
+    def show(self, progress: Progress) -> None:
+        self.began = True
+        if progress.phase != self._phase:
+            self._phase = progress.phase
+            _say(f"{_PHASES[progress.phase]} ...")
+
+    def end(self) -> None:
+        """Nothing is left open."""
+
+
+class _Bar:
+    """One line that is drawn again and again, for a terminal."""
+
+    def __init__(self) -> None:
+        self.began = False
+        self._drawn_at = 0.0
+        self._phase = ""
+
+    def show(self, progress: Progress) -> None:
+        self.began = True
+        now = time.monotonic()
+        is_new = progress.phase != self._phase or progress.done == progress.total
+        if not is_new and now - self._drawn_at < _REDRAW_S:
+            return
+        self._drawn_at, self._phase = now, progress.phase
+        share = progress.done / progress.total if progress.total else 0.0
+        full = round(share * _BAR)
+        counted = f" {progress.done}/{progress.total}" if progress.total else ""
+        line = f"{'#' * full}{'-' * (_BAR - full)} {_PHASES[progress.phase]}{counted}"
+        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+
+    def end(self) -> None:
+        if self.began:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _megabytes(environment: Environment) -> str:
+    return f"{environment.size / 1e6:,.0f} MB"
+
+
+def _say(text: str) -> None:
+    click.echo(f"pinfold: {text}", err=True)

@@ -1,0 +1,78 @@
+"""`pinfold up`: stays, so that other commands need not start from nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import anyio
+import click
+
+from pinfold.app import Shelf, background
+from pinfold.app.up import IDLE_S, POOL, Up, asked_up, stopped_up
+from pinfold.front.cli.running import MORE_THAN_0
+
+
+@click.command("up")
+@click.option("--status", "what", flag_value="status", help="Say whether one runs, and what it holds.")
+@click.option("--stop", "what", flag_value="stop", help="End the one that runs.")
+@click.option("--close", "session", metavar="SESSION", help="Make the one that runs let go of a session.")
+@click.option(
+    "--idle",
+    type=MORE_THAN_0,
+    default=IDLE_S,
+    metavar="SECONDS",
+    help=f"Close a session nobody used for so long; {IDLE_S / 60:g} minutes unless given.",
+)
+@click.option("--pool", type=click.IntRange(0, 100), default=POOL, help="How many sessions to keep ready.")
+@click.option("--json", "as_json", is_flag=True, help="With --status: one JSON object.")
+def up_command(what: str | None, session: str | None, idle: float, pool: int, as_json: bool) -> int:
+    """Keep sandboxes warm and sessions alive, until Ctrl-C.
+
+    Other commands of yours find it by themselves: they start faster, and a session's variables stay between them.
+    """
+    if session is not None:
+        found, _ = Shelf().find(session)
+        return _said(
+            anyio.run(asked_up, {"op": "close", "session": found}) is not None, f"{found} is let go of"
+        )
+    if what == "status":
+        return _status(anyio.run(asked_up, {"op": "status"}), as_json)
+    if what == "stop":
+        return _said(anyio.run(stopped_up), "pinfold up has ended")
+    anyio.run(_stay, idle, pool)
+    return 0
+
+
+async def _stay(idle_s: float, pool: int) -> None:
+    up = Up(idle_s=idle_s, pool=pool)
+    async with background() as tasks:
+        tasks.start_soon(_stop_on_signal, up)
+        await up.serve(lambda words: click.echo(f"pinfold up: ready, {words}; Ctrl-C ends it"))
+
+
+async def _stop_on_signal(up: Up) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for _ in signals:
+            break
+        up.stop()
+        async for _ in signals:
+            break
+    raise KeyboardInterrupt
+
+
+def _status(answer: dict[str, Any] | None, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"running": answer is not None, **(answer or {})}))
+        return 0 if answer else 1
+    if answer is None:
+        return _said(False, "")
+    held = ", ".join(answer["sessions"]) or "none"
+    warm = f"{answer['warm']} is warm" if answer["warm"] else "nothing is warm"
+    return _said(True, f"pinfold up runs as process {answer['pid']}: {warm}; sessions: {held}")
+
+
+def _said(done: bool, words: str) -> int:
+    click.echo(words if done else "pinfold up does not run")
+    return 0 if done else 1

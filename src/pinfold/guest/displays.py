@@ -1,0 +1,208 @@
+"""What a cell shows beside its text: collected in order, bounded, taken with the reply. How it looks is not decided here."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import sys
+import threading
+
+from .rich import Forms, forms_of, raw_forms
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+DISPLAYS = 64
+"""Of one cell; the rest come as text. The host refuses a guest that sends more."""
+FORMS = 8
+"""Representations of one display."""
+DISPLAY_BYTES = 32 << 20
+"""Of all displays of one cell."""
+MIME = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z")
+
+_getpid = os.getpid
+
+
+class Displays:
+    """Of the cell that runs; one made between cells counts to the next, as output does."""
+
+    def __init__(self) -> None:
+        self._shown: list[tuple[str | None, Forms]] = []
+        self._bytes = 0
+        self._clears_next = False
+        self._said = False
+        self.pid = _getpid()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._forked)
+        self.captured: Callable[[Forms], bool] | None = None
+        """Takes a display away from us while `%%capture` runs."""
+
+    def add(self, forms: Forms, name: str | None = None, *, update: bool = False, told: bool = False) -> None:
+        """One with a `name` takes the place of the one that has it, when `update` says so.
+
+        `told`: its text comes with the reply in any case.
+        """
+        if self.captured is not None and self.captured(forms):
+            return
+        if _getpid() != self.pid:
+            _print(forms)  # nobody takes displays from a child
+            return
+        forms = _sendable(forms)
+        with self._lock:
+            fits = self._put(forms, name, update)
+            said, self._said = self._said, self._said or not fits
+        if not fits:
+            if not said:
+                _say(
+                    f"more was displayed than a cell may ({DISPLAYS} displays, {DISPLAY_BYTES >> 20} MB): "
+                    "the rest comes as text\n"
+                )
+            if not told:
+                _print(forms)
+
+    def clear(self, *, wait: bool) -> None:
+        """Forget what was displayed so far, or do so when the next comes. Printed text is out already."""
+        with self._lock:
+            if wait:
+                self._clears_next = True
+            else:
+                self._empty()
+
+    def take(self) -> list[Forms]:
+        if not self._shown:
+            return []
+        with self._lock:
+            taken = [forms for _, forms in self._shown]
+            self._empty()
+            self._clears_next = self._said = False
+        return taken
+
+    def _put(self, forms: Forms, name: str | None, update: bool) -> bool:
+        if self._clears_next:
+            self._empty()
+            self._clears_next = False
+        size = sum(map(len, forms.values()))
+        if update and name is not None:
+            for place, (other, old) in enumerate(self._shown):
+                if other == name:
+                    grown = self._bytes + size - sum(map(len, old.values()))
+                    if grown > DISPLAY_BYTES:
+                        return False
+                    self._shown[place], self._bytes = (name, forms), grown
+                    return True
+        if not forms or len(self._shown) == DISPLAYS or self._bytes + size > DISPLAY_BYTES:
+            return not forms
+        self._shown.append((name, forms))
+        self._bytes += size
+        return True
+
+    def _empty(self) -> None:
+        self._shown = []
+        self._bytes = 0
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held it, and it is not in this process
+
+
+_current: Displays | None = None
+
+
+def install(displays: Displays) -> None:
+    """From here on `display` goes there, from wherever it is called."""
+    global _current  # noqa: PLW0603 - one process, one engine
+    _current = displays
+    builtins.display = display  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class DisplayHandle:
+    """What `display(..., display_id=...)` returns: shows something else in the same place."""
+
+    def __init__(self, display_id: str | None = None) -> None:
+        self.display_id = display_id or os.urandom(16).hex()
+
+    def display(self, obj: object, **options: Any) -> None:
+        display(obj, display_id=self.display_id, **options)
+
+    def update(self, obj: object, **options: Any) -> None:
+        update_display(obj, display_id=self.display_id, **options)
+
+
+def display(*objs: object, display_id: str | bool | None = None, **options: Any) -> DisplayHandle | None:
+    """Show objects in their richest forms. Takes what IPython's takes: raw, clear, include, exclude, update."""
+    transient: dict[str, str] = options.get("transient") or {}
+    name = transient.get("display_id") or display_id
+    handle = DisplayHandle(None if name is True else str(name)) if name else None
+    if options.get("clear"):
+        clear_output(wait=True)
+    for value in objs:
+        forms = raw_forms(value) if options.get("raw") else forms_of(value)
+        if forms is None:
+            continue  # it has shown itself
+        _publish(_chosen(forms, options), handle.display_id if handle else None, bool(options.get("update")))
+    return handle
+
+
+def update_display(obj: object, *, display_id: str, **options: Any) -> None:
+    display(obj, display_id=display_id, **{**options, "update": True})
+
+
+def publish_display_data(data: object, metadata: object = None, **options: Any) -> None:  # noqa: ARG001 - IPython's
+    display(data, raw=True, **options)
+
+
+def clear_output(wait: bool = False) -> None:
+    if _current is not None:
+        _current.clear(wait=wait)
+
+
+def adopt(_module: ModuleType | None = None) -> None:
+    """Put our functions in place of IPython's, which only print where there is no notebook."""
+    for place in ("IPython.core.display_functions", "IPython.core.display", "IPython.display"):
+        names = vars(sys.modules[place]) if place in sys.modules else {}
+        for function in (display, update_display, publish_display_data, clear_output, DisplayHandle):
+            if function.__name__ in names:
+                names[function.__name__] = function
+
+
+def _publish(forms: Forms, name: str | None, update: bool) -> None:
+    if _current is None:
+        _print(forms)
+    else:
+        _current.add(forms, name, update=update)
+
+
+def _chosen(forms: Forms, options: dict[str, Any]) -> Forms:
+    include, exclude = options.get("include"), options.get("exclude")
+    return {
+        mime: data
+        for mime, data in forms.items()
+        if (not include or mime in include) and (not exclude or mime not in exclude)
+    }
+
+
+def _sendable(forms: Forms) -> Forms:
+    """Only what the host takes: whatever is in there was made by the program's code."""
+    kept = {
+        mime: data
+        for mime, data in forms.items()
+        if type(mime) is str and MIME.match(mime) and type(data) is bytes
+    }
+    return kept if len(kept) <= FORMS else dict(list(kept.items())[:FORMS])
+
+
+def _print(forms: Forms) -> None:
+    text = forms.get("text/plain")
+    if text is None:
+        text = f"[{', '.join(forms)}]".encode()
+    sys.stdout.write(text.decode("utf-8", "replace") + "\n")
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except Exception:
+        os.write(2, text.encode())

@@ -1,0 +1,170 @@
+"""The forms of one object: its text, and HTML, pictures or data where it has them. Shows nothing.
+
+Calls the program's code and takes nothing it returns on trust; what fails is said on stderr and left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from binascii import a2b_base64
+
+from . import figures, plots
+from .texts import capped
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+Forms = dict[str, bytes]
+
+METHODS = (
+    ("_repr_html_", "text/html"),
+    ("_repr_markdown_", "text/markdown"),
+    ("_repr_svg_", "image/svg+xml"),
+    ("_repr_png_", "image/png"),
+    ("_repr_jpeg_", "image/jpeg"),
+    ("_repr_json_", "application/json"),
+    ("_repr_latex_", "text/latex"),
+    ("_repr_javascript_", "application/javascript"),
+    ("_repr_pdf_", "application/pdf"),
+)
+SAID_CHARS = 300
+
+_repr = repr
+_name_of = type.__dict__["__name__"].__get__
+
+
+def forms_of(value: object) -> Forms | None:
+    """All forms, text included. None when the object has shown itself."""
+    own = _method(value, "_ipython_display_")
+    if own is not None and not plots.is_plot(value):
+        try:
+            own()
+        except NotImplementedError:
+            pass  # its way of saying that it has other forms
+        except Exception as error:
+            _say(value, "_ipython_display_", error)
+        else:
+            return None
+    forms = rich(value)
+    if "text/plain" not in forms:
+        forms = {"text/plain": _text(value), **forms}
+    return forms
+
+
+def rich(value: object) -> Forms:
+    """The forms that are more than text; empty for most objects."""
+    try:
+        if figures.is_figure(value):
+            picture = figures.png(value)
+            figures.mark(value)
+            return {} if picture is None else {"image/png": picture}
+        if plots.is_plot(value):
+            return plots.forms(value)
+    except Exception as error:
+        _say(value, "drawing", error)
+        return {}
+    forms: Forms = {}
+    bundle = _called(value, "_repr_mimebundle_")
+    if bundle is not None:
+        forms = raw_forms(bundle)
+    for method, mime in METHODS:
+        if mime in forms or (mime == "image/jpeg" and "image/png" in forms):
+            continue
+        _put(forms, mime, _called(value, method), value)
+    return forms
+
+
+def raw_forms(bundle: object) -> Forms:
+    """A dictionary from type to data, as IPython's protocol has it: pictures as bytes or in base64."""
+    bundle = _without_metadata(bundle)
+    forms: Forms = {}
+    if isinstance(bundle, dict):
+        plain_dict: dict[object, object] = dict(bundle)  # pyright: ignore[reportUnknownArgumentType]
+        for mime, data in plain_dict.items():
+            if type(mime) is str:
+                _put(forms, mime, data, bundle)  # pyright: ignore[reportUnknownArgumentType]
+    return forms
+
+
+def plain(value: object) -> bytes:
+    """The text of a value; what its `__repr__` raises is the caller's to tell."""
+    return capped(_repr(value))
+
+
+def _text(value: object) -> bytes:
+    try:
+        return plain(value)
+    except Exception as error:
+        _say(value, "__repr__", error)
+        return f"<{_name_of(type(value))}: its text could not be made>".encode()
+
+
+def _method(value: object, name: str) -> Any:
+    # On the type: an object that answers every name with something is not rich for it.
+    return getattr(value, name, None) if hasattr(type(value), name) and not isinstance(value, type) else None
+
+
+def _called(value: object, name: str) -> object:
+    try:
+        method = _method(value, name)
+        return method() if callable(method) else None
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        _say(value, name, error)
+        return None
+
+
+def _put(forms: Forms, mime: str, data: object, value: object) -> None:
+    data = _without_metadata(data)
+    if data is None:
+        return
+    try:
+        forms[mime] = _encoded(mime, data)
+    except Exception as error:
+        _say(value, mime, error)
+
+
+def _without_metadata(data: object) -> object:
+    if type(data) is tuple and len(data) == 2:  # pyright: ignore[reportUnknownArgumentType]
+        return data[0]  # pyright: ignore[reportUnknownVariableType]
+    return data  # pyright: ignore[reportUnknownVariableType]
+
+
+def _encoded(mime: str, data: object) -> bytes:
+    if isinstance(data, bytes | bytearray):
+        return bytes(memoryview(data))
+    if mime.endswith("json"):
+        return _json(data)
+    if not isinstance(data, str):
+        raise TypeError(f"{_name_of(type(data))} is not text or bytes")
+    text = str.encode(data, "utf-8", "backslashreplace")
+    if mime.startswith(("image/", "audio/", "video/", "application/pdf")) and not mime.endswith("xml"):
+        return a2b_base64(b"".join(text.split()), strict_mode=True)
+    return text
+
+
+def _json(data: object) -> bytes:
+    import json
+
+    if isinstance(data, str):
+        try:
+            json.loads(data)
+        except ValueError:
+            return json.dumps(data).encode()
+        return str.encode(data, "utf-8", "backslashreplace")
+    return json.dumps(data, default=str).encode()
+
+
+def _say(value: object, what: str, error: Exception) -> None:
+    """One line for the cell's stderr."""
+    try:
+        why = str(error)[:SAID_CHARS]
+    except Exception:
+        why = "no text"
+    kind, name = _name_of(type(value)), _name_of(type(error))
+    try:
+        sys.stderr.write(f"display: {what} of {kind} failed: {name}: {why}\n")
+    except Exception:
+        return

@@ -1,0 +1,212 @@
+"""An exception as text for whoever wrote the cell: their frames, the last of a library's, and what the line worked on."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from traceback import FrameSummary, StackSummary, TracebackException
+from types import FrameType, TracebackType
+
+from .describe import described, is_data
+from .inventory import columns_of
+from .packages import advice
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+OUR_FOLDER = __file__.rpartition("/")[0] + "/"
+LIBRARY_FOLDER = os.path.dirname(os.__file__) + "/"
+INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
+FRAMES = 16
+"""Most frames of the user's own that are shown; of a deep recursion the middle is left out."""
+NAMES = 8
+"""Variables told of."""
+STATEMENT_LINES = 5
+CHAINED = 20
+CANDIDATES = 300
+"""Columns looked through for one like the missing."""
+CO_OPTIMIZED = 0x1
+
+_STRING = re.compile(r"""(?<![\w'"])(?:[rbuRBU]{0,2})('[^'\n]*'|"[^"\n]*")|\#.*""")
+_NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
+
+
+def explained(raised: BaseException, trace: TracebackType | None) -> str:
+    trace = trimmed(trace)
+    told = TracebackException(type(raised), raised, trace, compact=True)
+    notes, extra = _notes(raised, trace)
+    _condense(told, notes)
+    return "".join(told.format()) + extra + _advice(raised)
+
+
+def trimmed(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the program's first frame on, without frames of ours further down."""
+    start = trace
+    while start is not None and not start.tb_frame.f_code.co_filename.startswith("<cell "):
+        start = start.tb_next
+    start = start or trace
+    while start is not None and _is_ours(start):
+        start = start.tb_next
+    here = start
+    while here is not None:
+        after = here.tb_next
+        while after is not None and _is_ours(after):
+            after = after.tb_next
+        here.tb_next = after
+        here = after
+    return start
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(OUR_FOLDER)
+
+
+class _Stack(StackSummary):
+    """Frames with something to say after them, and gaps that stand for many."""
+
+    notes: dict[int, str]
+    gaps: dict[int, str]
+
+    def format_frame_summary(self, frame_summary: FrameSummary, **options: Any) -> str:
+        """`options` are those of the Python that runs; 3.13 has one more than 3.11."""
+        gap = self.gaps.get(id(frame_summary))
+        if gap is not None:
+            return gap
+        text = super().format_frame_summary(frame_summary, **options)
+        short = INSTALLED.sub("", frame_summary.filename)
+        return text.replace(frame_summary.filename, short, 1) + self.notes.get(id(frame_summary), "")
+
+
+def _condense(told: TracebackException, note: dict[int, str]) -> None:
+    """In place, and in what it is chained to. `note` is by position in the outermost."""
+    chain: list[tuple[TracebackException | None, dict[int, str]]] = [(told, note)]
+    seen = 0
+    while chain and seen < CHAINED:
+        here, notes = chain.pop()
+        if here is not None:
+            seen += 1
+            here.stack = _condensed(here.stack, notes)
+            chain += [(one, {}) for one in (here.__cause__, here.__context__, *(here.exceptions or ()))]
+
+
+def _condensed(stack: StackSummary, notes: dict[int, str]) -> _Stack:
+    ours = [frame.filename.startswith(OUR_FOLDER) for frame in stack]
+    users = [place for place, frame in enumerate(stack) if not ours[place] and not _library(frame.filename)]
+    kept = set(users if len(users) <= FRAMES else users[: FRAMES // 2] + users[-FRAMES // 2 :])
+    kept |= {len(stack) - 1, *notes}
+    made, hidden = _Stack(), list[FrameSummary]()
+    made.notes, made.gaps = {}, {}
+    for place, frame in enumerate(stack):
+        if place not in kept:
+            if not ours[place]:
+                hidden.append(frame)
+            continue
+        _close_gap(made, hidden)
+        hidden = []
+        made.append(frame)
+        made.notes[id(frame)] = notes.get(place, "")
+    return made
+
+
+def _close_gap(made: _Stack, hidden: list[FrameSummary]) -> None:
+    if not hidden:
+        return
+    where = list(dict.fromkeys(_library(frame.filename) or "your code" for frame in hidden))
+    # As tall as a frame of its own, or the standard formatting would take two gaps for a repetition.
+    gap = FrameSummary(f"<gap {id(hidden)}>", len(made), "", lookup_line=False, line="")
+    made.append(gap)
+    count = f"{len(hidden)} frame{'s' if len(hidden) > 1 else ''}"
+    made.gaps[id(gap)] = f"  ... {count} in {', '.join(where[:4])}\n"
+
+
+def _library(filename: str) -> str:
+    """Whose code it is, by name; empty for the user's own."""
+    if filename.startswith("<"):
+        return "Python" if filename.startswith(("<frozen", "<__array")) else ""
+    installed = INSTALLED.sub("", filename)
+    if installed != filename or not filename.startswith("/"):
+        top = installed.partition("/")[0].removesuffix(".py")
+        return top if installed != filename or top in sys.modules else ""
+    return "the standard library" if filename.startswith(LIBRARY_FOLDER) else ""
+
+
+def _notes(raised: BaseException, trace: TracebackType | None) -> tuple[dict[int, str], str]:
+    """What the failing line worked on, by position of its frame; and a column that may have been meant."""
+    found: TracebackType | None = None
+    place = position = -1
+    while trace is not None:
+        position += 1
+        if not _library(trace.tb_frame.f_code.co_filename):
+            found, place = trace, position
+        trace = trace.tb_next
+    if found is None:
+        return {}, ""
+    try:
+        used = _used(found)
+        words = "   ".join(f"{name}: {described(value)}" for name, value in used)
+        return ({place: f"    {words}\n"} if words else {}), _meant(raised, used)
+    except Exception:
+        return {}, ""
+
+
+def _used(trace: TracebackType) -> list[tuple[str, object]]:
+    frame = trace.tb_frame
+    found: list[tuple[str, object]] = []
+    for name in dict.fromkeys(_NAME.findall(_STRING.sub("", _statement(trace)))):
+        known, value = _looked_up(frame, name)
+        if known and is_data(value):
+            found.append((name, value))
+            if len(found) == NAMES:
+                break
+    return found
+
+
+def _statement(trace: TracebackType) -> str:
+    first, last = trace.tb_lineno, trace.tb_lineno
+    for place, position in enumerate(trace.tb_frame.f_code.co_positions()):
+        if place == trace.tb_lasti // 2:
+            last = position[1] or first
+            break
+    lines = linecache.getlines(trace.tb_frame.f_code.co_filename)
+    return "".join(lines[first - 1 : min(last, first + STATEMENT_LINES)])
+
+
+def _looked_up(frame: FrameType, name: str) -> tuple[bool, object]:
+    # The names of a class body may be in a mapping of the program's own.
+    is_safe = frame.f_code.co_flags & CO_OPTIMIZED or type(frame.f_locals) is dict
+    if is_safe and name in frame.f_locals:
+        return True, frame.f_locals[name]
+    names: dict[str, object] = frame.f_globals
+    if type(names) is dict and name in names:
+        return True, names[name]
+    return False, None
+
+
+def _meant(raised: BaseException, used: list[tuple[str, object]]) -> str:
+    """For a column that is not there, those with a similar name."""
+    key = raised.args[0] if type(raised) is KeyError and raised.args else None
+    if type(key) is not str or len(key) > 100:
+        return ""
+    for name, value in used:
+        columns = columns_of(value, CANDIDATES)
+        if columns:
+            from difflib import get_close_matches
+
+            close = get_close_matches(key, [column[:100] for column in columns], n=3, cutoff=0.6)
+            folded = [column for column in columns if column.strip().lower() == key.strip().lower()]
+            near = list(dict.fromkeys([*folded, *close]))[:3]
+            return f"{name} has no column {key!r}; close: {', '.join(map(repr, near))}\n" if near else ""
+    return ""
+
+
+def _advice(raised: BaseException | None) -> str:
+    for _ in range(CHAINED):
+        if raised is None:
+            break
+        if isinstance(raised, ModuleNotFoundError):
+            return advice(raised.name)
+        raised = raised.__cause__ or raised.__context__
+    return ""

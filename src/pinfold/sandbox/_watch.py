@@ -1,0 +1,82 @@
+"""Tells which names in a few folders were made, replaced, written or removed, by anyone. One inotify descriptor."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable
+
+_CREATE, _DELETE, _FROM, _TO, _WRITTEN, _ATTRIB = 0x100, 0x200, 0x40, 0x80, 0x8, 0x4
+_SELF_GONE, _OVERFLOW, _IGNORED = 0x400 | 0x800, 0x4000, 0x8000
+_ONLY_FOLDERS, _NO_LINKS = 0x1000000, 0x2000000
+_ASKED = _CREATE | _DELETE | _FROM | _TO | _WRITTEN | _ATTRIB | 0x400 | 0x800
+_HEADER = struct.Struct("iIII")
+_BUFFER = 1 << 16
+FOLDERS = 256
+"""That one session watches; a machine gives each user some thousands."""
+
+
+class Watch:
+    """Raises OSError where there is no inotify, or none left. `fd` is readable when something happened."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._folders: dict[int, str] = {}
+        self._watched: set[str] = set()
+
+    def add(self, folders: Iterable[str]) -> None:
+        """A missing one is left out: that it is made is seen in the one above. Raises OSError."""
+        for folder in folders:
+            if folder in self._watched:
+                continue
+            if len(self._watched) >= FOLDERS:
+                raise OSError(0, f"more than {FOLDERS} folders to watch")
+            try:
+                number = self._called(
+                    self._libc.inotify_add_watch(
+                        self.fd, os.fsencode(folder), _ASKED | _ONLY_FOLDERS | _NO_LINKS
+                    )
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            self._folders[number] = folder
+            self._watched.add(folder)
+
+    def events(self) -> tuple[set[str], set[str]] | None:
+        """Paths whose name now means something else, and paths written in place; None: too much happened to say."""
+        renamed: set[str] = set()
+        written: set[str] = set()
+        lost = False
+        while True:
+            try:
+                data = os.read(self.fd, _BUFFER)
+            except BlockingIOError:
+                return None if lost else (renamed, written)
+            at = 0
+            while at < len(data):
+                number, mask, _, length = _HEADER.unpack_from(data, at)
+                name = data[at + 16 : at + 16 + length].rstrip(b"\0")
+                at += 16 + length
+                folder = self._folders.get(number, "")
+                if mask & _OVERFLOW:
+                    lost = True
+                elif mask & _IGNORED:
+                    self._watched.discard(self._folders.pop(number, ""))
+                elif mask & _SELF_GONE:
+                    renamed.add(folder)
+                    self._watched.discard(folder)
+                elif name:
+                    path = f"{folder}/{os.fsdecode(name)}"
+                    (written if mask & (_WRITTEN | _ATTRIB) else renamed).add(path)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    @staticmethod
+    def _called(result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result

@@ -1,0 +1,69 @@
+"""Adds packages to a live session: unpacked on the host into a folder of the session's, run only inside.
+
+Each installation is a folder of its own in there, put in place in one step; what begins with a dot is unfinished.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from pinfold.sandbox.environment.interpreter import checked_python
+from pinfold.sandbox.environment.making import (
+    UNFINISHED,
+    Job,
+    compile_all,
+    install_locked,
+    resolved,
+    unusable,
+)
+from pinfold.sandbox.environment.progress import OnProgress, unseen
+from pinfold.sandbox.environment.recipe import normalised
+from pinfold.sandbox.environment.store import distributions, make_readable
+
+
+def install(package: str, site: Path, python: Path, on_progress: OnProgress = unseen) -> dict[str, str]:
+    """What was added for `package`, with versions; nothing if it is there already. Blocks. Raises EnvironmentFailed.
+
+    What the environment of `python` has is never replaced: a package that needs another version is refused.
+    """
+    asked = normalised(package)
+    interpreter = checked_python(python)
+    try:
+        site.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for stale in site.glob(f"{UNFINISHED}*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=site))
+        try:
+            return _added(Job(python=interpreter, folder=beside, on_progress=on_progress), asked, site)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    except OSError as error:
+        raise unusable(error, site) from error
+
+
+def _added(job: Job, asked: str, site: Path) -> dict[str, str]:
+    python, earlier = job.python, finished(site)
+    have = distributions(python.path.parent.parent / python.packages)
+    for folder in earlier:
+        have |= distributions(folder)
+    known = job.folder / "known.txt"
+    known.write_text("".join(f"{name}=={version}\n" for name, version in have.items()), encoding="utf-8")
+    text = resolved(job, [asked], known, have)
+    if not text.strip():
+        return {}
+    requirements = job.folder / "requirements.txt"
+    requirements.write_text(text, encoding="utf-8")
+    new, place = job.folder / "new", site / f"{len(earlier) + 1:04d}"
+    # With the base Python: uv starts the one it is given, and that of the environment would run what is in it.
+    install_locked(job, requirements, ["--target", new, "--python", python.base])
+    compile_all(job, new, place)
+    make_readable(new)
+    new.chmod(0o755)
+    new.rename(place)
+    return distributions(place)
+
+
+def finished(site: Path) -> list[Path]:
+    return sorted(entry for entry in site.iterdir() if not entry.name.startswith("."))

@@ -1,0 +1,110 @@
+"""Which Python an environment is for. Asks an interpreter about itself, without any of its packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinfold.sandbox.environment.errors import EnvironmentFailed
+
+OLDEST = (3, 11)
+ANSWER_S = 20.0
+# Without `site`: a `.pth` file of its environment is not run, nor is any sitecustomize.
+_QUESTION = """
+import json, os, sys
+print(json.dumps({
+    "version": list(sys.version_info[:3]),
+    "implementation": sys.implementation.name,
+    "flags": getattr(sys, "abiflags", ""),
+    "machine": os.uname().machine,
+    "base": getattr(sys, "_base_executable", None) or sys.executable,
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python, known by what decides which wheels fit it."""
+
+    path: Path
+    base: Path
+    """What a virtual environment of it would be made from; itself if it is none."""
+    version: tuple[int, int, int]
+    implementation: str
+    flags: str
+    machine: str
+
+    @property
+    def number(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def packages(self) -> Path:
+        """Where an environment of it has its packages, from the environment's folder on."""
+        return Path("lib", f"python{self.version[0]}.{self.version[1]}{self.flags}", "site-packages")
+
+
+def running_python() -> Interpreter:
+    """This one; costs nothing."""
+    base: str = getattr(sys, "_base_executable", None) or sys.executable
+    return Interpreter(
+        path=Path(sys.executable),
+        base=Path(os.path.realpath(base)),
+        version=sys.version_info[:3],
+        implementation=sys.implementation.name,
+        flags=getattr(sys, "abiflags", ""),
+        machine=os.uname().machine,
+    )
+
+
+def checked_python(path: Path) -> Interpreter:
+    """The Python at `path`, fit to run cells. Raises EnvironmentFailed."""
+    if not path.is_absolute():
+        raise EnvironmentFailed(f"the Python {str(path)!r} must be named by its whole path, from / on")
+    if path.is_dir():
+        inside = path / "bin" / "python"
+        hint = f"; did you mean {inside}?" if inside.exists() else "; name the program in it"
+        raise EnvironmentFailed(f"the Python {path} is a folder{hint}")
+    if not path.exists():
+        raise EnvironmentFailed(f"the Python {path} does not exist; name one that does")
+    try:
+        done = subprocess.run(
+            [path, "-I", "-S", "-c", _QUESTION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ANSWER_S,
+            check=True,
+            env={},
+        )
+        said = json.loads(done.stdout)
+        version = tuple(int(number) for number in said["version"])
+        found = Interpreter(
+            path=path,
+            base=Path(os.path.realpath(str(said["base"]))),
+            version=(version[0], version[1], version[2]),
+            implementation=str(said["implementation"]),
+            flags=str(said["flags"]),
+            machine=str(said["machine"]),
+        )
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise EnvironmentFailed(f"{path} does not run as Python 3: {_why(error)}") from error
+    if found.version < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise EnvironmentFailed(f"{path} is Python {found.number}; cells need {oldest} or newer")
+    return found
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, subprocess.CalledProcessError):
+        said: bytes = error.stderr or b""
+        last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return f"exit code {error.returncode}" + (f" ({last[:200]})" if last else "")
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {ANSWER_S:g} s"
+    return "it answered nonsense"

@@ -1,0 +1,219 @@
+"""Builds an environment: beside its place, and put there in one step when it is complete."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinfold.sandbox.environment.errors import EnvironmentFailed
+from pinfold.sandbox.environment.interpreter import Interpreter
+from pinfold.sandbox.environment.progress import OnProgress, Progress, unseen
+from pinfold.sandbox.environment.recipe import Recipe
+from pinfold.sandbox.environment.store import Environment, environments, found, mark
+from pinfold.sandbox.environment.uv import disk_full, run, run_uv
+
+LOCK = ".lock"
+UNFINISHED = ".new-"
+WAIT_S = 1800.0
+LOOK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One piece of work with uv."""
+
+    python: Interpreter
+    folder: Path
+    """For what is needed meanwhile; removed afterwards."""
+    held: int | None = None
+    """The lock's descriptor, if it is under one."""
+    on_progress: OnProgress = unseen
+
+    def uv(self, *arguments: str | Path, on_line: Callable[[str], None] | None = None) -> str:
+        return run_uv(arguments, python=self.python, folder=self.folder, keep=self.held, on_line=on_line)
+
+
+def build(
+    packages: Iterable[str] = (),
+    on_progress: OnProgress = unseen,
+    *,
+    rebuild: bool = False,
+    lock: str | None = None,
+    python: Interpreter | None = None,
+) -> Environment:
+    """The environment with these packages, built if it is not there. Blocks. Raises EnvironmentFailed.
+
+    A rebuilt one is taken away from the sessions that use it.
+    """
+    recipe = Recipe.of(packages, lock=lock, python=python)
+    if not rebuild and (ready := found(recipe)):
+        return ready
+    folder = environments()
+    try:
+        _make_private(folder.parent)
+        folder.mkdir(exist_ok=True)
+        with _alone(folder, on_progress) as held:
+            if not rebuild and (ready := found(recipe)):
+                return ready
+            return _built(recipe, folder, held, on_progress)
+    except OSError as error:
+        raise unusable(error, folder) from error
+
+
+def unusable(error: OSError, folder: Path) -> EnvironmentFailed:
+    if error.errno == errno.ENOSPC:
+        return EnvironmentFailed(disk_full(folder))
+    return EnvironmentFailed(f"{error.filename or folder} cannot be used: {error.strerror}")
+
+
+def _built(recipe: Recipe, folder: Path, held: int, on_progress: OnProgress) -> Environment:
+    # Whoever left these was killed: we are alone here.
+    for stale in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    beside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+    place = folder / recipe.key
+    try:
+        job = Job(python=recipe.python, folder=beside, held=held, on_progress=on_progress)
+        new = beside / "environment"
+        _fill(job, new, recipe)
+        compile_all(job, new, place)
+        new.chmod(0o755)
+        mark(new, recipe)
+        if place.exists():
+            place.rename(beside / "old")
+        new.rename(place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    ready = found(recipe)
+    if ready is None:
+        raise EnvironmentFailed(f"{place} was built and is gone again; try once more")
+    return ready
+
+
+def _fill(job: Job, new: Path, recipe: Recipe) -> None:
+    job.on_progress(Progress(phase="resolve"))
+    requirements = job.folder / "requirements.txt"
+    requirements.write_text(recipe.lock, encoding="utf-8")
+    if recipe.packages:
+        added = resolved(job, recipe.packages, requirements, _names(recipe.lock))
+        requirements.write_text(f"{recipe.lock}\n{added}", encoding="utf-8")
+    job.uv("venv", "--quiet", "--no-project", "--relocatable", "--python", job.python.base, new)
+    # In one step, so that uv looks at the environment's Python only while nothing is in it.
+    install_locked(job, requirements, ["--python", new / "bin" / "python"])
+
+
+def resolved(job: Job, packages: Iterable[str], known: Path, names: Iterable[str]) -> str:
+    """Requirements with hashes for what `packages` need beyond `names`, which stay as `known` says."""
+    asked = job.folder / "asked.txt"
+    asked.write_text("\n".join(packages), encoding="utf-8")
+    command = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
+    command += ["--only-binary", ":all:", "--python", str(job.python.base), "--constraint", str(known)]
+    for name in sorted(set(names)):
+        command += ["--no-emit-package", name]
+    return job.uv(*command, asked)
+
+
+def install_locked(job: Job, requirements: Path, into: Sequence[str | Path]) -> None:
+    """Wheels only, and only those whose hash is named."""
+    begun = ended = 0
+
+    def follow(line: str) -> None:
+        nonlocal begun, ended
+        match line.split():
+            case ["Downloading", *_]:
+                begun += 1
+            case ["Downloaded", *_]:
+                ended += 1
+            case ["Prepared" | "Installed" as word, count, *_] if count.isdigit():
+                total = int(count)
+                done = total if word == "Installed" else 0
+                return job.on_progress(Progress(phase="install", done=done, total=total))
+            case _:
+                return None
+        return job.on_progress(Progress(phase="download", done=ended, total=begun))
+
+    command = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    job.uv(*command, *into, "--requirements", requirements, on_line=follow)
+
+
+def compile_all(job: Job, folder: Path, place: Path) -> None:
+    """Bytecode for all of it, valid without looking at the source: inside nothing can be written, or changed.
+
+    With the base Python and without `site`, so that nothing of the environment is run. Explicitly, so that
+    PYTHONDONTWRITEBYTECODE does not stop it. `place` is where it will be.
+    """
+    total = sum(1 for _ in folder.rglob("*.py"))
+    done, is_full = 0, False
+
+    def follow(line: str) -> None:
+        nonlocal done, is_full
+        is_full = is_full or f"[Errno {errno.ENOSPC}]" in line
+        if line.startswith("Compiling "):
+            done += 1
+            job.on_progress(Progress(phase="compile", done=min(done, total), total=total))
+
+    job.on_progress(Progress(phase="compile", total=total))
+    run(
+        [job.python.base, "-I", "-S", "-u", "-c", _COMPILE, folder, place],
+        environment={},
+        folder=job.folder,
+        keep=job.held,
+        on_line=follow,
+        explain=lambda said: f"the bytecode could not be made: {said.strip()[-300:]}",
+    )
+    if is_full:
+        raise EnvironmentFailed(disk_full(place.parent))
+
+
+# A file that does not compile is no fault of ours: some packages ship such as test data.
+_COMPILE = """
+import compileall, py_compile, sys
+folder, place = sys.argv[1:]
+sys.stdout = sys.stderr
+compileall.compile_dir(folder, maxlevels=60, quiet=0, workers=0, stripdir=folder, prependdir=place,
+                       invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+"""
+
+
+@contextmanager
+def _alone(folder: Path, on_progress: OnProgress) -> Generator[int]:
+    """One build at a time. The descriptor is given to every helper, so the lock ends with the last of them."""
+    held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        give_up_at = time.monotonic() + WAIT_S
+        told = False
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    on_progress(Progress(phase="wait"))
+                    told = True
+                if time.monotonic() > give_up_at:
+                    raise EnvironmentFailed(
+                        f"another build has held {folder / LOCK} for {WAIT_S:g} s; end it and try again"
+                    ) from None
+                time.sleep(LOOK_AGAIN_S)
+        yield held
+    finally:
+        os.close(held)
+
+
+def _make_private(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _names(lock: str) -> list[str]:
+    return [
+        line.partition("==")[0].strip() for line in lock.splitlines() if "==" in line and line[0].isalnum()
+    ]

@@ -1,0 +1,136 @@
+"""Environments on disk: where they are and what is there. Finding one needs no network and no other program."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pinfold.sandbox.environment.errors import EnvironmentFailed
+from pinfold.sandbox.environment.interpreter import Interpreter
+from pinfold.sandbox.environment.recipe import Recipe, canonical
+
+MARKER = "pinfold.json"
+"""In every complete environment, and in no other: it is written last, and the folder gets its name after that."""
+INFO = ".dist-info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    key: str
+    folder: Path
+    python: Path
+    version: str
+    """Of its Python."""
+    asked: tuple[str, ...]
+    """What was added to the packages every environment has."""
+    packages: Mapping[str, str]
+    """All of them, with their versions."""
+    built_at: datetime
+    size: int
+    """Bytes on disk."""
+
+
+def environments() -> Path:
+    """The folder of all environments: `$XDG_DATA_HOME/pinfold/environments`. Raises EnvironmentFailed."""
+    given = os.environ.get("XDG_DATA_HOME", "")
+    try:
+        # The convention says to ignore relative paths.
+        base = Path(given) if given.startswith("/") else Path.home() / ".local/share"
+    except RuntimeError as error:
+        raise EnvironmentFailed("there is no home folder; set HOME or XDG_DATA_HOME") from error
+    return base / "pinfold" / "environments"
+
+
+def find(
+    packages: Iterable[str] = (), *, lock: str | None = None, python: Interpreter | None = None
+) -> Environment | None:
+    """The environment with these packages if it has been built. Raises EnvironmentFailed for what is no package."""
+    return found(Recipe.of(packages, lock=lock, python=python))
+
+
+def found(recipe: Recipe) -> Environment | None:
+    folder = environments() / recipe.key
+    try:
+        said = json.loads((folder / MARKER).read_bytes())
+        environment = _read(folder, said)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    # Its Python is a link to the one it was made from, which may be gone.
+    return environment if environment.key == recipe.key and environment.python.exists() else None
+
+
+def default_python() -> Path | None:
+    """The Python of the environment without additions, None until that is built."""
+    try:
+        environment = find()
+    except EnvironmentFailed:
+        return None
+    return environment.python if environment else None
+
+
+def mark(folder: Path, recipe: Recipe) -> None:
+    """Say what is in this folder, as the last thing written to it."""
+    size = make_readable(folder)
+    text = json.dumps(
+        {
+            "key": recipe.key,
+            "version": recipe.python.number,
+            "asked": recipe.packages,
+            "packages": distributions(folder / recipe.python.packages),
+            "built_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "size": size,
+        },
+        indent=1,
+    )
+    with (folder / MARKER).open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fchmod(file.fileno(), 0o644)
+        os.fsync(file.fileno())
+
+
+def distributions(folder: Path) -> dict[str, str]:
+    """The packages installed in a folder, by name, from the names of their records alone."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(INFO))
+    except OSError:
+        return {}
+    pairs = (name.removesuffix(INFO).partition("-") for name in names)
+    return {canonical(name): version for name, _, version in pairs}
+
+
+def _read(folder: Path, said: Any) -> Environment:
+    return Environment(
+        key=str(said["key"]),
+        folder=folder,
+        python=folder / "bin" / "python",
+        version=str(said["version"]),
+        asked=tuple(map(str, said["asked"])),
+        packages={str(name): str(version) for name, version in said["packages"].items()},
+        built_at=datetime.fromisoformat(said["built_at"]),
+        size=int(said["size"]),
+    )
+
+
+def make_readable(folder: Path) -> int:
+    """Let everyone read all of it, whatever the wheels or our umask say, and return its size on disk.
+
+    A session of root's runs under an id of its own.
+    """
+    total = 0
+    for place, folders, names in os.walk(folder):
+        for name in names:
+            path = f"{place}/{name}"
+            found = os.lstat(path)
+            total += found.st_blocks * 512
+            if stat.S_ISREG(found.st_mode) and found.st_mode & 0o444 != 0o444:
+                os.chmod(path, stat.S_IMODE(found.st_mode) | 0o444)  # noqa: PTH101 - strings, thousands of them
+        for name in folders:
+            os.chmod(f"{place}/{name}", 0o755)  # noqa: PTH101, S103 - read-only inside
+    return total

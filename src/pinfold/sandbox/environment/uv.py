@@ -1,0 +1,226 @@
+"""Runs uv and says in one line why it failed. Knows nothing of environments."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pinfold.sandbox.environment.errors import EnvironmentFailed
+from pinfold.sandbox.environment.interpreter import Interpreter
+
+LIMIT_S = 900.0
+WORDS = 300
+# What would lead uv to another environment, or make it build, than the one it is told.
+_MISLEADING = (
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "UV_BREAK_SYSTEM_PACKAGES",
+    "UV_BUILD_CONSTRAINT",
+    "UV_COMPILE_BYTECODE",
+    "UV_CONSTRAINT",
+    "UV_EXCLUDE",
+    "UV_ISOLATED",
+    "UV_NO_BINARY",
+    "UV_NO_BINARY_PACKAGE",
+    "UV_OVERRIDE",
+    "UV_PROJECT_ENVIRONMENT",
+    "UV_PYTHON",
+    "UV_SYSTEM_PYTHON",
+    "UV_VENV_SEED",
+    "UV_WORKING_DIR",
+    "VIRTUAL_ENV",
+)
+_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+)
+
+
+def run_uv(
+    arguments: Sequence[str | Path],
+    *,
+    python: Interpreter,
+    folder: Path,
+    keep: int | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> str:
+    """What it prints on stdout; `on_line` gets its stderr. Raises EnvironmentFailed.
+
+    `folder` is its current folder, so that nobody's project settings steer it. `keep` is a descriptor it holds
+    open: a lock stays taken until the last one is gone, also if we are killed.
+    """
+    return run(
+        [find_uv(), *map(str, arguments)],
+        environment=_environment(),
+        folder=folder,
+        keep=keep,
+        on_line=on_line,
+        explain=lambda said: explained(said, python, folder),
+    )
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    environment: dict[str, str],
+    folder: Path,
+    keep: int | None,
+    on_line: Callable[[str], None] | None,
+    explain: Callable[[str], str],
+) -> str:
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=() if keep is None else [keep],
+            cwd=folder,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # so that what it started ends with it
+            umask=0o022,  # a session of root's runs under an id of its own, and must be able to read it
+        )
+    except OSError as error:
+        raise EnvironmentFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+    out, err = process.stdout, process.stderr
+    assert out is not None
+    assert err is not None
+    answer: list[str] = []
+    reader = threading.Thread(target=lambda: answer.append(out.read()), daemon=True)
+    overdue = threading.Timer(LIMIT_S, _end, [process])
+    overdue.daemon = True
+    said: list[str] = []
+    try:
+        reader.start()
+        overdue.start()
+        for line in err:
+            said.append(line)
+            if on_line:
+                on_line(line)
+        reader.join()
+        code = process.wait()
+    except BaseException:
+        _end(process)
+        process.wait()
+        raise
+    finally:
+        overdue.cancel()
+        reader.join()
+        out.close()
+        err.close()
+    if code:
+        if code == -9:
+            said.append(f"it was killed, at the latest after {LIMIT_S:g} s")
+        raise EnvironmentFailed(explain("".join(said)))
+    return "".join(answer)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.returncode is None:  # not reaped, so the number is still its own
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def find_uv() -> str:
+    """The one that came with us, else the one on the PATH. Raises EnvironmentFailed."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, OSError):
+        found = shutil.which("uv")
+    if found is None:
+        raise EnvironmentFailed("uv is missing; install it beside Pinfold: pip install uv")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with pip's certificates and index told to uv in its own words; what uv has been told already stays."""
+    given = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    given["NO_COLOR"] = "1"
+    if "SSL_CERT_FILE" not in given:
+        if "PIP_CERT" in given:
+            given["SSL_CERT_FILE"] = given["PIP_CERT"]
+        elif any(os.path.exists(path) for path in _CERTIFICATES):  # noqa: PTH110 - strings
+            given.setdefault("UV_SYSTEM_CERTS", "1")
+            given.setdefault("UV_NATIVE_TLS", "1")  # before uv 0.11
+    if "PIP_INDEX_URL" in given and not {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & given.keys():
+        given["UV_DEFAULT_INDEX"] = given["PIP_INDEX_URL"]
+    return given
+
+
+def explained(said: str, python: Interpreter, folder: Path) -> str:
+    """One line for the user out of what uv said."""
+    text = _flat(said)
+    if "No space left on device" in text or "os error 28" in text or "Errno 28" in text:
+        return disk_full(folder)
+    if "network was disabled" in text or "Network connectivity is disabled" in text:
+        return "packages must be fetched once, and uv is told to stay offline; unset UV_OFFLINE and try again"
+    for problem in (_unreachable, _unknown, _without_wheel, _tampered):
+        if words := problem(text, python):
+            return words
+    return f"uv could not do it: {text[:WORDS]}"
+
+
+def disk_full(folder: Path) -> str:
+    return f"the disk is full: make room for {folder} (about 1 GB) or in uv's cache (`uv cache dir`), and try again"
+
+
+def _unreachable(text: str, _python: Interpreter) -> str | None:
+    where = re.search(r"(?:Failed to fetch|Failed to download|for url)\W{0,3}(?:\w+://)([^/\s`)]+)", text)
+    if where is None:
+        return None
+    host = where[1].rpartition("@")[2]  # never the password of a mirror
+    status = re.search(r"HTTP status \w+ error \((.+?)\)", text)
+    if status:
+        return f"{host} answered {status[1]}; check the index that UV_DEFAULT_INDEX or pip's settings name"
+    why = text.rpartition("cause: ")[2][:WORDS]
+    return (
+        f"{host} cannot be reached ({why}); connect to the network, set HTTPS_PROXY, or name a mirror with "
+        "UV_DEFAULT_INDEX (an environment once built needs no network)"
+    )
+
+
+def _unknown(text: str, _python: Interpreter) -> str | None:
+    if name := re.search(r"[Bb]ecause (\S+) was not found in the package registry", text):
+        return f"there is no package {name[1]!r} in the package index; check the spelling"
+    if version := re.search(r"[Bb]ecause there (?:is|are) no versions? of (\S+?),? ", text):
+        return f"there is no {version[1]} in the package index; ask for another version"
+    return None
+
+
+def _without_wheel(text: str, python: Interpreter) -> str | None:
+    found = re.search(r"([\w.\[\]=<>!~+-]+) has no (?:usable )?wheels", text)
+    named = re.search(r"Wheels are (?:required|not available) for `([^`]+)`", text)
+    if not (found or named):
+        return None
+    what = found[1] if found else named[1] if named else ""
+    short = ".".join(map(str, python.version[:2]))
+    return (
+        f"{what} has no wheel for Python {short} on {python.machine}, and only wheels are installed: building it "
+        "would run its code on this machine"
+    )
+
+
+def _tampered(text: str, _python: Interpreter) -> str | None:
+    if found := re.search(r"[Hh]ash mismatch for `?([^`\s]+)`?", text):
+        return f"what was downloaded for {found[1]} is not what the lock names (hash mismatch); nothing was installed"
+    return None
+
+
+def _flat(said: str) -> str:
+    """Without the lines and boxes uv draws, and without its chatter about what went well."""
+    begin = re.search(r"^\s*(?:error:|\u00d7)", said, re.MULTILINE)
+    text = said[begin.start() :] if begin else said
+    return re.sub(r"^(?:error:|\u00d7)\s*", "", re.sub(r"[\s│╰─▶├]+", " ", text).strip())

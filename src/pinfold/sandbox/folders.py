@@ -1,0 +1,97 @@
+"""Temporary folders that tell whether anyone still uses them, however their maker ended.
+
+Each is locked for as long as its maker lives; the kernel lets go of the lock with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite)\.[a-z0-9_]{8}")
+_UNNAMED = re.compile(r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}")
+"""Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
+_LOCKED_S = 10.0
+"""From being made to being locked, at most."""
+_OLD_S = 24 * 3600.0
+
+
+class Folder:
+    """Private to this user, removed with `remove`."""
+
+    def __init__(self, kind: str) -> None:
+        """`kind`: home, workspace, proof, bait or site."""
+        self.path = Path(tempfile.gettempdir(), f"pinfold-{kind}.{secrets.token_hex(4)}")
+        self.path.mkdir(mode=0o700)
+        self._lock = held(self.path)
+
+    def remove(self) -> None:
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+@contextmanager
+def folder(kind: str) -> Generator[Path]:
+    made = Folder(kind)
+    try:
+        yield made.path
+    finally:
+        made.remove()
+
+
+def abandoned(within: Path | None = None) -> list[Path]:
+    """Temporary folders of this user whose maker is gone."""
+    found: list[Path] = []
+    with os.scandir(within or tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if not entry.name.startswith(("pinfold-", ".pinfold-")):
+                continue
+            with suppress(OSError):  # someone else removed it meanwhile
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                if status.st_uid != os.geteuid():
+                    continue
+                path = Path(entry.path)
+                if _OURS.fullmatch(entry.name):
+                    if time.time() - status.st_mtime > _LOCKED_S and not in_use(path):
+                        found.append(path)
+                elif _UNNAMED.fullmatch(entry.name) and _is_old_and_empty(path, status):
+                    found.append(path)
+    return sorted(found)
+
+
+def held(path: Path) -> int:
+    """Lock the folder until this process ends or closes what is returned."""
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
+
+
+def in_use(path: Path) -> bool:
+    """Whether a living process holds the folder's lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_old_and_empty(path: Path, status: os.stat_result) -> bool:
+    return time.time() - status.st_mtime > _OLD_S and not any(path.iterdir())

@@ -1,0 +1,57 @@
+"""What a host that was killed left behind, as far as the sandbox made it: processes, control groups, temporary folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pinfold.sandbox._launcher import GUEST
+from pinfold.sandbox.folders import abandoned, in_use
+from pinfold.sandbox.guests import end_marked
+from pinfold.sandbox.processes import strays
+
+__all__ = ["in_use", "swept"]
+_SWEEP_S = 30.0
+
+
+def swept(*, dry_run: bool) -> Iterator[tuple[str, str]]:
+    """End and remove it, or only name it; yields the kind and the name of each."""
+    for stray in strays():
+        if stray.end(dry_run=dry_run):
+            yield "process", f"{stray.pid} ({stray.program})"
+    folders = abandoned()
+    for folder in folders:
+        yield from (("process", str(pid)) for pid in end_marked(folder, dry_run=dry_run))
+    for group in _groups("list" if dry_run else "remove"):
+        yield "control group", group
+    for folder in folders:
+        if dry_run or _removed(folder):
+            yield "folder", str(folder)
+
+
+def _groups(what: str) -> list[str]:
+    if sys.platform != "linux":
+        return []
+    program = [sys.executable, "-I", str(GUEST / "__main__.py"), "sweep", what]
+    try:
+        done = subprocess.run(program, capture_output=True, timeout=_SWEEP_S, check=True, cwd="/")
+        return json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+def _removed(folder: Path) -> bool:
+    # Only a folder that carried a lock is known to be ours with all that is in it.
+    if "." in folder.name.lstrip("."):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        try:
+            folder.rmdir()
+        except OSError:
+            return False
+    return not os.path.lexists(folder)

@@ -1,0 +1,134 @@
+"""Telling processes apart for good, and our own from everyone else's. Linux only; elsewhere there are none."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = "/pinfold/guest/__main__.py"
+_STAMP = re.compile(r"(\d+)-(\d+)")
+_HOSTED = ("launcher", "lite")
+"""Programs that carry the stamp of the host they serve as their last argument."""
+_ZYGOTES = ("zygote", "lite_zygote")
+_ZYGOTE_IDS = range(200_000, 260_001)
+"""Whom a zygote and its sessions run as where the host is root."""
+END_S = 2.0
+"""How long one whose host is gone may take to end by itself."""
+
+
+def stamp(pid: int) -> str:
+    """The process id and when it was started: names a process for good."""
+    fields = _fields(pid)
+    return f"{pid}-{fields[19] if fields else 0}"
+
+
+def lives(named: str) -> bool:
+    """Whether the process of this stamp is still there."""
+    match = _STAMP.fullmatch(named)
+    return match is not None and stamp(int(match[1])) == named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A process of ours that serves nobody any more."""
+
+    pid: int
+    stamp: str
+    program: str
+
+    def end(self, *, dry_run: bool = False) -> bool:
+        """Kill it unless it ends by itself; False if it did."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            return False
+        try:
+            if stamp(self.pid) != self.stamp:
+                return False
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if poll.poll(END_S * 1000):
+                return False
+            if not dry_run:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                poll.poll(END_S * 1000)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(pidfd)
+        return True
+
+
+def strays() -> list[Stray]:
+    """Launchers whose host is gone, and zygotes whose launcher is: of this user and this process namespace."""
+    found: list[Stray] = []
+    for pid in _pids():
+        arguments = _arguments(pid)
+        if arguments is None:
+            continue
+        program = arguments[3]
+        if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program in _ZYGOTES and _is_orphan(pid)):
+            found.append(Stray(pid=pid, stamp=stamp(pid), program=program))
+    return found
+
+
+def _is_unhosted(pid: int, arguments: list[str]) -> bool:
+    host = arguments[-1]
+    if not _STAMP.fullmatch(host) or _uid(pid) != os.geteuid() or not _is_near(pid):
+        return False
+    return not lives(host)
+
+
+def _is_orphan(pid: int) -> bool:
+    fields, uid = _fields(pid), _uid(pid)
+    if not fields or not (uid == os.geteuid() or (os.geteuid() == 0 and uid in _ZYGOTE_IDS)):
+        return False
+    # Its sessions are copies of it, and look the same.
+    return _arguments(int(fields[1])) is None
+
+
+def _arguments(pid: int) -> list[str] | None:
+    """Of a process that runs our guest program; None for any other."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+    except OSError:
+        return None
+    return words if len(words) > 4 and words[1] == "-I" and words[2].endswith(PROGRAM) else None
+
+
+def _is_near(pid: int) -> bool:
+    """Whether it counts process ids as we do; in another container the same number is someone else."""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return False
+
+
+def _uid(pid: int) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                return int(line.split()[1])
+    return -1
+
+
+def _fields(pid: int) -> list[str]:
+    """Of /proc/PID/stat, from the state on."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _pids() -> Iterator[int]:
+    with suppress(OSError), os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                yield int(entry.name)

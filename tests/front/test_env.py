@@ -1,0 +1,143 @@
+"""`pinfold env`: builds with progress, is quiet when there is nothing to do, shows what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.wheels import Index
+
+pytestmark = pytest.mark.integration
+
+DRIVER = """
+import sys
+from pathlib import Path
+from pinfold.sandbox.environment import recipe
+recipe.LOCK = Path(sys.argv.pop(1))
+from pinfold.__main__ import main
+main()
+"""
+
+
+@pytest.fixture
+def env(index: Index, tmp_path: Path, workspace: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The real command, but that the usual packages are one, from the index of this test."""
+    lock = tmp_path / "lock.txt"
+    lock.write_text(index.add("heron"))
+
+    def run(*args: str, terminal: int | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", DRIVER, str(lock), "env", *args],
+            cwd=workspace,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if terminal is None else terminal,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_build_says_what_it_does_and_a_second_says_nothing(env: Any) -> None:
+    first = env("build")
+    assert (first.returncode, first.stdout) == (0, "")
+    assert first.stderr.startswith(
+        "pinfold: resolving ...\npinfold: installing ...\npinfold: compiling ...\n"
+    )
+    assert "ready in" in first.stderr.splitlines()[-1]
+    second = env("build")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    assert "ready in" in env("build", "--rebuild").stderr
+
+
+def test_on_a_terminal_a_bar_is_drawn_and_taken_away(env: Any) -> None:
+    ours, theirs = pty.openpty()
+    done = env("build", terminal=theirs)
+    os.close(theirs)
+    drawn = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "\r\x1b[K------------------------ resolving" in drawn
+    assert "######################## installing 1/1" in drawn
+    assert drawn.rpartition("\x1b[K")[2].startswith("pinfold: ready in")
+
+
+def test_show_says_how_to_build_and_then_what_is_there(env: Any, index: Index) -> None:
+    index.add("nest")
+    assert "not built: `pinfold env build` makes it" in env("show").stdout
+    assert json.loads(env("show", "--json").stdout)["built"] is False
+    env("build")
+    shown = json.loads(env("show", "--json").stdout)
+    assert (shown["built"], shown["used"], shown["packages"], shown["added"]) == (
+        True,
+        True,
+        {"heron": "1.0"},
+        [],
+    )
+    assert Path(shown["python"]).parent.parent == Path(shown["path"])
+    assert "  heron 1.0\n" in env("show").stdout
+
+
+def test_a_projects_packages_are_added(env: Any, index: Index, workspace: Path) -> None:
+    index.add("nest")
+    (workspace / "pinfold.toml").write_text('[sandbox]\npackages = ["nest"]\n')
+    assert env("build").returncode == 0
+    assert json.loads(env("show", "--json").stdout)["packages"] == {"heron": "1.0", "nest": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("package", "words"), [("nosuch", "there is no package 'nosuch'"), ("../x", "is no package")]
+)
+def test_a_package_that_cannot_be_had_is_one_line_and_exit_2(env: Any, package: str, words: str) -> None:
+    done = env("build", "--package", package)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[sandbox]\npackages = ['a b']", "sandbox.packages: 'a b' is no package"),
+        ("[sandbox]\npackages = 'numpy'", "sandbox.packages: Expected `array`"),
+        (
+            "[sandbox]\npython = 'python3'",
+            "sandbox.python: the Python 'python3' must be named by its whole path",
+        ),
+        ("[sandbox]\npython = '/nowhere'", "sandbox.python: the Python /nowhere does not exist"),
+        ("[sandbox]\nmemory_mb = 0", "sandbox.memory_mb must be more than 0"),
+        ("[sandbox]\nprocesses = 1.5", "sandbox.processes: Expected `int`"),
+    ],
+)
+def test_a_wrong_setting_is_named(pinfold: Any, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    done = pinfold("exec", "--sandbox", "unsafe-local", "-c", "1")
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_ctrl_c_ends_a_build_and_leaves_nothing(
+    env: Any, index: Index, workspace: Path, tmp_path: Path
+) -> None:
+    index.hold()
+    argv = [sys.executable, "-c", DRIVER, str(tmp_path / "lock.txt"), "env", "build"]
+    running = subprocess.Popen(argv, cwd=workspace, stderr=subprocess.PIPE, text=True)
+    assert index.held.wait(20)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "Traceback" not in said
+    left = [path.name for path in (tmp_path / "xdg/data/pinfold/environments").iterdir()]
+    assert left == [".lock"]

@@ -1,0 +1,127 @@
+"""Errors as the writer of the cell needs them: their lines, what those worked on, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from pinfold.sandbox import Session
+
+pytestmark = pytest.mark.integration
+
+
+async def error_of(session: Session, code: str) -> list[str]:
+    outcome = await session.run(code)
+    assert outcome.status == "error"
+    return (outcome.error or "").splitlines()
+
+
+async def test_the_failing_line_is_told_with_what_it_worked_on(session: Session) -> None:
+    lines = await error_of(
+        session,
+        "items, key, many = [1, 2], 'k', {'a': 1, 'b': 2}\ndef take(n, unused=3):\n    return items[n] + many[key] + len(key)\ntake(1)",
+    )
+    assert lines[-2:] == [
+        "    items: list of 2   n: int 1   many: dict of 2: 'a', 'b'   key: str 'k'",
+        "KeyError: 'k'",
+    ]
+
+
+async def test_telling_never_runs_the_programs_code(session: Session) -> None:
+    await session.run(
+        "ran = []\n"
+        "def trap(name): return lambda *_: ran.append(name)\n"
+        "class Meta(type):\n    __instancecheck__ = trap('check')\n    __getattribute__ = lambda c, n: ran.append(n) or type.__getattribute__(c, n)\n"
+        "class Trap(dict, metaclass=Meta):\n"
+        "    __repr__ = __str__ = __len__ = __iter__ = __hash__ = __eq__ = __getattr__ = trap('method')\n"
+        "    shape = property(trap('shape'))\n"
+        "    def __getattribute__(self, name): ran.append(name)\n"
+        "class Text(str):\n    __repr__ = __len__ = __getitem__ = trap('text')\n"
+        "one, two = Trap(), Text('x')\nran.clear()"
+    )
+    lines = await error_of(session, "[one, two][5]")
+    assert lines[-2:] == ["    one: Trap   two: Text", "IndexError: list index out of range"]
+    assert (await session.run("ran")).value == "[]"
+
+
+async def test_long_things_are_told_shortly(session: Session) -> None:
+    lines = await error_of(session, "text, number = 'x' * 10**6, 10 ** 5000\ntext[number]")
+    assert lines[-2] == f"    text: str of 1000000: '{'x' * 40}'...   number: int of 16610 bits"
+    many = " + ".join(f"n{n}" for n in range(30))
+    lines = await error_of(session, "\n".join(f"n{n} = {n}" for n in range(30)) + f"\n{many} + ''")
+    assert lines[-2].count(": int") == 8
+
+
+async def test_frames_of_libraries_are_counted_but_for_the_last(session: Session) -> None:
+    lines = await error_of(session, "import json\ndef load(text):\n    return json.loads(text)\nload('{]')")
+    text = "\n".join(lines)
+    assert "    return json.loads(text)" in text
+    assert "    text: str '{]'" in text
+    assert "  ... 2 frames in the standard library" in text
+    assert text.count("  File ") == 3
+
+
+async def test_a_deep_recursion_is_short(session: Session) -> None:
+    lines = await error_of(session, "def one(n): return two(n + 1)\ndef two(n): return one(n + 1)\none(0)")
+    assert lines[-1].startswith("RecursionError")
+    assert len(lines) < 80
+    assert any("frames in your code" in line for line in lines)
+
+
+async def test_chained_exceptions_are_all_shown(session: Session) -> None:
+    text = "\n".join(
+        await error_of(
+            session, "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('outer') from e"
+        )
+    )
+    assert (
+        text.index("ZeroDivisionError: division")
+        < text.index("direct cause")
+        < text.index("ValueError: outer")
+    )
+    text = "\n".join(
+        await error_of(session, "raise ExceptionGroup('all', [ValueError('one'), KeyError('two')])")
+    )
+    assert "ValueError: one" in text
+    assert "KeyError: 'two'" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "package"),
+    [
+        ("import nosuchthing.part", "nosuchthing"),
+        ("import bs4x", "bs4x"),
+        ("raise ModuleNotFoundError('x', name='cv2')", "opencv-python-headless"),
+        ("raise ModuleNotFoundError('x', name='skimage.io')", "scikit-image"),
+        (
+            "try:\n    import nosuchthing\nexcept ImportError as e:\n    raise ImportError('optional') from e",
+            "nosuchthing",
+        ),
+    ],
+)
+async def test_a_missing_module_names_the_package(session: Session, code: str, package: str) -> None:
+    assert (await error_of(session, code))[-1] == (
+        f"`pip` name: {package}; it can be installed with the install tool"
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import json.nosuch", "raise ModuleNotFoundError('x', name=5)", "import sys\nfrom sys import nosuch"],
+)
+async def test_nothing_is_advised_where_installing_would_not_help(session: Session, code: str) -> None:
+    assert "install tool" not in "\n".join(await error_of(session, code))
+
+
+async def test_a_missing_column_names_those_like_it(data: Session) -> None:
+    await data.run("import pandas as pd\nframe = pd.DataFrame({'price': [1], 'Region ': [2], 'other': [3]})")
+    lines = await error_of(data, "frame['prise'].sum()")
+    assert "    frame: DataFrame (1, 3) columns price, Region , other" in lines
+    assert lines[-1] == "frame has no column 'prise'; close: 'price'"
+    assert (await error_of(data, "frame['region']"))[-1] == "frame has no column 'region'; close: 'Region '"
+    assert (await error_of(data, "frame['zzz']"))[-1] == "KeyError: 'zzz'"
+    assert any("frames in pandas" in line for line in lines)
+    assert len(lines) < 30
+    lines = await error_of(
+        data, "import numpy as np\nleft, right = np.zeros((2, 3)), np.zeros(4)\nleft @ right"
+    )
+    assert "    left: ndarray (2, 3) float64   right: ndarray (4,) float64" in lines

@@ -1,0 +1,71 @@
+"""Hostile programs in real sessions, a share of them proven on weakened builds. bench/escape.py runs them all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.escaping.cage import Kind, Outside, refuse_outside
+from bench.escaping.catalogue import BENIGN, HOSTILE
+from bench.escaping.suite import INSIDE, Suite, fits
+
+pytestmark = [
+    pytest.mark.safety,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+SUITE = Suite(Path(sys.executable))
+ALL = [program for program in HOSTILE if fits(program)]
+PROVEN = (
+    "filter",
+    "capabilities",
+    "own-root",
+    "own-root landlock",
+    "read-only landlock",
+    "pid-namespace",
+    "net-namespace",
+    "environment",
+    "descriptors",
+    "masks",
+    "protection",
+    "checked-replies",
+)
+"""Builds tried here; a build costs more time than a program."""
+KINDS: list[Kind] = ["root", "user"] if os.geteuid() == 0 else ["user"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_gets_out_and_ordinary_work_goes_on(kind: Kind) -> None:
+    share = 2 if kind == "root" else 5
+    benign = [program for program in BENIGN if not program.modules][:: share * 2]
+    hostile = ALL[::share]
+    reports = SUITE.product(kind, [*hostile, *benign])
+    out = {program.name: reports[program.name].breaches for program in hostile}
+    assert {name: breaches for name, breaches in out.items() if breaches} == {}
+    assert [program.name for program in hostile if "unavailable" in reports[program.name].status] == []
+    assert [reports[program.name] for program in benign if not reports[program.name].fine] == []
+
+
+def test_the_same_programs_get_out_where_a_layer_is_missing() -> None:
+    programs = [program for program in ALL if " ".join(program.without) in PROVEN][::4]
+    assert {" ".join(program.without) for program in programs} == set(PROVEN)
+    reports = SUITE.proofs(programs)
+    unproven = [reports[program.name] for program in programs if not reports[program.name].proves(program)]
+    assert unproven == []
+
+
+def test_every_category_is_there_and_every_program_has_a_name_of_its_own() -> None:
+    assert len({program.name for program in [*HOSTILE, *BENIGN]}) == len(HOSTILE) + len(BENIGN)
+    assert len(HOSTILE) >= 150
+    assert len(BENIGN) >= 60
+
+
+def test_hostile_programs_refuse_to_run_outside_namespaces_of_their_own() -> None:
+    with pytest.raises(Outside, match="shared: mnt, pid, net, ipc, uts, cgroup"):
+        refuse_outside()
+    done = subprocess.run([sys.executable, str(INSIDE), "work"], capture_output=True, text=True, check=False)
+    assert "hostile programs run only in namespaces of their own" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")

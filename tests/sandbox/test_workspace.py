@@ -1,0 +1,162 @@
+"""What is found to be guarded in a folder, before any session sees it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from pinfold.sandbox._gitdir import is_plain_config
+from pinfold.sandbox._workspace import Guards, guarded, is_masked
+
+pytestmark = pytest.mark.unit
+
+
+def found(workspace: Path) -> Guards:
+    return guarded(workspace, "/w", steers=True)
+
+
+def git_folder(path: Path, config: str = "") -> Path:
+    for name in ("objects/info", "refs/heads", "hooks"):
+        (path / name).mkdir(parents=True)
+    (path / "HEAD").write_text("ref: refs/heads/main\n")
+    (path / "config").write_text(config)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", [".env", ".ENV", ".env.local", "a.pem", "id_rsa", "id_ed25519.pub", ".netrc"]
+)
+def test_secrets_are_known_by_name(name: str) -> None:
+    assert is_masked(name)
+
+
+@pytest.mark.parametrize(
+    "name", [".env.example", ".env.Sample", ".envrc", "pem", "a.pem.txt", ".git", "x\n.env"]
+)
+def test_what_only_looks_like_one_is_not(name: str) -> None:
+    assert not is_masked(name)
+
+
+def test_a_git_folder_is_pinned_and_only_what_git_obeys_is_read_only(workspace: Path) -> None:
+    git_folder(workspace / ".git")
+    guards = found(workspace)
+    assert guards.pinned == ["/w/.git"]
+    assert guards.protected == ["/w/.git/config", "/w/.git/hooks"]
+    absent = {
+        "/w/.git/commondir",
+        "/w/.git/config.worktree",
+        "/w/.git/objects/info/alternates",
+        "/w/AGENTS.md",
+    }
+    assert absent <= set(guards.kept)
+    assert "/w/.git/HEAD" not in guards.kept
+
+
+def test_bare_repositories_modules_and_worktrees_are_git_folders_too(workspace: Path) -> None:
+    git_folder(workspace / ".git")
+    git_folder(workspace / ".git" / "modules" / "lib")
+    git_folder(workspace / "mirror")
+    tree = workspace / ".git" / "worktrees" / "tree"
+    tree.mkdir(parents=True)
+    for name in ("HEAD", "commondir", "gitdir"):
+        (tree / name).touch()
+    guards = found(workspace)
+    folders = ["/w/.git", "/w/.git/modules/lib", "/w/.git/worktrees/tree", "/w/mirror"]
+    assert sorted(guards.pinned) == folders
+    assert guards.pinned.index("/w/.git") < guards.pinned.index("/w/.git/modules/lib")
+    assert {"/w/.git/worktrees/tree/commondir", "/w/.git/worktrees/tree/gitdir"} <= set(guards.protected)
+    assert {"/w/mirror/config", "/w/.git/modules/lib/hooks"} <= set(guards.protected)
+
+
+def test_what_a_config_names_in_the_workspace_is_read_only(workspace: Path) -> None:
+    for name in ("tools/watch.py", "tools/more.cfg", "tools/inner.cfg", "README.md", "main"):
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).touch()
+    (workspace / "tools" / "more.cfg").write_text("[include]\n\tpath = inner.cfg\n")
+    config = (
+        '[core]\n\tfsmonitor = python "tools/watch.py" -q\n\thooksPath = hooks.d\n'
+        '[include]\n\tpath = ../tools/more.cfg\n[branch "main"]\n\tmerge = refs/heads/main\n'
+        '[remote "origin"]\n\turl = README.md\n'
+    )
+    (git_folder(workspace / ".git", config) / "refs" / "heads" / "main").touch()
+    guards = found(workspace)
+    named = {path for path in guards.protected if not path.startswith("/w/.git/")}
+    assert named == {"/w/tools/watch.py", "/w/tools/more.cfg", "/w/tools/inner.cfg"}
+    assert "/w/hooks.d" in guards.kept
+    assert "/w/.git/refs/heads/main" not in guards.kept
+
+
+def test_links_are_kept_and_what_they_lead_to_is_read_only(workspace: Path, tmp_path: Path) -> None:
+    (workspace / "docs").mkdir()
+    (workspace / "docs" / "agents.md").touch()
+    (workspace / "AGENTS.md").symlink_to("docs/agents.md")
+    (workspace / "CLAUDE.md").symlink_to("AGENTS.md")
+    (workspace / ".mcp.json").symlink_to(tmp_path / "elsewhere")
+    guards = found(workspace)
+    assert guards.protected == ["/w/docs/agents.md"]
+    assert {"/w/AGENTS.md", "/w/CLAUDE.md", "/w/.mcp.json", "/w/docs/agents.md"} <= set(guards.kept)
+
+
+def test_names_of_branches_are_no_secrets(workspace: Path) -> None:
+    (git_folder(workspace / ".git") / "refs" / "heads" / "x.pem").touch()
+    (workspace / "x.pem").touch()
+    assert [path for path, _, _ in found(workspace).masked] == ["/w/x.pem"]
+
+
+def test_nothing_is_made_on_the_host(workspace: Path) -> None:
+    git_folder(workspace / ".git")
+    before = sorted(workspace.rglob("*"))
+    found(workspace)
+    assert sorted(workspace.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[core]\n\tbare = false\n",
+        '[remote "o"]\n\turl = git@example.org:x.git\n\tfetch = +refs/heads/*:refs/remotes/o/*\n# word\n',
+        "[user]\n\tname = A B\n",
+    ],
+)
+def test_plain_settings_are_plain(text: str) -> None:
+    assert is_plain_config(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[core]\n\tfsmonitor = evil\n",
+        "[core] fsmonitor = evil\n",
+        "[core]\n\tbare = false \\\n\tfsmonitor = evil\n",
+        '[core]\n\tbare = "\n\tfsmonitor = evil"\n',
+        "[CORE]\n\tHooksPath = x\n",
+        "[include]\n\tpath = x\n",
+        '[includeIf "gitdir:/"]\n\tpath = x\n',
+        '[remote "o"]\n\turl = ext::sh -c evil\n',
+        '[remote "o"]\n\tuploadpack = evil\n',
+        "[core.x]\n\tbare = false\n",
+        "[alias]\n\tst = !evil\n",
+        "[extensions]\n\tworktreeConfig = true\n",
+        "fsmonitor\n",
+        "[user]\n\tname = A\x0c[core]\n\tbare = false\n",
+    ],
+)
+def test_what_could_run_or_is_not_understood_is_not_plain(text: str) -> None:
+    assert not is_plain_config(text)
+
+
+def test_ten_thousand_files_are_looked_through_quickly(workspace: Path) -> None:
+    for number in range(100):
+        folder = workspace / f"d{number}"
+        folder.mkdir()
+        for name in range(100):
+            os.close(os.open(folder / f"file-{name}.csv", os.O_CREAT | os.O_WRONLY))
+    times: list[float] = []
+    for _ in range(5):
+        started = perf_counter()
+        found(workspace)
+        times.append(perf_counter() - started)
+    assert min(times) < 0.5, times
