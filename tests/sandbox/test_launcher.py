@@ -211,3 +211,36 @@ anyio.run(main)
 
 def groups_of(launcher: int) -> list[Path]:
     return [path for path in Path("/sys/fs/cgroup").glob(f"**/pinfold-{launcher}-*") if path.is_dir()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+async def test_a_disk_mounted_later_is_what_a_session_works_on(tmp_path: Path) -> None:
+    provider = Namespaces(pool=0)
+    await provider.warm()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "disk", disk], check=True)  # noqa: ASYNC221 - at once
+    session = None
+    try:
+        session = await provider.open(Spec(workspace=disk))
+        outcome = await session.run("open('big', 'wb').write(bytes(2 << 20))")
+        assert "No space left on device" in (outcome.error or ""), outcome
+    finally:
+        if session:
+            await session.close()
+        subprocess.run(["umount", disk], check=True)  # noqa: ASYNC221 - at once
+
+
+async def test_when_a_session_is_closed_nothing_of_it_is_left(workspace: Path) -> None:
+    session = await Namespaces(pool=0).open(Spec(workspace=workspace))
+    mark = f"6{os.getpid()}.75"
+    code = (
+        f"import subprocess\nfor _ in range(5): subprocess.Popen(['sleep', '{mark}'], start_new_session=True)"
+    )
+    assert (await session.run(code)).status == "ok"
+    await session.close()
+    assert marked(mark) == []
+
+
+def marked(mark: str) -> list[Path]:
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in path.read_bytes()]

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .groups import Group, Groups, descendants, leftovers, remove_tree, usable_places
-from .kernel import CLONE_NEWUSER, unshare
+from .kernel import CLONE_NEWNS, CLONE_NEWUSER, unshare
 from .requests import MESSAGE_BYTES, Request, read_request
-from .root import private_mounts
 from .trees import Owners, maps_up_to, opened_tree, write_map
 from .zygotes import FIRST_ID, INNER_ID, Zygote
 
@@ -122,7 +121,7 @@ class Launcher:
                 self._groups.close()
 
     def _enter(self) -> None:
-        """A mount namespace of our own; without root, inside a user namespace where we may use it."""
+        """Without root, a user namespace where we have power, over a copy of the mounts. Root needs none: it mounts nothing."""
         with suppress(OSError):
             for folder in leftovers():
                 remove_tree(folder)
@@ -132,7 +131,7 @@ class Launcher:
             ids = os.geteuid(), os.getegid()
             unshare(CLONE_NEWUSER)
             write_map("self", ids, ids, privileged=False)
-        private_mounts()
+            unshare(CLONE_NEWNS)
 
     def _new_zygote(self) -> Zygote:
         zygote = Zygote(self._settings, drop_to=FIRST_ID if self._is_root else None)
@@ -412,5 +411,6 @@ def main(arguments: list[str]) -> None:
     try:
         Launcher(host, settings).serve()
     except OSError as error:
-        host.send(json.dumps({"error": f"{error.filename or 'launcher'}: {error.strerror}"}).encode())
+        with suppress(OSError):  # nobody is left to hear it
+            host.send(json.dumps({"error": f"{error.filename or 'launcher'}: {error.strerror}"}).encode())
         sys.exit(1)

@@ -72,9 +72,9 @@ class Lite:
             self._watch(self._host.fileno(), lambda: self._hear(channel))
             self._watch(os.pidfd_open(self._settings["host"]), self._stop)
             while self._alive:
-                for fd, _ in self._events.poll(self._patience()):
-                    if fd in self._handlers:
-                        self._handlers[fd]()
+                # One at a time: a number that is closed and used again must not get an event of its former self.
+                for fd, _ in self._events.poll(self._patience(), 1):
+                    self._handlers[fd]()
         finally:
             self._end()
 
@@ -217,12 +217,14 @@ class Lite:
     def _make_folder(self) -> None:
         """Root's is there to pass through, not to look into; what lies in it is the owner's alone.
 
-        Locked while we live, so that `pinfold cleanup` can tell one that was left behind.
+        Locked while we live, and before it has its name, so that `pinfold cleanup` can tell one that was left behind.
         """
-        path = os.path.join(self._settings["temporary"], f"pinfold-lite.{os.urandom(4).hex()}")
-        os.mkdir(path, 0o700)
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        place, word = self._settings["temporary"], os.urandom(4).hex()
+        unlocked, path = os.path.join(place, f".pinfold-{word}"), os.path.join(place, f"pinfold-lite.{word}")
+        os.mkdir(unlocked, 0o700)
+        lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_SH)
+        os.rename(unlocked, path)
         os.chmod(path, 0o711 if os.geteuid() == 0 else 0o700)
         self._settings["folder"] = path
 

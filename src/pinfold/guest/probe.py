@@ -14,6 +14,7 @@ from contextlib import suppress
 from .groups import usable_places
 from .kernel import (
     ATTR_IDMAP,
+    CLONE_NEWNS,
     CLONE_NEWUSER,
     PR_SET_NO_NEW_PRIVS,
     clone,
@@ -24,7 +25,7 @@ from .kernel import (
     set_mount_attributes,
     unshare,
 )
-from .root import private_mounts
+from .root import shut_mounts
 from .trees import Owners, write_map
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
@@ -79,7 +80,8 @@ def _make_user_namespace() -> None:
 def _make_mounts() -> None:
     if os.geteuid() != 0:
         _enter_user_namespace()
-    private_mounts()
+    unshare(CLONE_NEWNS)
+    shut_mounts()
 
 
 def _enter_user_namespace() -> None:
@@ -95,6 +97,7 @@ def _filter() -> None:
 
 def _idmap() -> None:
     """Only root needs it; whether a file system can do it depends on the file system too."""
-    private_mounts()
+    unshare(CLONE_NEWNS)
+    shut_mounts()
     tree = detached("/usr", recursive=False)
     set_mount_attributes(tree, ATTR_IDMAP, userns=Owners().take(0, 0, OTHER_ID))

@@ -7,7 +7,6 @@ import os
 from .kernel import (
     ATTR_NOSUID,
     ATTR_RDONLY,
-    CLONE_NEWNS,
     MS_BIND,
     MS_NODEV,
     MS_NOEXEC,
@@ -22,7 +21,6 @@ from .kernel import (
     mount,
     pivot_to,
     set_mount_attributes,
-    unshare,
 )
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -120,9 +118,8 @@ def make_folder(path: str) -> None:
     os.makedirs(path, mode=0o755, exist_ok=True)
 
 
-def private_mounts() -> None:
-    """Nothing mounted from here on is seen outside."""
-    unshare(CLONE_NEWNS)
+def shut_mounts() -> None:
+    """What is mounted in this namespace is seen in no other, and the other way round."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
 
 

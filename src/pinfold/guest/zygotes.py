@@ -23,7 +23,7 @@ from .kernel import (
     prctl,
 )
 from .requests import MESSAGE_BYTES, Request
-from .root import Root, begin_with_devices
+from .root import Root, begin_with_devices, shut_mounts
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Zygote:
     def _become(self, channel: socket.socket) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         settings = self._settings
+        shut_mounts()
         root = Root()
         for path in settings["read_only"]:
             root.take(path)

@@ -93,7 +93,8 @@ class Jailed:
 
     @property
     def fd(self) -> int:
-        return self._control.fileno()
+        """Of the init, which is gone only after everything in the session is."""
+        return self._pidfd
 
     def interrupt(self) -> None:
         with suppress(OSError):
@@ -121,7 +122,6 @@ class Jailed:
             report = json.loads(self._control.recv(256))
             code = int(report["code"])
             self.out_of_memory = bool(report["out_of_memory"])
-        self.kill()
         return code
 
     def release(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
@@ -77,7 +78,7 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
             kept.append(f"{top}/.git")
     protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
     if steers:
-        protected += [str(path) for path in ours_within(source) if path.exists()]
+        protected += ours_within(top)
     cut = len(top)
     return Guards(
         masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
@@ -113,8 +114,8 @@ def is_masked(name: str) -> bool:
 
 def mountable(path: str, top: str) -> str | None:
     """Where `path` really is, if that is below `top`, exists, and may be read-only as a whole."""
-    if path.endswith("/.git") and not os.path.isfile(path):  # noqa: PTH113
-        return None  # pinned, under its own name
+    if not os.path.lexists(path) or (path.endswith("/.git") and not os.path.isfile(path)):  # noqa: PTH113
+        return None  # a `.git` folder is pinned, under its own name
     real = os.path.realpath(path)
     return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
 
@@ -241,11 +242,12 @@ class _Walk:
                     self.masked.append((entry.path, status.st_dev, status.st_ino))
 
 
-def ours_within(workspace: Path) -> list[Path]:
+def ours_within(top: str) -> list[str]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
-    return [path for path in _installed() if path.is_relative_to(workspace) and path != workspace]
+    return [path for path in map(str, _installed()) if path.startswith(f"{top}/") and os.path.lexists(path)]
 
 
+@functools.cache
 def _installed() -> list[Path]:
     package = Path(__file__).resolve().parents[1]
     installed = [package, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, TypeAlias, cast
@@ -63,7 +63,7 @@ class Report:
     sandboxes: tuple[Checked, ...]
     kernel: Mapping[str, object]
     auto: str | None = None
-    """The sandbox that `auto` takes here."""
+    """The sandbox that `auto` takes here; looked for only where every sandbox is."""
 
     @property
     def ok(self) -> bool:
@@ -74,9 +74,10 @@ class Report:
 async def examined(names: Iterable[str] = ()) -> Report:
     """These sandboxes, or every one there is but the one that isolates nothing."""
     facts = await anyio.to_thread.run_sync(gathered)
-    chosen = tuple(names) or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
+    asked = tuple(names)
+    chosen = asked or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
     checked = tuple([await _checked(name, facts) for name in chosen])
-    return Report(sandboxes=checked, kernel=facts.shown(), auto=await _auto())
+    return Report(sandboxes=checked, kernel=facts.shown(), auto=None if asked else await _auto())
 
 
 async def _auto() -> str | None:
@@ -98,7 +99,9 @@ async def _checked(name: str, facts: Facts) -> Checked:
             try:
                 await session.run("40 + 2")
                 took_ms = (perf_counter() - began) * 1000
-                return await _proven(name, provider.capabilities, session, took_ms, facts)
+                checked = await _proven(name, provider.capabilities, session, took_ms, facts)
+                # `auto` goes by the name of what it took, once it has.
+                return replace(checked, lacks=tuple(lacks(provider.name)))
             finally:
                 await session.close()
     except (SandboxError, OSError) as error:  # a timeout is one
@@ -120,7 +123,6 @@ async def _proven(name: str, can: Capabilities, session: Session, took_ms: float
         first_result_ms=round(took_ms, 1),
         memory=facts.memory if can.isolated and not can.remote else None,
         environment=await _environment(session),
-        lacks=tuple(lacks(name)) if status == "proven" else (),
         cause=f"a session here {', '.join(found)}" if found else None,
         fix="do not use it; please report it" if found else None,
     )

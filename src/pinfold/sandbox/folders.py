@@ -19,8 +19,6 @@ from pathlib import Path
 _OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite)\.[a-z0-9_]{8}")
 _UNNAMED = re.compile(r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}")
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
-_LOCKED_S = 10.0
-"""From being made to being locked, at most."""
 _OLD_S = 24 * 3600.0
 
 
@@ -29,9 +27,13 @@ class Folder:
 
     def __init__(self, kind: str) -> None:
         """`kind`: home, workspace, proof, bait or site."""
-        self.path = Path(tempfile.gettempdir(), f"pinfold-{kind}.{secrets.token_hex(4)}")
-        self.path.mkdir(mode=0o700)
-        self._lock = held(self.path)
+        place, word = tempfile.gettempdir(), secrets.token_hex(4)
+        unlocked = f"{place}/.pinfold-{word}"
+        os.mkdir(unlocked, 0o700)  # noqa: PTH102 - sessions wait for this
+        self._lock = held(unlocked)
+        # It gets the name a cleanup looks for only once it is locked.
+        self.path = Path(f"{place}/pinfold-{kind}.{word}")
+        os.rename(unlocked, self.path)  # noqa: PTH104
 
     def remove(self) -> None:
         if self._lock >= 0:
@@ -64,14 +66,14 @@ def abandoned(within: Path | None = None) -> list[Path]:
                     continue
                 path = Path(entry.path)
                 if _OURS.fullmatch(entry.name):
-                    if time.time() - status.st_mtime > _LOCKED_S and not in_use(path):
+                    if not in_use(path):
                         found.append(path)
                 elif _UNNAMED.fullmatch(entry.name) and _is_old_and_empty(path, status):
                     found.append(path)
     return sorted(found)
 
 
-def held(path: Path) -> int:
+def held(path: Path | str) -> int:
     """Lock the folder until this process ends or closes what is returned."""
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_SH)

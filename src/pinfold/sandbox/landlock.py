@@ -150,7 +150,7 @@ class _Shown:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise SandboxUnavailable(f"{path} cannot be shown: {error}") from error
-        if writable and (ours := ours_within(real)):
+        if writable and (ours := ours_within(str(real))):
             raise SandboxUnavailable(
                 f"{ours[0]} is Pinfold's own, and landlock cannot keep it unchanged inside {real}; "
                 "choose another folder, or the mode read-only"

@@ -41,7 +41,8 @@ def _page(report: dict[str, Any]) -> list[str]:
     lines = ["sandboxes"]
     for checked in report["sandboxes"]:
         lines += _sandbox(checked)
-    lines.append(f"  auto takes {report['auto'] or 'none: nothing here is proven'}")
+    if report["auto"]:
+        lines.append(f"  auto takes {report['auto']}")
     return [*lines, *_kernel(report["kernel"]), "models   only scripted:FILE and replay:FILE so far"]
 
 
