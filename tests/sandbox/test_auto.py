@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.sandbox import Auto, Capabilities, SandboxUnavailable, Session, Spec, provider_named
+from pinfold.sandbox import Capabilities, SandboxUnavailable, Session, Spec, provider_named
+from pinfold.sandbox.auto import Auto
 
 pytestmark = [
     pytest.mark.integration,

@@ -128,7 +128,7 @@ async def test_a_program_with_a_set_id_bit_is_not_let_be_written(workspace: Path
     program = workspace / "program"
     program.write_text("")
     program.chmod(0o4755)
-    with pytest.raises(SandboxUnavailable, match=r"program runs as its owner, .* chmod ug-s"):
+    with pytest.raises(SandboxUnavailable, match=r"program runs as its owner, .*chmod ug-s"):
         await LITE.open(Spec(workspace=workspace))
     async with opened(Spec(workspace=workspace, writable=False)) as session:
         assert (await session.run("open('program').read()")).value == "''"

@@ -39,7 +39,8 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import BUILT_IN, Auto, Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox import BUILT_IN, Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
 from pinfold.tools import Registry, as_tool

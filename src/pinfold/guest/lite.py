@@ -178,9 +178,10 @@ class Lite:
                 os.close(pidfd)
                 return {"error": "the zygote gave a process that is not its own"}, []
             if self._groups is not None:
-                group = self._groups.make(f"s{pid}", [pid])
-                group.limit_memory(request["memory"])
-                self._tell_count(group, control[0])
+                with suppress(OSError):  # without one the session's init watches its memory
+                    group = self._groups.make(f"s{pid}", [pid])
+                    group.limit_memory(request["memory"])
+                    self._tell_count(group, control[0])
             os.write(gate[1], b"1")
             self._watch(pidfd, lambda: self._gone(pidfd, folder, group))
             ends, outside = [*outside, os.dup(pidfd)], []

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILT_IN",
-    "Auto",
     "Capabilities",
     "Display",
     "FileRefused",
@@ -119,7 +118,7 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
 
     registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in registered:
-        raise SandboxUnavailable(_unknown(name, sorted({*_BUILT_IN, *registered})))
+        raise SandboxUnavailable(_unknown(name, sorted({*BUILT_IN, *registered})))
     try:
         make: Callable[[], Provider] = registered[name].load()
         return make()

@@ -16,9 +16,10 @@ from typing import Literal, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox import Auto, provider_named, provider_names
+from pinfold.sandbox import provider_named, provider_names
 from pinfold.sandbox._launcher import GUEST
 from pinfold.sandbox.advice import Facts, advice
+from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxError, Session, Spec
 from pinfold.sandbox.folders import folder

@@ -23,7 +23,7 @@ import anyio.to_thread
 from pinfold.sandbox._body import Watched
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import GUEST, Launcher, begun
+from pinfold.sandbox._launcher import GUEST, Launcher, LauncherGone, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
@@ -300,7 +300,10 @@ class _Guests:
         self._place = place
 
     async def launch(self) -> Guest:
-        ends = await self._lent.launcher.open(self._request())
+        try:
+            ends = await self._lent.launcher.open(self._request())
+        except LauncherGone:  # it ends when its zygote is lost; the next one has another
+            ends = await self._lent.launcher.open(self._request())
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         guest = Guest(Watched(ends.control, ends.pidfd), ends.channel, *outputs)
