@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import command
 
 from pinfold.sandbox.advice import Facts, advice
+from pinfold.sandbox.landlock import landlock_abi
 
 pytestmark = [
     pytest.mark.integration,
@@ -35,6 +36,17 @@ def test_what_works_is_proven_and_timed(pinfold: Pinfold) -> None:
     assert report["kernel"]["user_namespaces"]
     assert report["kernel"]["seccomp"]
     assert "unsafe-local" not in [item["name"] for item in report["sandboxes"]]
+
+
+@pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
+def test_a_weaker_level_is_shown_with_what_it_lacks_and_auto_takes_the_strongest(pinfold: Pinfold) -> None:
+    report = json.loads(pinfold("doctor", "--json").out)
+    levels = {item["name"]: (item["level"], dict(item["lacks"])) for item in report["sandboxes"]}
+    assert levels["namespaces"] == ("full", {})
+    level, lacks = levels["landlock"]
+    assert level == "lite"
+    assert "--allow-unmasked" in lacks["secrets in the workspace"]
+    assert report["auto"] == "namespaces"
 
 
 def test_the_page_fits_a_screen_and_says_the_same(pinfold: Pinfold) -> None:

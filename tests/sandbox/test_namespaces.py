@@ -82,7 +82,7 @@ async def test_nothing_gets_out_and_the_same_attempts_do_where_nothing_is_shut(w
         assert await holes(session) == []
     async with opened(LOCAL, Spec(workspace=workspace)) as session:
         found = await holes(session)
-    assert len(found) >= 7, found
+    assert len(found) >= 14, found
 
 
 async def test_a_process_of_its_own_with_the_same_number_is_not_taken_for_the_hosts(workspace: Path) -> None:
@@ -307,23 +307,6 @@ def sleepers(mark: str) -> list[int]:
             if process.read_bytes() == f"sleep\0{mark}\0".encode():
                 found.append(int(process.parent.name))
     return found
-
-
-def test_where_user_namespaces_are_refused_so_is_the_session(workspace: Path) -> None:
-    program = (
-        "import anyio\nfrom pinfold.sandbox import open_session, SandboxUnavailable\n"
-        "async def main():\n    try:\n        async with open_session(provider='auto') as s: print('ran', await s.run('1'))\n"
-        "    except SandboxUnavailable as e: print('refused:', e)\nanyio.run(main)"
-    )
-    shut = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" -c "$1"'
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "sh", "-c", shut, sys.executable, program],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.startswith("refused: the zygote did not start"), done
-    assert "max_user_namespaces" in done.stdout
 
 
 async def test_what_says_where_git_looks_can_be_neither_changed_nor_put_aside(workspace: Path) -> None:

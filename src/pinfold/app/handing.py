@@ -35,6 +35,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     title: str | None
     data: dict[str, str] | None
     mounts: dict[str, bool] | None
+    allow_unmasked: bool
     packages: tuple[str, ...]
     python: str
     limits: Limits
@@ -54,6 +55,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             mounts=None
             if self.mounts is None
             else tuple(Mount(path=Path(path), writable=yes) for path, yes in self.mounts.items()),
+            allow_unmasked=self.allow_unmasked,
             packages=self.packages,
             python=self.python,
             limits=self.limits,
@@ -80,6 +82,7 @@ def carried(options: Options) -> Mapping[str, Json] | None:
         mounts=None
         if options.mounts is None
         else {str(mount.path): mount.writable for mount in options.mounts},
+        allow_unmasked=options.allow_unmasked,
         packages=options.packages,
         python=options.python,
         limits=options.limits,

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from pinfold.engine import OnOutput, Performed
+from pinfold.engine import Journal, OnOutput, Performed
 from pinfold.events import (
     Action,
     ActionId,
@@ -16,6 +16,7 @@ from pinfold.events import (
     DisplayRef,
     Effect,
     Mode,
+    Noticed,
     RunCell,
     ToolSchema,
     Verdict,
@@ -41,6 +42,7 @@ class SandboxAndTools:
     granted: frozenset[str]
     """Tools the user handed over in person."""
     mode: Mode
+    journal: Journal
     blobs: Blobs
     _session: Session | None = field(default=None, init=False)
 
@@ -96,8 +98,12 @@ class SandboxAndTools:
                 self.spec.site.mkdir(exist_ok=True)
                 # A session of root's runs under an id of its own, and must be able to read it.
                 self.spec.site.chmod(0o755)
-            logger.info("starting %s in %s", self.provider.name, self.spec.workspace)
+            known = self.provider.notice or ""
             self._session = await self.provider.open(self.spec)
+            logger.info("started %s in %s", self.provider.name, self.spec.workspace)
+            new = (self.provider.notice or "").removeprefix(known).strip()
+            if new:
+                await self.journal.append(Noticed(text=new))
         return self._session
 
     async def _call(self, action: CallTool) -> Performed:

@@ -16,6 +16,7 @@ async def checkup(names: Iterable[str] = ()) -> dict[str, Any]:
     return {
         "ok": report.ok,
         "sandboxes": [msgspec.to_builtins(checked) for checked in report.sandboxes],
+        "auto": report.auto,
         "kernel": dict(report.kernel),
         "models": [],
     }

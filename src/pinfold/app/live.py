@@ -40,6 +40,7 @@ from pinfold.events import (
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
 from pinfold.sandbox import BUILT_IN, Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
 from pinfold.tools import Registry, as_tool
@@ -60,6 +61,8 @@ class Options:
     title: str | None = None
     data: Mapping[str, Path] | None = None
     """Read-only mounts by name."""
+    allow_unmasked: bool = False
+    """A sandbox that cannot hide the workspace's secrets may show them."""
     packages: tuple[str, ...] = ()
     """What the environment of the cells has beyond the usual."""
     make_environment: bool = False
@@ -269,7 +272,9 @@ async def _ground(options: Options, past: SessionOpened | None, folder: Path | N
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
         return _Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
     cells = await python_for_cells(options.packages, options.python, make=options.make_environment)
-    provider = provider_named(wanted, python=cells.python)
+    provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
+    if isinstance(provider, Auto) and _has_mounts(options, past):
+        await provider.resolve()  # where they are is told to the model first of all
     notices = tuple(filter(None, (provider.notice, cells.notice)))
     if not provider.capabilities.site:
         return _Ground(provider=provider, python=cells.python, notices=notices)
@@ -279,6 +284,12 @@ async def _ground(options: Options, past: SessionOpened | None, folder: Path | N
     return _Ground(
         provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch
     )
+
+
+def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
+    data = options.data if options.data is not None else past and past.data
+    mounts = options.mounts if options.mounts is not None else past and past.mounts
+    return bool(data or mounts)
 
 
 def _assembled(
@@ -295,7 +306,8 @@ def _assembled(
         )
     known = {name: Path(path) for name, path in past.data.items()} if past else {}
     data = known if options.data is None else options.data
-    if data and not provider.capabilities.mounts:
+    has = provider.capabilities
+    if data and not has.mounts and (has.remote or not has.isolated):
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
     mounts = _mounts(options, past, provider, workspace)
     allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
@@ -314,6 +326,7 @@ def _assembled(
         registry=Registry([*ours, *tools]),
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
+        journal=log,
         blobs=log.blobs,
     )
     opened = SessionOpened(
@@ -321,12 +334,20 @@ def _assembled(
         workspace=str(workspace),
         model=model.name,
         mode=mode,
-        sandbox=provider.name,
-        prompt=system_prompt(workspace, data, allowed),
+        # What was asked for, not what came of it: where the session goes on, something else may be had.
+        sandbox="auto" if isinstance(provider, Auto) else provider.name,
+        prompt=system_prompt(workspace, _shown(data, provider), allowed),
         data={name: str(path) for name, path in data.items()},
         mounts={str(mount.path): mount.writable for mount in mounts},
     )
     return hands, opened
+
+
+def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
+    """Where code inside finds it."""
+    if provider.capabilities.mounts:
+        return [f"/mnt/datasets/{name}" for name in data]
+    return [str(path) for path in data.values()]
 
 
 def _mounts(

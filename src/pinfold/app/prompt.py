@@ -18,7 +18,8 @@ When the task is done, answer in plain words without calling a tool.
 
 
 def system_prompt(workspace: Path, data: Iterable[str] = (), mounts: Iterable[Mount] = ()) -> str:
-    lines = [f"Read-only data: /mnt/datasets/{name}\n" for name in data]
+    """`data`: the paths by which the session reads it."""
+    lines = [f"Read-only data: {path}\n" for path in data]
     lines += [
         f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts
     ]

@@ -18,6 +18,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x100000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+PR_SET_CHILD_SUBREAPER = 36
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
@@ -25,6 +26,7 @@ _OPEN_TREE_CLONE = 1
 _RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LAST_CAP = 63
+_LISTENER = 8
 _X86 = os.uname().machine == "x86_64"
 _CLONE = 56 if _X86 else 220
 _PIVOT_ROOT = 155 if _X86 else 41
@@ -150,13 +152,16 @@ def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
     _call(_CAPSET, "capset", header, sets)
 
 
-def seccomp(program: bytes) -> None:
-    """For this thread and all it starts; `prctl(PR_SET_NO_NEW_PRIVS, 1)` must come first."""
+def seccomp(program: bytes, *, listen: bool = False) -> int:
+    """For this thread and all it starts; `prctl(PR_SET_NO_NEW_PRIVS, 1)` must come first.
+
+    With `listen`, returns a descriptor that whoever answers the filter's questions listens on.
+    """
     buffer = ctypes.create_string_buffer(program, len(program))
     filter_ = ctypes.create_string_buffer(
         struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer)), 16
     )
-    _call(_SECCOMP, "seccomp", 1, 0, filter_)
+    return _call(_SECCOMP, "seccomp", 1, _LISTENER if listen else 0, filter_)
 
 
 def landlock_abi() -> int:
@@ -170,11 +175,11 @@ def landlock_abi() -> int:
 class Landlock:
     """Rules for files, collected while there is still time, in force from `restrict` on."""
 
-    def __init__(self, everything: int, *, scoped: int) -> None:
-        """`everything`: the accesses that are refused unless allowed."""
+    def __init__(self, everything: int, *, scoped: int, network: int = 0) -> None:
+        """`everything`: the accesses that are refused unless allowed. `network`: those that are refused."""
         self.everything = everything
         size = 24 if scoped else 16
-        attributes = ctypes.create_string_buffer(struct.pack("=QQQ", everything, 0, scoped), 24)
+        attributes = ctypes.create_string_buffer(struct.pack("=QQQ", everything, network, scoped), 24)
         self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
 
     def allow(self, access: int, paths: list[str]) -> None:

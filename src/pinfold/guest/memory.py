@@ -1,4 +1,4 @@
-"""How much memory the processes of this process namespace hold, where no control group says so."""
+"""How much memory processes hold, where no control group says so."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ FOLDERS = ("/tmp", "/dev/shm")
 
 
 def memory_of_all(enough: int) -> int:
-    """Bytes. Exact only above `enough`: below it a cheap count, never too low, will do.
-
-    Files in memory that are mapped too are not counted twice; of memory that is both, half may be missed.
-    """
+    """Of this process namespace, in bytes. Exact only above `enough`: below it a cheap count, never too low, will do."""
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    files = _in_folders() + _without_name(pids)
+    return memory_of(pids, enough, _in_folders() + _without_name(pids))
+
+
+def memory_of(pids: list[str], enough: int, files: int = 0) -> int:
+    """With `files` held in memory besides.
+
+    Those that are mapped too are not counted twice; of memory that is both, half may be missed.
+    """
     held = files + sum(sum(_held(pid)) for pid in pids)
     if held <= enough:
         return held
@@ -59,7 +63,9 @@ def _held(pid: str) -> list[int]:
 
 
 def _proportional(pid: str) -> list[int]:
-    return _bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+    """Where it lets nobody look, what it shares counts against it."""
+    found = _bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+    return found if any(found) else _held(pid)
 
 
 def _bytes(path: str, names: tuple[bytes, ...]) -> list[int]:

@@ -105,7 +105,7 @@ def _be_runner(settings: Request, channel: int, word: int) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     drop_capabilities()
-    _fresh_process(settings)
+    fresh_process(settings["session_environment"])
     guest = Readied(channel)
     guest.rehearse()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
@@ -151,10 +151,10 @@ def _file_rules() -> Landlock | None:
     return rules
 
 
-def _fresh_process(settings: Request) -> None:
+def fresh_process(environment: dict[str, str]) -> None:
     """Nothing of the zygote's that two sessions should not share."""
     os.environ.clear()
-    os.environ.update(settings["session_environment"])
+    os.environ.update(environment)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     random.seed()

@@ -33,13 +33,13 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(launcher.fileno(), False)
     _stand_in_for_stdin()
     _prepare(settings)
-    launcher.send(json.dumps(_fitness()).encode())
+    launcher.send(json.dumps(fitness()).encode())
     while True:
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
         try:
-            unfit = _fitness()
+            unfit = fitness()
             pid = -1 if unfit else clone(FLAGS | signal.SIGCHLD)
         except OSError as error:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
@@ -73,6 +73,6 @@ def _prepare(settings: Request) -> None:
     gc.freeze()
 
 
-def _fitness() -> Request:
+def fitness() -> Request:
     threads = len(os.listdir("/proc/self/task"))
     return {} if threads == 1 else {"error": f"the zygote has {threads} threads and cannot be forked safely"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cache
 from os import PathLike
 from pathlib import Path
 
+from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
     Capabilities,
     Display,
@@ -70,40 +71,54 @@ def _unsafe_local(python: Path | None) -> Provider:
     return UnsafeLocal(python or default_python())
 
 
-def _namespaces(python: Path | None) -> Provider:
+def _namespaces(python: Path | None) -> Probed:
     from pinfold.sandbox.environment import default_python
     from pinfold.sandbox.namespaces import Namespaces
 
     return Namespaces(python or default_python())
 
 
+def _landlock(python: Path | None, *, allow_unmasked: bool = False) -> Probed:
+    from pinfold.sandbox.environment import default_python
+    from pinfold.sandbox.landlock import Landlock
+
+    return Landlock(python or default_python(), allow_unmasked=allow_unmasked)
+
+
+@cache  # what was found out once holds for the process
+def _auto(python: Path | None, *, allow_unmasked: bool = False) -> Auto:
+    return Auto(
+        lambda: _namespaces(python),
+        lambda: _landlock(python, allow_unmasked=allow_unmasked),
+    )
+
+
 _BUILT_IN: dict[str, Callable[[Path | None], Provider]] = {
     "namespaces": _namespaces,
+    "landlock": _landlock,
     "unsafe-local": _unsafe_local,
 }
+_MAY_SHOW_SECRETS = {"auto": _auto, "landlock": _landlock}
 
 
 BUILT_IN = frozenset({"auto", *_BUILT_IN})
 
 
-def provider_named(name: str, *, python: Path | None = None) -> Provider:
+def provider_named(name: str, *, python: Path | None = None, allow_unmasked: bool = False) -> Provider:
     """The provider of this name, built in or registered. Raises SandboxUnavailable.
 
     `python` runs the cells of a built-in one: unless given, that of the data environment if it is built, else ours.
+    `allow_unmasked`: one that cannot hide secrets of the workspace may show them.
     """
-    if name == "auto":
-        if sys.platform != "linux":
-            raise SandboxUnavailable(
-                f"no isolation is available on {sys.platform}; to run code without any, ask for `unsafe-local` by name"
-            )
-        name = "namespaces"
+    if name in _MAY_SHOW_SECRETS:
+        return _MAY_SHOW_SECRETS[name](python, allow_unmasked=allow_unmasked)
     if name in _BUILT_IN:
         return _BUILT_IN[name](python)
     from importlib.metadata import entry_points
 
     registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in registered:
-        raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
+        raise SandboxUnavailable(_unknown(name, sorted({*BUILT_IN, *registered})))
     try:
         make: Callable[[], Provider] = registered[name].load()
         return make()
@@ -141,7 +156,7 @@ async def open_session(
     """A session, closed at the end with every process it started.
 
     Without a workspace it gets a private temporary folder, removed at the end. Each of `data` is
-    `PATH` or `NAME=PATH`. Raises SandboxUnavailable.
+    `PATH` or `NAME=PATH`; where the provider has no mounts, it is read at its own path. Raises SandboxUnavailable.
     """
     chosen = provider_named(provider) if isinstance(provider, str) else provider
     sources = named_paths(data)

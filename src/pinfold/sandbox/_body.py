@@ -129,6 +129,15 @@ class Jailed:
         os.close(self._pidfd)
 
 
+class Watched(Jailed):
+    """A session without a process namespace: its init ends all of it and then itself, once it hears or loses us."""
+
+    def kill(self) -> None:
+        # Not the init: it alone knows what belongs to the session.
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+
+
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""The host's handle on a launcher of sessions (`guest/launcher.py`): started when first needed, asked from any event loop."""
+"""The host's handle on a launcher of sessions (`guest/launcher.py`, `guest/lite.py`): started when first needed, asked from any event loop."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 
 from pinfold.sandbox import warm
+from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._paper import MESSAGE_BYTES, paper
-from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.processes import stamp
 
 GUEST = Path(__file__).parent.parent / "guest"
@@ -51,12 +54,22 @@ class Launcher:
     It may be another process's, which keeps it warm; then only the connection is ours.
     """
 
-    def __init__(self, settings: Mapping[str, Any], guest: Path = GUEST, *, joins: bool = True) -> None:
-        """`joins`: take a warm one where there is one."""
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        guest: Path = GUEST,
+        *,
+        joins: bool = True,
+        program: str = "launcher",
+        fix: str = FIX,
+    ) -> None:
+        """`joins`: take a warm one where there is one. `fix`: said where none can be started."""
         self.proven = False
         self._joins = joins
         self._settings = settings
         self._guest = guest
+        self._program = program
+        self._fix = fix
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,7 +82,7 @@ class Launcher:
         if not answer:
             raise LauncherGone("the launcher of sessions ended before it gave one")
         if not fds:
-            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {FIX}")
+            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
         channel, control, stdout, stderr, pidfd = fds
         return Ends(
             channel=socket.socket(fileno=channel),
@@ -85,7 +98,7 @@ class Launcher:
         assert self._socket is not None
         answer, _ = await asked(self._socket, b'{"op": "warm"}', {}, START_S)
         if reason(answer):
-            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {FIX}")
+            raise SandboxUnavailable(f"no session could be made: {reason(answer)}; {self._fix}")
 
     async def ready(self) -> None:
         """Make sure there is one; a new one of our own is not proven. Raises SandboxUnavailable."""
@@ -134,7 +147,7 @@ class Launcher:
                 self._socket, self.proven = peer, True
                 return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            program = [sys.executable, "-I", str(self._guest / "__main__.py"), "launcher"]
+            program = [sys.executable, "-I", str(self._guest / "__main__.py"), self._program]
             self._process = subprocess.Popen(
                 [*program, str(theirs.fileno()), stamp(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -154,7 +167,33 @@ class Launcher:
                 raise SandboxUnavailable(f"the zygote did not start: {error}") from error
             if reason(hello):
                 self.end()
-                raise SandboxUnavailable(f"the zygote did not start: {reason(hello)}; {FIX}")
+                raise SandboxUnavailable(f"the zygote did not start: {reason(hello)}; {self._fix}")
+
+
+async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keeping]] | None = None) -> Guest:
+    """The guest, once it has said hello, and with the keeper that `keep` makes. Raises SandboxUnavailable."""
+    try:
+        if keep:
+            # No code runs before the first cell, so there is still time to remember what is there.
+            guest.keeper = await keep()
+        await _greet(guest, limits.start_s)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await guest.ended("it was given up")
+        if guest.keeper:
+            guest.keeper.close()
+        raise
+    return guest
+
+
+async def _greet(guest: Guest, limit_s: float) -> None:
+    try:
+        end = await asyncio.wait_for(guest.end(), limit_s)
+    except TimeoutError as error:
+        raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
+    if isinstance(end, Death):
+        said = guest.stderr.take()[0].strip()[-2000:]
+        raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
 
 
 async def asked(

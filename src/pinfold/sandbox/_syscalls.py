@@ -48,7 +48,7 @@ get_robust_list 274 splice 275 tee 276 sync_file_range 277 vmsplice 278 utimensa
 297 recvmmsg 299 prlimit64 302 syncfs 306 sendmmsg 307 getcpu 309 sched_setattr 314 sched_getattr 315 renameat2
 316 getrandom 318 memfd_create 319 bpf 321 execveat 322 userfaultfd 323 membarrier 324 mlock2 325
 copy_file_range 326 preadv2 327 pwritev2 328 pkey_mprotect 329 pkey_alloc 330 pkey_free 331 statx 332
-io_pgetevents 333 rseq 334 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435
+io_pgetevents 333 rseq 334 seccomp 317 landlock_create_ruleset 444 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435
 close_range 436 openat2 437 faccessat2 439 epoll_pwait2 441 landlock_add_rule 445
 landlock_restrict_self 446 memfd_secret 447 futex_waitv 449 cachestat 451
 fchmodat2 452 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
@@ -84,7 +84,7 @@ request_key 218 keyctl 219 clone 220 execve 221 mmap 222 fadvise64 223 mprotect 
 recvmmsg 243 wait4 260 prlimit64 261 syncfs 267 sendmmsg 269 sched_setattr 274 sched_getattr 275 renameat2 276
 getrandom 278 memfd_create 279 bpf 280 execveat 281 userfaultfd 282 membarrier 283 mlock2 284 copy_file_range
 285 preadv2 286 pwritev2 287 pkey_mprotect 288 pkey_alloc 289 pkey_free 290 statx 291 io_pgetevents 292 rseq 293
-io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435 close_range 436 openat2
+seccomp 277 landlock_create_ruleset 444 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435 close_range 436 openat2
 437 faccessat2 439 epoll_pwait2 441 landlock_add_rule 445 landlock_restrict_self 446 memfd_secret 447 futex_waitv 449 cachestat 451 fchmodat2 452
 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
 """)

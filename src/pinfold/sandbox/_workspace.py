@@ -78,7 +78,7 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
             kept.append(f"{top}/.git")
     protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
     if steers:
-        protected += _ours_within(top)
+        protected += ours_within(top)
     cut = len(top)
     return Guards(
         masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
@@ -242,7 +242,7 @@ class _Walk:
                     self.masked.append((entry.path, status.st_dev, status.st_ino))
 
 
-def _ours_within(top: str) -> list[str]:
+def ours_within(top: str) -> list[str]:
     """Pinfold's own files, if they lie in the workspace: code inside must never change what runs outside."""
     return [path for path in map(str, _installed()) if path.startswith(f"{top}/") and os.path.lexists(path)]
 

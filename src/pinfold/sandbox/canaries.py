@@ -5,6 +5,7 @@ Every attempt is harmless in itself, so the same program run without isolation s
 
 from __future__ import annotations
 
+import ctypes
 import json
 import secrets
 import socket
@@ -15,8 +16,11 @@ from contextlib import contextmanager
 from pinfold.sandbox.contract import Session
 from pinfold.sandbox.folders import folder
 
+_PRIVATE, _REMOVE = 0, 0
 _ATTEMPTS = """
-import ctypes, json, os, socket
+import ctypes, json, os, resource, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
 bait = json.loads({bait!r})
 def got(attempt):
     try:
@@ -30,25 +34,43 @@ def connected(family, address):
         return True
 def of_host(name):
     return open(f"/proc/{{bait['pid']}}/{{name}}").read()
-def host_is_seen():
-    os.kill(bait["pid"], 0)
+def is_host():
     try:
         return bait["secret"] in of_host("cmdline")  # or it is one of its own, with the same number
-    except FileNotFoundError:
+    except OSError:
         return True
+def told_by_a_pair():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        return ours.sendto(b"x", bait["mailbox"])
+def emptied(flags):
+    os.close(os.open(bait["full"], flags))
+    return os.stat(bait["full"]).st_size == 0
+def same_priority():
+    return os.setpriority(os.PRIO_PROCESS, bait["pid"], os.getpriority(os.PRIO_PROCESS, bait["pid"])) is None
 def status(field):
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return int(lines[field].strip(), 16)
 print(json.dumps({{
     "reads a file outside": got(lambda: open(bait["file"]).read() == bait["secret"]),
     "writes a file outside": got(lambda: open(bait["file"] + ".made", "w").write("x")),
+    "empties a file outside": got(lambda: emptied(os.O_RDONLY | os.O_TRUNC) or os.truncate(bait["full"], 0) is None),
+    "changes the mode of a file outside": got(lambda: os.chmod(bait["file"], 0o666) is None),
+    "changes the times of a file outside": got(lambda: os.utime(bait["file"]) is None),
+    "watches a folder outside": got(lambda: libc.inotify_add_watch(libc.inotify_init1(0), bait["folder"].encode(), 2) >= 0),
+    "reads the host's shared memory": got(lambda: libc.shmat(bait["memory"], None, 0o10000) != ctypes.c_void_p(-1).value),
     "reaches the host's loopback": got(lambda: connected(socket.AF_INET, ("127.0.0.1", bait["port"]))),
     "reaches the host's abstract sockets": got(lambda: connected(socket.AF_UNIX, "\\0" + bait["name"])),
-    "sees the host's processes": got(host_is_seen),
+    "reaches the host's sockets by path": got(lambda: connected(socket.AF_UNIX, bait["socket"])),
+    "sends to the host's sockets by path": got(told_by_a_pair),
+    "sees the host's processes": got(lambda: os.kill(bait["pid"], 0) is None and is_host()),
     "reads the host's environment": got(lambda: bait["secret"] in of_host("environ")),
+    "reads the host's command line": got(lambda: bait["secret"] in of_host("cmdline")),
+    "reads the host's limits": got(lambda: resource.prlimit(bait["pid"], resource.RLIMIT_CORE) and is_host()),
+    "sets the host's priority": got(lambda: same_priority() and is_host()),
     "has capabilities": status("CapEff") != 0,
     "can gain privileges": status("NoNewPrivs") != 1,
-    "makes namespaces": got(lambda: ctypes.CDLL(None).unshare(0x10000000) == 0),
+    "makes namespaces": got(lambda: libc.unshare(0x10000000) == 0),
     "has no system call filter": status("Seccomp") != 2,
 }}))
 """
@@ -67,21 +89,44 @@ def bait() -> Generator[str]:
             stdin=subprocess.PIPE,
             env={"PINFOLD_BAIT": word},
         ) as process,
+        socket.socket(socket.AF_UNIX) as by_path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox,
+        _shared_memory() as memory,
     ):
-        file = place / "secret"
-        file.write_text(word, encoding="ascii")
+        for heard, address in ((abstract, f"\0pinfold-{word}"), (by_path, f"{place}/socket")):
+            heard.bind(address)
+            heard.listen(1)
+        mailbox.bind(f"{place}/mailbox")
+        (place / "full").write_text("full", encoding="ascii")
+        (place / "secret").write_text(word, encoding="ascii")
         place.chmod(0o777)
-        file.chmod(0o666)
-        abstract.bind(f"\0pinfold-{word}")
-        abstract.listen(1)
+        for file in place.iterdir():
+            file.chmod(0o666)
         laid = {
-            "file": str(file),
+            "folder": str(place),
+            "file": f"{place}/secret",
+            "full": f"{place}/full",
             "secret": word,
+            "socket": f"{place}/socket",
+            "mailbox": f"{place}/mailbox",
+            "memory": memory,
             "port": listener.getsockname()[1],
             "name": f"pinfold-{word}",
             "pid": process.pid,
         }
         yield _ATTEMPTS.format(bait=json.dumps(laid))
+
+
+@contextmanager
+def _shared_memory() -> Generator[int]:
+    """The number of a page that any process of ours could share; -1 where there is no such thing."""
+    libc = ctypes.CDLL(None)
+    page: int = libc.shmget(_PRIVATE, 4096, 0o600)
+    try:
+        yield page
+    finally:
+        if page >= 0:
+            libc.shmctl(page, _REMOVE, None)
 
 
 async def holes(session: Session) -> list[str]:

@@ -51,7 +51,7 @@ class Capabilities:
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` appears at a path of its own inside. `Spec.mounts` needs less: a path that can be allowed where it is."""
+    """`data` is at /mnt/datasets/NAME; without, it is read at its own path, as is `Spec.mounts` everywhere."""
     site: bool = False
     """What is put into `Spec.site` can be imported inside."""
     remote: bool = False
@@ -102,7 +102,7 @@ class Spec:
     writable: bool = True
     """Whether the session may change the workspace."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Read-only, at /mnt/datasets/NAME."""
+    """Read-only, at /mnt/datasets/NAME where the provider has mounts, else at its own path."""
     site: Path | None = None
     """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
     after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
@@ -208,7 +208,7 @@ class Provider(Protocol):
 
     @property
     def notice(self) -> str | None:
-        """What a user must know before trusting it; front ends show it as is. None when nothing."""
+        """What a user must know before trusting it; front ends show it as is. None when nothing, or not known before `open`."""
         ...
 
     async def open(self, spec: Spec) -> Session:

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, TypeAlias, cast
@@ -19,9 +19,11 @@ import anyio.to_thread
 from pinfold.sandbox import provider_named, provider_names
 from pinfold.sandbox._launcher import GUEST
 from pinfold.sandbox.advice import Facts, advice
+from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxError, Session, Spec
 from pinfold.sandbox.folders import folder
+from pinfold.sandbox.levels import lacks
 
 Health: TypeAlias = Literal["proven", "unsafe", "leaky", "refused"]
 """`unsafe` claims no isolation; `leaky` claims it and something got out; `refused` does not start."""
@@ -51,6 +53,8 @@ class Checked:
     memory: str | None = None
     """What keeps a session within its memory."""
     environment: Mapping[str, object] = field(default_factory=dict[str, object])
+    lacks: tuple[tuple[str, str], ...] = ()
+    """What it has otherwise than the strongest level, and how."""
     cause: str | None = None
     fix: str | None = None
 
@@ -59,6 +63,8 @@ class Checked:
 class Report:
     sandboxes: tuple[Checked, ...]
     kernel: Mapping[str, object]
+    auto: str | None = None
+    """The sandbox that `auto` takes here; looked for only where every sandbox is."""
 
     @property
     def ok(self) -> bool:
@@ -69,25 +75,38 @@ class Report:
 async def examined(names: Iterable[str] = ()) -> Report:
     """These sandboxes, or every one there is but the one that isolates nothing."""
     facts = await anyio.to_thread.run_sync(gathered)
-    chosen = tuple(names) or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
-    return Report(sandboxes=tuple([await _checked(name, facts) for name in chosen]), kernel=facts.shown())
+    asked = tuple(names)
+    chosen = asked or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
+    checked = tuple([await _checked(name, facts) for name in chosen])
+    return Report(sandboxes=checked, kernel=facts.shown(), auto=None if asked else await _auto())
+
+
+async def _auto() -> str | None:
+    auto = provider_named("auto")
+    assert isinstance(auto, Auto)
+    try:
+        with anyio.fail_after(START_S):
+            return (await auto.resolve()).name
+    except (SandboxError, OSError):
+        return None
 
 
 async def _checked(name: str, facts: Facts) -> Checked:
     try:
         provider = provider_named(name)
-        can = provider.capabilities
         with folder("workspace") as place, anyio.fail_after(START_S):
             began = perf_counter()
             session = await provider.open(Spec(workspace=place))
             try:
                 await session.run("40 + 2")
                 took_ms = (perf_counter() - began) * 1000
-                return await _proven(name, can, session, took_ms, facts)
+                checked = await _proven(name, provider.capabilities, session, took_ms, facts)
+                # `auto` goes by the name of what it took, once it has.
+                return replace(checked, lacks=tuple(lacks(provider.name)))
             finally:
                 await session.close()
     except (SandboxError, OSError) as error:  # a timeout is one
-        cause, fix = advice(facts)
+        cause, fix = advice(facts) if name != "landlock" else (None, None)
         words = str(error) or f"it did not start within {START_S:g} s"
         return Checked(name=name, status="refused", cause=f"{words} ({cause})" if cause else words, fix=fix)
     except Exception as error:  # noqa: BLE001 - a provider of someone else's may fail in any way

@@ -5,7 +5,6 @@ The host talks to a launcher, the launcher to the zygote; see `guest/launcher.py
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import functools
 import os
@@ -18,9 +17,9 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import GUEST, Ends, Launcher, LauncherGone
+from pinfold.sandbox._launcher import GUEST, Ends, Launcher, LauncherGone, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
@@ -77,9 +76,7 @@ class Namespaces:
 
         `program` and `guest` are the system call filter and the code inside, ours unless given.
         """
-        # A virtual environment is entered by its own name; anything else by where it really is.
-        python = python or Path(sys.executable)
-        self._python = python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
+        self._python = entered(python or Path(sys.executable))
         self._pool = pool
         self._program = program or compile_filter()
         self._guest = guest
@@ -155,7 +152,7 @@ class Namespaces:
         environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"}  # noqa: S108 - inside
         return {
             "python": str(self._python),
-            "read_only": [*SYSTEM, *self._homes()],
+            "read_only": [*SYSTEM, *homes(self._python, self._guest)],
             "etc": ETC,
             "files": FILES,
             "environment": environment,
@@ -172,18 +169,6 @@ class Namespaces:
             "recycle_after": RECYCLE_AFTER,
             "warm": True,
         }
-
-    def _homes(self) -> list[str]:
-        """Where the Python of the cells and the guest's own code are, besides the system's folders."""
-        homes = {self._python.parent.parent, self._python.resolve().parent.parent, self._guest} - {
-            Path("/usr")
-        }
-        for home in homes:
-            if Path.home().is_relative_to(home):
-                raise SandboxUnavailable(
-                    f"{self._python} cannot run cells: all of {home} would be seen inside"
-                )
-        return sorted(map(str, homes))
 
 
 _launchers: dict[tuple[Path, int | None, bytes, Path], Launcher] = {}
@@ -218,19 +203,12 @@ class _Guests:
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         body = Jailed(ends.control, ends.pidfd)
         guest = Guest(body, ends.channel, *outputs)
-        try:
-            if self._spec.writable:
-                # No code runs before the first cell, so there is still time to remember what is there.
-                keep = functools.partial(_keeper, mounts[0], body)
-                guest.keeper = keep() if is_small else await anyio.to_thread.run_sync(keep)
-            await self._greet(guest)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await guest.ended("it was given up")
-            if guest.keeper:
-                guest.keeper.close()
-            raise
-        return guest
+
+        async def keep() -> Keeper:
+            make = functools.partial(_keeper, mounts[0], body)
+            return make() if is_small else await anyio.to_thread.run_sync(make)
+
+        return await begun(guest, spec.limits, keep if spec.writable else None)
 
     async def _ends(self, request: dict[str, object]) -> Ends:
         for tries_left in reversed(range(TRIES)):
@@ -248,16 +226,6 @@ class _Guests:
 
     async def release(self) -> None:
         """Its mounts went with it."""
-
-    async def _greet(self, guest: Guest) -> None:
-        limit_s = self._spec.limits.start_s
-        try:
-            end = await asyncio.wait_for(guest.end(), limit_s)
-        except TimeoutError as error:
-            raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
-        if isinstance(end, Death):
-            said = guest.stderr.take()[0].strip()[-2000:]
-            raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
 
     def _request(self, mounts: list[_Mount]) -> dict[str, object]:
         limits = self._spec.limits
@@ -278,6 +246,20 @@ class _Guests:
             },
             "environment": {"PINFOLD_SITE": str(self._spec.site)} if self._spec.site else {},
         }
+
+
+def entered(python: Path) -> Path:
+    """A virtual environment is entered by its own name; anything else by where it really is."""
+    return python if (python.parent.parent / "pyvenv.cfg").exists() else python.resolve()
+
+
+def homes(python: Path, guest: Path) -> list[str]:
+    """Where the Python of the cells and the guest's own code are, besides the system's folders."""
+    found = {python.parent.parent, python.resolve().parent.parent, guest} - {Path("/usr")}
+    for home in found:
+        if Path.home().is_relative_to(home):
+            raise SandboxUnavailable(f"{python} cannot run cells: all of {home} would be seen inside")
+    return sorted(map(str, found))
 
 
 def _is_small(folder: Path) -> bool:

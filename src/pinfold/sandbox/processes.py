@@ -15,6 +15,7 @@ PROGRAM = "/pinfold/guest/__main__.py"
 _STAMP = re.compile(r"(\d+)-(\d+)")
 _HOSTED = ("launcher", "lite")
 """Programs that carry the stamp of the host they serve as their last argument."""
+_ZYGOTES = ("zygote", "lite_zygote")
 _ZYGOTE_IDS = range(200_000, 260_001)
 """Whom a zygote and its sessions run as where the host is root."""
 END_S = 2.0
@@ -72,7 +73,7 @@ def strays() -> list[Stray]:
         if arguments is None:
             continue
         program = arguments[3]
-        if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program == "zygote" and _is_orphan(pid)):
+        if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program in _ZYGOTES and _is_orphan(pid)):
             found.append(Stray(pid=pid, stamp=stamp(pid), program=program))
     return found
 

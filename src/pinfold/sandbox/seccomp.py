@@ -21,6 +21,8 @@ _ANSWERS = {
     "deny": (_RETURN, _ERRNO | errno.EPERM),
     "absent": (_RETURN, _ERRNO | errno.ENOSYS),
     "no_family": (_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+    "no_attributes": (_RETURN, _ERRNO | errno.EOPNOTSUPP),
+    "ask": (_RETURN, 0x7FC00000),
 }
 _ARCHES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
 _X32_BIT = 0x40000000
@@ -43,6 +45,52 @@ _SET_LEASE = 1024
 _FILE_TYPE, _NAMED_PIPE = 0o170000, 0o010000
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCSETD: ways to type into a terminal, or to take it over."""
+_SOCKET_OWNERS = (0x8901, 0x8902)
+"""FIOSETOWN, SIOCSPGRP: ways to have the kernel send a signal for you, as are the next."""
+_FILE_OWNERS = (8, 10, 15)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX."""
+_TRUNCATES, _ACCESS_MODE = 0o1000, 0o3
+
+METADATA = frozenset(
+    [
+        "chmod",
+        "fchmod",
+        "fchmodat",
+        "fchmodat2",
+        "chown",
+        "fchown",
+        "lchown",
+        "fchownat",
+        "utime",
+        "utimes",
+        "futimesat",
+        "utimensat",
+    ]
+)
+"""Calls on files that Landlock does not judge."""
+SIGNALS = frozenset(["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"])
+_ATTRIBUTES = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
+_OF_THE_WHOLE_MACHINE = [
+    "shmget",
+    "shmat",
+    "shmctl",
+    "shmdt",
+    "semget",
+    "semop",
+    "semctl",
+    "semtimedop",
+    "msgget",
+    "msgsnd",
+    "msgrcv",
+    "msgctl",
+    "mq_open",
+    "mq_unlink",
+    "mq_timedsend",
+    "mq_timedreceive",
+    "mq_notify",
+    "mq_getsetattr",
+]
+_NEEDS_A_SOCKET = ("socket", "connect", "bind", "listen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +107,29 @@ _Step: TypeAlias = "tuple[int, int] | _Jump | str"
 """An instruction, a jump, or the label of what follows."""
 
 
-def compile_filter(machine: str = "", *, sockets: bool = True) -> bytes:
-    """The filter for this machine. Without `sockets` a program can make no socket at all."""
+def compile_filter(
+    machine: str = "",
+    *,
+    shared: bool = False,
+    asked: frozenset[str] = frozenset(),
+    refused: frozenset[str] = frozenset(),
+    also: frozenset[str] = frozenset(),
+) -> bytes:
+    """The filter for this machine.
+
+    `shared`: the session has no namespaces of its own, so no socket, no memory or queue of the machine's, and nothing that
+    works on a process by its number. Calls in `asked` wait for the answer of a listener, those in `refused` are refused,
+    those in `also` allowed, whatever the rules say.
+    """
     machine = machine or platform.machine()
     if machine not in _ARCHES:
         raise SandboxUnavailable(f"there is no system call filter for {machine}; x86_64 and aarch64 have one")
     arch, numbers = _ARCHES[machine]
-    rules = {name: rule for name, rule in _rules(sockets).items() if name in numbers}
-    targets = {numbers[name]: "allow" for name in ALLOWED if name in numbers}
+    rules = _rules() | (_shared_rules() if shared else {})
+    for answer, names in (("ask", asked), ("deny", refused)):
+        rules |= {name: [_ANSWERS[answer]] for name in names}
+    rules = {name: rule for name, rule in rules.items() if name in numbers and name not in also}
+    targets = {numbers[name]: "allow" for name in ALLOWED | also if name in numbers}
     targets |= {numbers[name]: "absent" for name in ABSENT if name in numbers}
     targets |= {numbers[name]: name for name in rules}
     steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
@@ -80,11 +143,11 @@ def compile_filter(machine: str = "", *, sockets: bool = True) -> bytes:
     return _assembled(steps)
 
 
-def _rules(sockets: bool) -> dict[str, list[_Step]]:
+def _rules() -> dict[str, list[_Step]]:
     """Calls whose arguments decide. Every way through a rule ends in one of _ANSWERS."""
     set_id = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
     return {
-        "socket": _socket_rule() if sockets else [_ANSWERS["deny"]],
+        "socket": _socket_rule(),
         "socketpair": [_argument(0), _Jump(_EQUAL, _UNIX, "allow", "no_family")],
         "clone": _refuse_bits(0, _NAMESPACES),
         "kill": [_argument(0), _Jump(_EQUAL, _MINUS_ONE, "deny", "allow")],
@@ -99,6 +162,48 @@ def _rules(sockets: bool) -> dict[str, list[_Step]]:
         "open": _open_rule(1),
         "openat": _open_rule(2),
     }
+
+
+def _shared_rules() -> dict[str, list[_Step]]:
+    """What a namespace would have bounded. Processes are reached by number: only 0, which is the caller, is let through."""
+    caller_only = {"prlimit64": 0, "setpriority": 1, "ioprio_set": 1}
+    caller_only |= dict.fromkeys(
+        ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr"), 0
+    )
+    return {
+        **{name: [_ANSWERS["deny"]] for name in _NEEDS_A_SOCKET},
+        **{name: [_ANSWERS["absent"]] for name in _OF_THE_WHOLE_MACHINE},
+        **{name: [_ANSWERS["no_attributes"]] for name in _ATTRIBUTES},
+        **{name: [_argument(who), _Jump(_EQUAL, 0, "allow", "deny")] for name, who in caller_only.items()},
+        "socketpair": _pair_rule(),
+        "inotify_add_watch": [_ANSWERS["deny"]],
+        "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
+        "ioctl": [_argument(1), *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "allow")],
+        "open": _open_shared_rule(1),
+        "openat": _open_shared_rule(2),
+    }
+
+
+def _pair_rule() -> list[_Step]:
+    """Stream and seqpacket: a datagram socket of a pair can still be pointed at any socket of the host's."""
+    return [
+        _argument(0),
+        _Jump(_EQUAL, _UNIX, "kind", "deny"),
+        "kind",
+        _argument(1),
+        (_AND, 0xF),
+        *_one_of((1, 5), "allow", "deny"),
+    ]
+
+
+def _open_shared_rule(flags: int) -> list[_Step]:
+    """Before its third version Landlock let a file be emptied that was opened for reading."""
+    emptied = [
+        _argument(flags),
+        (_AND, _TRUNCATES | _ACCESS_MODE),
+        _Jump(_EQUAL, _TRUNCATES, "deny", "other"),
+    ]
+    return [*emptied, "other", *_open_rule(flags)]
 
 
 def _socket_rule() -> list[_Step]:

@@ -41,6 +41,8 @@ def _page(report: dict[str, Any]) -> list[str]:
     lines = ["sandboxes"]
     for checked in report["sandboxes"]:
         lines += _sandbox(checked)
+    if report["auto"]:
+        lines.append(f"  auto takes {report['auto']}")
     return [*lines, *_kernel(report["kernel"]), "models   only scripted:FILE and replay:FILE so far"]
 
 
@@ -74,6 +76,7 @@ def _sandbox(checked: dict[str, Any]) -> list[str]:
         missing = checked["environment"]["missing"]
         lacks = f", without {', '.join(missing)}" if missing else ", with the data libraries"
         lines.append(f"      inside: Python {python}{lacks}")
+    lines += [f"      {what}: {how}" for what, how in checked["lacks"]]
     if checked["cause"]:
         lines.append(f"      cause: {checked['cause']}")
     if checked["fix"]:

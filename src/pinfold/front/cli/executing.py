@@ -37,7 +37,14 @@ from pinfold.events import (
     new_action_id,
     new_session_id,
 )
-from pinfold.front.cli.running import MORE_THAN_0, flags_of, mount_option, mounted, stop_on_signal
+from pinfold.front.cli.running import (
+    MORE_THAN_0,
+    flags_of,
+    mount_option,
+    mounted,
+    stop_on_signal,
+    unmasked_option,
+)
 from pinfold.front.cli.showing import JsonLines, is_closed, show_notice
 from pinfold.text import printable
 
@@ -52,6 +59,7 @@ from pinfold.text import printable
 )
 @click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME.")
 @mount_option
+@unmasked_option
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:

@@ -69,6 +69,11 @@ MORE_THAN_0 = _MoreThanZero()
 mount_option = click.option(
     "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."
 )
+unmasked_option = click.option(
+    "--allow-unmasked",
+    is_flag=True,
+    help="Let code read the folder's secrets where the sandbox cannot hide them.",
+)
 
 
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +95,7 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
             ),
             mount_option,
+            unmasked_option,
             click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
             click.option(
                 "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
@@ -122,10 +128,11 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def mounted(given: dict[str, Any]) -> dict[str, Any]:
-    """What --data and --mount ask for, checked, as options of a session; None leaves it as it was."""
+    """What of the host's a session may see, checked, as options of it; None leaves it as it was."""
     return {
         "data": existing(named_paths(given["data"])) if given["data"] else None,
         "mounts": mounts_of(given["mount"]) if given["mount"] else None,
+        "allow_unmasked": given["allow_unmasked"],
     }
 
 

@@ -1,0 +1,28 @@
+"""Writes docs/sandboxes.md: what each level of isolation can and cannot do, from the code that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pinfold.sandbox.levels import table
+
+PAGE = Path(__file__).parent.parent / "docs" / "sandboxes.md"
+HEAD = """\
+# Sandboxes, and what each cannot do
+
+Made by `scripts/sandboxes.py`; do not edit.
+
+`--sandbox auto`, the default, tries `namespaces` and proves it: a first session is made to try some twenty ways out on bait
+of ours. Where this machine refuses it, `auto` goes down to `landlock`, proven the same way, and says why and which command
+changes that. Where neither can be had, nothing runs. A sandbox asked for by name is given or refused, never lowered.
+`unsafe-local` is never chosen for you.
+
+"""
+
+
+def page() -> str:
+    return HEAD + table()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
