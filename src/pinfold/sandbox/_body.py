@@ -93,7 +93,8 @@ class Jailed:
 
     @property
     def fd(self) -> int:
-        return self._control.fileno()
+        # Not the report: the init is gone only when every process of the session is.
+        return self._pidfd
 
     def interrupt(self) -> None:
         with suppress(OSError):
