@@ -27,6 +27,8 @@ from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
 from bench.escaping.program import Benign, Hostile
 from bench.escaping.suite import CageBroke, Report, Suite, fits, kind_here
 
+from pinfold.sandbox.environment import default_python
+
 
 def listed(hostile: Sequence[Hostile], benign: Sequence[Benign]) -> None:
     for program in hostile:
@@ -84,7 +86,8 @@ def too_much_removed(suite: Suite, hostile: Sequence[Hostile]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="runs the cells")
+    python = default_python() or Path(sys.executable)
+    parser.add_argument("--python", type=Path, default=python, help="runs the cells")
     parser.add_argument("--as-user", type=int, nargs="?", const=1234, metavar="UID", help="not as root")
     parser.add_argument("--only", action="append", metavar="GLOB", help="names of programs")
     parser.add_argument("--smallest", action="store_true", help="check that no fewer layers would do")

@@ -12,12 +12,14 @@ from bench.escaping.cage import Kind, Outside, refuse_outside
 from bench.escaping.catalogue import BENIGN, HOSTILE
 from bench.escaping.suite import INSIDE, Suite, fits
 
+from pinfold.sandbox.environment import default_python
+
 pytestmark = [
     pytest.mark.safety,
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
-SUITE = Suite(Path(sys.executable))
+SUITE = Suite(Path(os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python() or sys.executable))
 ALL = [program for program in HOSTILE if fits(program)]
 PROVEN = (
     "filter",

@@ -5,6 +5,7 @@ Every program here is harmless in itself: the bait is our own, and the control i
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -270,6 +271,25 @@ async def test_a_session_has_few_of_the_inotify_instances_that_its_user_has(work
     code = "import ctypes\nlibc = ctypes.CDLL(None)\nn = 0\nwhile n < 20 and libc.inotify_init1(0) >= 0: n += 1\nprint(n)"
     assert await said(JAILED, Spec(workspace=workspace), code) == "16"
     assert await said(LOCAL, Spec(workspace=workspace), code) == "20"
+
+
+async def test_no_process_is_left_when_a_session_has_closed(workspace: Path) -> None:
+    daemons = """
+import fcntl, os, time
+lock = open('lock', 'w')
+fcntl.flock(lock, fcntl.LOCK_SH)
+ready, done = os.pipe()
+for _ in range(60):
+    if os.fork() == 0:
+        os.setsid()
+        memory = bytearray(4 << 20)
+        os.write(done, b'x')
+        time.sleep(600)
+for _ in range(60): os.read(ready, 1)
+"""
+    assert await said(JAILED, Spec(workspace=workspace), daemons) == ""
+    with (workspace / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_killed_host_leaves_no_process_behind(workspace: Path) -> None:
