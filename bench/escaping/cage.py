@@ -173,7 +173,8 @@ def _skeleton(keep: list[Path], *, machine: bool) -> None:
     devices = [(f"/dev/{name}", detached(f"/dev/{name}", recursive=False)) for name in DEVICES]
     settings = _settings()
     mount("cage", BASE, "tmpfs", MS_NOSUID, "mode=755,size=64m")
-    for place in (*PLACES, "/etc/alternatives", "/dev/shm", "/sys", "/kept"):
+    # Places for what is kept: later nobody may make them at the top.
+    for place in (*PLACES, "/etc/alternatives", "/dev/shm", "/sys", "/kept", *map(str, keep)):
         Path(BASE + place).mkdir(parents=True, exist_ok=True)
     for number, (name, tree) in enumerate(trees):
         # A place of ours is mounted over later; what lies below one waits elsewhere.
