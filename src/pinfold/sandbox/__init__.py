@@ -9,12 +9,14 @@ from os import PathLike
 from pathlib import Path
 
 from pinfold.sandbox.contract import (
+    Answer,
     Capabilities,
     Display,
     FileRefused,
     Limits,
     Mount,
     NotSupported,
+    OnCall,
     OnOutput,
     Outcome,
     Provider,
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILT_IN",
+    "Answer",
     "Capabilities",
     "Display",
     "FileRefused",
     "Limits",
     "Mount",
     "NotSupported",
+    "OnCall",
     "OnOutput",
     "Outcome",
     "Provider",
