@@ -47,9 +47,15 @@ def host() -> Host:
 
 
 @pytest.fixture
-async def session(tmp_path: Path) -> AsyncGenerator[Session]:
+def place(tmp_path: Path) -> Path:
+    """Where the sandbox's own user may go too."""
     tmp_path.chmod(0o755)
-    async with open_session(tmp_path, "namespaces", limits=Limits(cell_s=30)) as session:
+    return tmp_path
+
+
+@pytest.fixture
+async def session(place: Path) -> AsyncGenerator[Session]:
+    async with open_session(place, "namespaces", limits=Limits(cell_s=30)) as session:
         assert (await session.run(f"{IMPORT}\n{FORGE}")).status == "ok"
         yield session
 
@@ -60,7 +66,7 @@ async def in_step(session: Session, host: Host) -> None:
         assert (outcome.status, outcome.value) == ("ok", str(number))
 
 
-async def interrupted(session: Session, code: str, times: int = 1) -> Outcome:
+async def interrupted(session: Session, code: str) -> Outcome:
     """Runs the cell and interrupts it as soon as the host has heard a call, which is never answered."""
     outcomes: list[Outcome] = []
     heard = anyio.Event()
@@ -236,9 +242,10 @@ async def test_a_result_that_is_too_large_is_a_failure(session: Session, host: H
 
 async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host) -> None:
     """The control for the attacks below: the frame is right, so it is judged like any call."""
-    outcome = await session.run("forged(1)\ntry: call('mine')\nexcept BaseException: pass", on_call=host)
-    assert outcome.status == "killed"  # its own count is now another than the host's
+    outcome = await session.run("forged(1)\nos.read(channel, 1000)[-2:]", on_call=host)
+    assert (outcome.status, outcome.value) == ("ok", "b'{}'")
     assert host.asked == [("echo", {})]
+    await in_step(session, host)
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ class Guest:
         try:
             self._accept(data)
         except ChannelBroken as broken:
+            self._calls.clear()
             self._loop.remove_reader(self._channel.fileno())
             self.kill(f"its channel was broken: {broken}")
 
