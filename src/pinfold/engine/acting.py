@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import groupby
 
 import anyio
@@ -33,17 +34,20 @@ from pinfold.events import (
     Deny,
     Effect,
     Event,
+    Json,
     OutputDelta,
     PinfoldError,
     RunCell,
     TurnId,
     Unavailable,
+    new_action_id,
     plain_json,
 )
 from pinfold.text import capped
 
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
+_CELL_ENDED = "This was not run: the cell that asked for it ended first."
 
 
 def digest_of(action: Action) -> str:
@@ -88,15 +92,35 @@ async def _propose(core: Core, turn: TurnId) -> None:
         await core.record(*events)
 
 
-async def _proposal(core: Core, turn: TurnId, call: Call) -> list[Event]:
+async def _proposal(
+    core: Core, turn: TurnId | None, call: Call, parent: ActionId | None = None
+) -> list[Event]:
     action = core.hands.action(call)
     answer = await core.hooks.before_action(action)
+    by = "cell" if parent else "model"
+    if parent and isinstance(answer, RunCell):
+        action, answer = answer, Deny("a cell cannot run another one")
     if isinstance(answer, Deny):
         return [
-            ActionProposed(id=call.id, action=action, turn=turn),
+            ActionProposed(id=call.id, action=action, by=by, turn=turn, parent=parent),
             ActionDenied(id=call.id, reason=answer.reason),
         ]
-    return [ActionProposed(id=call.id, action=answer, turn=turn)]
+    return [ActionProposed(id=call.id, action=answer, by=by, turn=turn, parent=parent)]
+
+
+async def _called(core: Core, cell: ActionProposed, tool: str, args: Mapping[str, Json]) -> Performed:
+    """A call from a cell that runs: the same way as the model's own. Only the cell sees what comes of it."""
+    call = Call(id=new_action_id(), tool=tool, args=args)
+    try:
+        await core.record(*await _proposal(core, cell.turn, call, cell.id))
+        return await carry(core, call.id)
+    except Unavailable as failure:
+        return Performed(outcome="not_run", observation=str(failure))
+    finally:
+        left = core.state.open.get(call.id)
+        if left and left.stage != "started":
+            with anyio.CancelScope(shield=True):
+                await core.record(ActionFinished(id=call.id, outcome="not_run", observation=_CELL_ENDED))
 
 
 def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
@@ -106,7 +130,7 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
         yield from [ids] if safe else ([id_] for id_ in ids)
 
 
-async def carry(core: Core, id_: ActionId) -> None:
+async def carry(core: Core, id_: ActionId) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
     item = core.state.open[id_]
     if item.stage == "proposed":
@@ -122,7 +146,8 @@ async def carry(core: Core, id_: ActionId) -> None:
     item = core.state.open[id_]
     if item.stage == "denied":
         observation = f"This was not run: {item.reason}"
-        return await core.record(ActionFinished(id=id_, outcome="denied", observation=observation))
+        await core.record(ActionFinished(id=id_, outcome="denied", observation=observation))
+        return Performed(outcome="denied", observation=observation)
     return await _run(core, item)
 
 
@@ -136,7 +161,7 @@ async def _decided(core: Core, id_: ActionId) -> None:
             await core.changed()
 
 
-async def _run(core: Core, item: OpenAction, *before: Event) -> None:
+async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     id_, action = item.proposed.id, item.proposed.action
     effect = core.hands.effect(action)
     started = ActionStarted(
@@ -144,7 +169,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> None:
     )
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(action.tool)):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
-        return await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words))
+        await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words))
+        return Performed(outcome="not_run", observation=words)
     # A pure action may be run again, so its start need not be on disk before its effect: there is none.
     intent = (*before, started)
     if effect != "pure":
@@ -174,7 +200,7 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> None:
         )
 
     try:
-        performed = await core.hands.perform(id_, action, on_output)
+        performed = await core.hands.perform(id_, action, on_output, partial(_called, core, item.proposed))
     except Unavailable as failure:
         _account(core, action, None)
         # Its words are for the user: the model only learns that nothing ran.
@@ -187,7 +213,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> None:
             await core.record(*finished(_cut_off(action, effect, "".join(shown))))
         raise
     _account(core, action, performed)
-    return await core.record(*finished(performed))
+    await core.record(*finished(performed))
+    return performed
 
 
 def _cut_off(action: Action, effect: Effect, shown: str) -> Performed:

@@ -66,7 +66,7 @@ class Engine:
         for id_, item in self.core.state.open.items():
             if item.stage == "started":
                 events.append(ActionFinished(id=id_, outcome="outcome_unknown", observation=_UNKNOWN))
-            elif item.proposed.turn is None:
+            elif item.proposed.turn is None or item.proposed.parent:  # whoever waited for it is gone
                 events.append(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
         if events:
             await self.core.record(*events)
@@ -229,5 +229,5 @@ class Engine:
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )
         turn = self.core.state.turn
-        if turn and all(id_ != turn.id for id_, _ in self._taken):
+        if turn and item.proposed.turn == turn.id and all(id_ != turn.id for id_, _ in self._taken):
             await self.submit(Continue())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from pinfold.events import (
     Effect,
     Entry,
     Event,
+    Json,
     Reply,
     Request,
     Result,
@@ -59,8 +60,14 @@ class Performed:
     error: str | None = None
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
+    whole: str | None = None
+    """What a cell that called gets of it, where that is more than the model sees."""
     at_fault: str | None = None
     """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
+
+
+OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Performed]]
+"""Carries a call that a cell makes from its proposal to its end. One at a time."""
 
 
 class Hands(Protocol):
@@ -76,6 +83,12 @@ class Hands(Protocol):
 
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict: ...
 
-    async def perform(self, id: ActionId, action: Action, on_output: OnOutput) -> Performed:  # noqa: A002
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+    ) -> Performed:
         """Do it. Raises Unavailable when it could not even be tried."""
         ...

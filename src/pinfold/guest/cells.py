@@ -82,7 +82,8 @@ class Engine:
         if warmed is not None and warmed.is_made():
             warmed.shell(self)
 
-    def run(self, source: str) -> Result:
+    def run(self, source: str, begun: Callable[[], None] | None = None) -> Result:
+        """`begun` is called when an interrupt can no longer be missed, before any of the program's code."""
         self._count += 1
         filename = f"<cell {self._count}>"
         self._interrupts.begin()
@@ -92,6 +93,8 @@ class Engine:
         try:
             try:
                 self._interrupts.arm_cell()
+                if begun is not None:
+                    begun()
                 value = self._shown(self._execute(source, filename), source)
             finally:
                 self._interrupts.disarm()

@@ -6,9 +6,12 @@ import os
 import re
 import sys
 
+from .calls import call, is_possible
+
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable
     from typing import Any
 
 GRACE_S = 0.1
@@ -19,42 +22,76 @@ _INSTALLS = re.compile(
     r"(?:pip[\d.]*|conda|mamba|micromamba)\s+(?:\S+\s+)??install(?:\s+(.*))?\Z",
     re.DOTALL,
 )
-_VALUED = {"-i", "--index-url", "--extra-index-url", "-c", "--constraint", "-t", "--target", "-n", "-p"}
+_VALUED = {
+    *("-i", "--index-url", "--extra-index-url", "-c", "--constraint", "-t", "--target", "-n", "-p"),
+    *("-r", "--requirement", "-e", "--editable", "-f", "--find-links"),
+}
+_HARMLESS = {
+    *("-q", "-qq", "-qqq", "--quiet", "-v", "--verbose", "-y", "--yes", "-U", "--upgrade", "--user"),
+    *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--prefer-binary"),
+}
+"""Options that may be left out: they do not choose what is installed, nor from where."""
 
 
 class InstallElsewhere(Exception):
-    """Packages are not installed from a cell; the text says how."""
+    """Packages are not installed from a cell in this way; the text says how."""
 
     __module__ = "builtins"  # a traceback then says its plain name
 
 
-def install(requirements: list[str]) -> None:
-    """The one place where a cell's wish for packages ends up."""
-    if not requirements:
+class Wish:
+    """What a command would install."""
+
+    def __init__(self, packages: list[str], options: list[str], rest: str) -> None:
+        self.packages = packages
+        self.options = options
+        """Those that would change what is installed."""
+        self.rest = rest
+        """More commands behind it."""
+
+
+def install(wish: Wish, tell: Callable[[str], object]) -> None:
+    """The one place where a cell's wish for packages ends up: the tool for it, one package at a time."""
+    if not wish.packages and not wish.options:
         raise InstallElsewhere("name the packages to install, with the install tool")
-    listed = " ".join(requirements)
-    raise InstallElsewhere(f"packages are not installed from a cell: use the install tool with {listed!r}")
+    listed = " ".join(wish.packages)
+    if not is_possible():
+        raise InstallElsewhere(
+            f"packages are not installed from a cell: use the install tool with {listed!r}"
+        )
+    if wish.options:
+        raise InstallElsewhere(f"only packages can be named here, without {' '.join(wish.options)}")
+    if wish.rest:
+        raise InstallElsewhere("packages are installed by a line of its own, without further commands")
+    for package in wish.packages:
+        tell(f"{call('install', package=package)}\n")
 
 
-def requested(command: str) -> list[str] | None:
-    """The packages a command would install; None when it would install none."""
+def requested(command: str) -> Wish | None:
+    """What a command would install; None when that is nothing."""
     found = _INSTALLS.match(command)
     if found is None:
         return None
     import shlex
 
+    first, *rest = re.split(r"[;&|\n]", found[1] or "", maxsplit=1)
     try:
-        words = shlex.split(re.split(r"[;&|\n]", found[1] or "")[0], comments=True)
+        words = shlex.split(first, comments=True)
     except ValueError:
-        words = (found[1] or "").split()
-    wanted: list[str] = []
+        words = first.split()
+    packages: list[str] = []
+    options: list[str] = []
     skips = False
     for word in words:
-        if skips or word.startswith("-"):
+        if skips:
+            skips = False
+        elif word.startswith("-"):
             skips = word in _VALUED
+            if word not in _HARMLESS:
+                options.append(word)
         else:
-            wanted.append(word)
-    return wanted
+            packages.append(word)
+    return Wish(packages, options, "".join(rest).strip())
 
 
 def expanded(command: str, namespace: dict[str, object]) -> str:
@@ -80,9 +117,11 @@ def getoutput(command: str) -> list[str]:
     """The lines it prints on stdout and stderr."""
     import subprocess
 
-    wanted = requested(command)
-    if wanted is not None:
-        install(wanted)
+    wish = requested(command)
+    if wish is not None:
+        lines: list[str] = []
+        install(wish, lines.append)
+        return "".join(lines).splitlines()
     _flush()
     process = subprocess.Popen(
         [*_shell(), command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -95,9 +134,10 @@ def script(program: list[str], text: str | None) -> int:
     """Run a program with `text` as its input."""
     import subprocess
 
-    wanted = requested(program[-1]) if text is None else None
-    if wanted is not None:
-        install(wanted)
+    wish = requested(program[-1]) if text is None else None
+    if wish is not None:
+        install(wish, sys.stdout.write)
+        return 0
     _flush()
     # A stdout the program replaced (to capture it, say) has no descriptor for the child to write to.
     streams = [_descriptor(sys.stdout, 1), _descriptor(sys.stderr, 2)]

@@ -12,6 +12,10 @@ CHUNK_BYTES = 1 << 20
 LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
 
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 Header = dict[str, object]
 
 
@@ -50,6 +54,12 @@ class Channel:
     def wait(self) -> None:
         """Until the host speaks or goes. The place where a stray signal of the program's may raise harmlessly."""
         self._poll.poll()
+
+    def looker(self) -> Callable[[float], bool]:
+        """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return lambda seconds: bool(poll.poll(seconds * 1000))
 
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""

@@ -16,11 +16,13 @@ class Interrupts:
     def __init__(self, asked: Callable[[], bool]) -> None:
         self.fired = False
         self._armed = False
+        self._held = False
+        self._late = False
         self._asked = asked
 
     def begin(self) -> None:
         """A new request: forget the last one, and take SIGINT back if the program had its own handler."""
-        self._armed = False
+        self._armed = self._held = self._late = False
         self.fired = False
         signal.signal(signal.SIGINT, self._on_signal)
 
@@ -36,7 +38,20 @@ class Interrupts:
     def disarm(self) -> None:
         self._armed = False
 
+    def hold(self) -> None:
+        """Until `release` an interrupt is kept: a step of ours within the program's time must not be cut."""
+        self._held = True
+
+    def release(self) -> None:
+        """Raises the interrupt that came meanwhile."""
+        self._held = False
+        if self._late:
+            self._late = False
+            self._on_signal(signal.SIGINT, None)
+
     def _on_signal(self, _signum: int, _frame: object) -> None:
-        if self._armed and not self.fired:
+        if self._held:
+            self._late = True
+        elif self._armed and not self.fired:
             self.fired = True
             raise KeyboardInterrupt

@@ -189,10 +189,8 @@ def _matplotlib(_line: str = "") -> None:
 def _installer(name: str) -> Any:
     def magic(line: str) -> None:
         command = f"{name} {line}"
-        wanted = commands.requested(command)
-        if wanted is not None:
-            commands.install(wanted)
-        commands.system(f"{sys.executable} -m {command}" if name == "pip" else command)
+        wished = commands.requested(command) is not None
+        commands.system(command if wished else f"{sys.executable} -m {command}" if name == "pip" else command)
 
     magic.__doc__ = f"Run {name}; packages are installed with the install tool."
     return magic

@@ -1,6 +1,6 @@
 """Cells that are not Python as they stand: `!command`, `%magic`, `thing?`. Only met after the compiler refused one.
 
-Commands need nothing but a shell. Magics are IPython's and need it in the environment.
+Commands need nothing but a shell, and `%pip install` not even that. Magics are IPython's and need it in the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 SYSTEM, LINES, SCRIPT = "_pinfold_system", "_pinfold_lines", "_pinfold_script"
 MOST_COMMANDS = 500
 """In one cell, each found by one more try of the compiler."""
-_COMMAND = re.compile(r"(\s*)(?:([\w.,\[\]'\" ]+?)\s*=\s*)?!(!?)(.*)\Z", re.DOTALL)
+_INSTALL = r"(?:pip|conda|mamba|micromamba|uv)[ \t]+(?:\S+[ \t]+)??install\b"
+_COMMAND = re.compile(rf"(\s*)(?:([\w.,\[\]'\" ]+?)\s*=\s*)?(?:!(!?)|%(?={_INSTALL}))(.*)\Z", re.DOTALL)
 _SCRIPT = re.compile(r"\s*%%(bash|sh)[ \t]*\n(.*)\Z", re.DOTALL)
 _MAGIC = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?[%!?]|\?\s*$|^\s*(?:>>>|In \[)|\A[ \t]", re.MULTILINE)
 
@@ -62,7 +63,7 @@ def translated(source: str, failure: SyntaxError, engine: Engine) -> str | None:
 def _without_commands(
     source: str, failure: SyntaxError, parses: Callable[[str], SyntaxError | None]
 ) -> str | None:
-    """With every `!command` made a call, if that is all that was wrong. The compiler says where they are."""
+    """With every `!command` and `%pip install` made a call, if that is all that was wrong. The compiler says where they are."""
     lines = source.split("\n")
     error: SyntaxError | None = failure
     for _ in range(MOST_COMMANDS):

@@ -6,6 +6,7 @@ import os
 import sys
 from json import dumps
 
+from .calls import Calls, use
 from .cells import Engine
 from .figures import BACKEND
 from .files import Files, Refused
@@ -17,11 +18,16 @@ from .site import Site
 from .streams import Streams
 
 PROTOCOL = 1
+LATE = ("interrupt", "answer")
+"""One that came too late for its cell means nothing."""
 
 
 class Server:
-    def __init__(self, channel: Channel, engine: Engine, files: Files, site: Site | None) -> None:
+    def __init__(
+        self, channel: Channel, calls: Calls, engine: Engine, files: Files, site: Site | None
+    ) -> None:
         self._channel = channel
+        self._calls = calls
         self._engine = engine
         self._files = files
         self._site = site
@@ -39,13 +45,14 @@ class Server:
             header, body = request
             if header["op"] == "run":
                 self._run(header, body)
-            elif header["op"] != "interrupt":  # one that came too late for its cell means nothing now
+            elif header["op"] not in LATE:
                 self._answer(header, body)
 
     def _run(self, header: Header, body: bytes) -> None:
         if self._site is not None:
             self._site.refresh()
-        result = self._engine.run(body.decode("utf-8", "surrogatepass"))
+        begun = (lambda: self._calls.open(header["id"])) if "calls" in header else None
+        result = self._engine.run(body.decode("utf-8", "surrogatepass"), begun)
         reply: Header = {
             "id": header["id"],
             "status": result.status,
@@ -57,7 +64,7 @@ class Server:
         if result.displays:
             reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
-        self._channel.send(reply, body)
+        self._calls.reply(reply, body)
 
     def _answer(self, header: Header, body: bytes) -> None:
         status, engine = "ok", self._engine
@@ -89,6 +96,8 @@ class Readied:
         self._interrupts = Interrupts(self._channel.waiting)
         self._interrupts.begin()
         self._engine = Engine(self._interrupts, Streams())
+        self._calls = Calls(self._channel, self._interrupts)
+        use(self._calls)
 
     def rehearse(self) -> None:
         """A cell that leaves nothing behind but memory that is already this process's own."""
@@ -101,7 +110,10 @@ class Readied:
         if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
             setattr(spawning, "ORIGINAL_DIR", os.getcwd())  # noqa: B010 - the type of a module has no such name
         folder = os.environ.get("PINFOLD_SITE")
-        Server(self._channel, self._engine, Files(os.getcwd()), Site(folder) if folder else None).serve()
+        site = Site(folder) if folder else None
+        if site is not None:
+            self._calls.after = site.refresh
+        Server(self._channel, self._calls, self._engine, Files(os.getcwd()), site).serve()
 
 
 def main(arguments: list[str]) -> None:

@@ -14,16 +14,8 @@ from . import arrivals, displays, rich
 
 PACKAGES = ("numpy", "pandas", "IPython")
 """Imported for everybody; what most cells never touch is left to those that do."""
-ALSO = (
-    "asyncio",
-    "subprocess",
-    "json",
-    "difflib",
-    "inspect",
-    "numpy.random",  # numpy itself puts it off until it is used
-    "IPython.core.completer",
-)
-
+ALSO = ("numpy.random", "asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
+"""`numpy.random` is seeded by each session while its root is being built: too late to be imported."""
 
 QUIET = {
     "OPENBLAS_NUM_THREADS": "1",

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
+    Answer,
     Capabilities,
     Display,
     FileRefused,
     Limits,
     Mount,
     NotSupported,
+    OnCall,
     OnOutput,
     Outcome,
     Provider,
@@ -36,12 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILT_IN",
+    "Answer",
     "Capabilities",
     "Display",
     "FileRefused",
     "Limits",
     "Mount",
     "NotSupported",
+    "OnCall",
     "OnOutput",
     "Outcome",
     "Provider",

@@ -1,4 +1,4 @@
-"""One live guest process as the host holds it: a request in, exactly one end of it out.
+"""One live guest process as the host holds it: a request in, calls while it is open, exactly one end of it out.
 
 Event-loop callbacks only; it never waits. What an end means for a cell is the session's to say.
 """
@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,15 @@ from typing import TypeAlias
 from pinfold.sandbox._body import Body
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
-from pinfold.sandbox.channel import ChannelBroken, GuestStatus, Reply, ReplyReader, frame
+from pinfold.sandbox.channel import (
+    ChannelBroken,
+    GuestCall,
+    GuestStatus,
+    OnGuestCall,
+    Reply,
+    ReplyReader,
+    frame,
+)
 
 HELLO = frozenset[GuestStatus]({"hello"})
 RECEIVE_BYTES = 1 << 18
@@ -60,6 +69,7 @@ class Guest:
         self._id = 0
         self._busy = False
         self._end: End | None = None
+        self._calls: deque[GuestCall] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._killed_for: str | None = None
         channel.setblocking(False)
@@ -80,12 +90,32 @@ class Guest:
         if self.death is None:
             self._send(frame({"id": self._id, "op": op, **fields}, body))
 
+    def post_cell(self, code: bytes, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
+        """Send a cell whose calls will be answered: `called` then gives them, until it has ended."""
+        self._next_id += 1
+        self._open(self._next_id, statuses, reply_bytes, self._on_call)
+        if self.death is None:
+            self._send(frame({"id": self._next_id, "op": "run", "calls": True}, code))
+
     async def end(self) -> End:
         """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
         while self._end is None:
             self._waiter = self._loop.create_future()
             await self._waiter
         return self._end
+
+    async def called(self) -> GuestCall | None:
+        """The next call of the open request; None when it has ended, and calls with it."""
+        while self._end is None and not self._calls:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return self._calls.popleft() if self._end is None else None
+
+    def answer(self, call: GuestCall, body: bytes, *, ok: bool) -> None:
+        """To the open request only: what comes too late is nobody's."""
+        if self._busy and self._end is None and self.death is None:
+            header = {"id": self._next_id, "op": "answer", "call": call.number, "ok": ok}
+            self._send(frame(header, body))
 
     def interrupt(self) -> None:
         """Ctrl-C for the guest and for what it runs in the foreground."""
@@ -119,16 +149,30 @@ class Guest:
         self.stdout.drain()
         self.stderr.drain()
 
-    def _open(self, request_id: int, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
+    def _open(
+        self,
+        request_id: int,
+        statuses: frozenset[GuestStatus],
+        reply_bytes: int,
+        on_call: OnGuestCall | None = None,
+    ) -> None:
         self._end = self.death
         self._busy = True
-        self._reader.expect(request_id, statuses, reply_bytes)
+        self._calls.clear()
+        self._reader.expect(request_id, statuses, reply_bytes, on_call)
 
     def _resolve(self, end: End) -> None:
         if not self._busy:
             return
         self._busy = False
         self._end = end
+        self._wake()
+
+    def _on_call(self, call: GuestCall) -> None:
+        self._calls.append(call)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -169,6 +213,7 @@ class Guest:
         try:
             self._accept(data)
         except ChannelBroken as broken:
+            self._calls.clear()
             self._loop.remove_reader(self._channel.fileno())
             self.kill(f"its channel was broken: {broken}")
 

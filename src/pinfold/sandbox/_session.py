@@ -6,6 +6,7 @@ How a guest is started, and what confines it, is the provider's: it comes in as 
 from __future__ import annotations
 
 import asyncio
+import json
 from time import perf_counter
 from typing import Protocol
 
@@ -14,19 +15,23 @@ import anyio
 from pinfold.sandbox._guest import Death, End, Guest
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import (
+    ANSWER_BYTES,
     CELL_BYTES,
     INVENTORY_BYTES,
     REFUSAL_BYTES,
     ChannelBroken,
+    GuestCall,
     GuestStatus,
     Reply,
     inventory,
 )
 from pinfold.sandbox.contract import (
+    Answer,
     Capabilities,
     FileRefused,
     Limits,
     NotSupported,
+    OnCall,
     OnOutput,
     Outcome,
     SandboxUnavailable,
@@ -74,6 +79,8 @@ class GuestSession:
         self._lock = anyio.Lock(fast_acquire=True)
         self._guest: Guest | None = None
         self._cell_runs = False
+        self._deadline: _Deadline | None = None
+        """Of the cell that runs."""
         self._closed = False
         self._keeper: Keeping | None = None
         self._notices: tuple[str, ...] = ()
@@ -109,7 +116,12 @@ class GuestSession:
         return session
 
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
         async with self._lock:
             guest = await self._live_guest()
@@ -119,19 +131,27 @@ class GuestSession:
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
             await anyio.lowlevel.checkpoint_if_cancelled()
-            return await self._cell(guest, code, limit_s, on_output)
+            if not self._capabilities.calls:
+                on_call = None
+            return await self._cell(guest, code, limit_s, on_output, on_call)
 
-    async def _cell(self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None) -> Outcome:
+    async def _cell(
+        self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None, on_call: OnCall | None
+    ) -> Outcome:
         if self._keeper:
             self._keeper.before()
         started = perf_counter()
         guest.stdout.begin(on_output)
         guest.stderr.begin(on_output)
-        guest.post("run", code.encode("utf-8", "surrogatepass"), CELL_STATUSES, CELL_BYTES)
-        deadline = _Deadline(guest, limit_s, self._limits.interrupt_grace_s)
+        source = code.encode("utf-8", "surrogatepass")
+        if on_call is None:
+            guest.post("run", source, CELL_STATUSES, CELL_BYTES)
+        else:
+            guest.post_cell(source, CELL_STATUSES, CELL_BYTES)
+        self._deadline = deadline = _Deadline(guest, limit_s, self._limits.interrupt_grace_s)
         self._cell_runs = True
         try:
-            end = await self._settled(guest, deadline)
+            end = await self._settled(guest, deadline, on_call)
         finally:
             self._cell_runs = False
             if self._keeper:
@@ -159,6 +179,8 @@ class GuestSession:
 
     async def interrupt(self) -> None:
         if self._cell_runs and self._guest is not None:
+            if self._deadline:
+                self._deadline.go_on()  # the wait for an answer is over, or the program's own choice
             self._guest.interrupt()
 
     async def fork(self) -> Session:
@@ -244,16 +266,43 @@ class GuestSession:
                 raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
             return end
 
-    async def _settled(self, guest: Guest, deadline: _Deadline) -> End:
+    async def _settled(self, guest: Guest, deadline: _Deadline, on_call: OnCall | None = None) -> End:
         """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
         try:
+            if on_call is not None:
+                while (call := await guest.called()) is not None:
+                    await self._answered(guest, call, deadline, on_call)
             return await guest.end()
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or a failure of `on_call`
             deadline.now(self._limits.interrupt_grace_s)
             await self._stopped(guest)
             raise
         finally:
             deadline.cancel()
+
+    async def _answered(self, guest: Guest, call: GuestCall, deadline: _Deadline, on_call: OnCall) -> None:
+        """Answer one call, unless the cell ends first: then nobody waits for the answer, and the tool is given up."""
+        answer: Answer | None = None
+        failure: Exception | None = None
+
+        async def give_up() -> None:
+            await guest.end()
+            tasks.cancel_scope.cancel()
+
+        deadline.pause()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(give_up)
+            try:
+                answer = await on_call(call.tool, call.args)
+            except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
+                failure = error
+            tasks.cancel_scope.cancel()
+        deadline.go_on()
+        if failure is not None:
+            raise failure
+        if answer is not None:
+            body, ok = _encoded(answer)
+            guest.answer(call, body, ok=ok)
 
     async def _stopped(self, guest: Guest) -> None:
         with anyio.CancelScope(shield=True):
@@ -276,11 +325,26 @@ class _Deadline:
     def __init__(self, guest: Guest, limit_s: float, grace_s: float) -> None:
         self.passed = False
         self._guest = guest
+        self._grace_s = grace_s
+        self._left_s: float | None = None
+        """While it is paused."""
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(limit_s, self.now, grace_s)
 
+    def pause(self) -> None:
+        """The cell waits for us, which is not its own time."""
+        if not self.passed:
+            self._left_s = max(0.0, self._timer.when() - self._loop.time())
+            self._timer.cancel()
+
+    def go_on(self) -> None:
+        if self._left_s is not None:
+            self._timer = self._loop.call_later(self._left_s, self.now, self._grace_s)
+            self._left_s = None
+
     def now(self, grace_s: float) -> None:
         self.passed = True
+        self._left_s = None
         self._timer.cancel()
         self._guest.interrupt()
         self._timer = self._loop.call_later(grace_s, self._guest.kill, OVERDUE)
@@ -303,8 +367,20 @@ def _verdict(end: End, limit_s: float | None) -> tuple[Status, str | None]:
     match end.status:
         case "ok" | "error" | "interrupted":
             return end.status, end.error
-        case "hello" | "refused":
+        case "hello" | "refused" | "call":
             raise AssertionError(f"the reader let {end.status!r} through as the end of a cell")
+
+
+def _encoded(answer: Answer) -> tuple[bytes, bool]:
+    """The body of an answer, and whether it is a good one."""
+    if answer.status == "ok":
+        body = json.dumps(answer.value).encode()
+        if len(body) <= ANSWER_BYTES:
+            return body, True
+        words = f"its result has {len(body):,} bytes; a cell can be given {ANSWER_BYTES:,}"
+        answer = Answer(status="failed", value=words)
+    told = {"refused": answer.status == "refused", "reason": str(answer.value)}
+    return json.dumps(told).encode(), False
 
 
 def _sendable(path: str) -> str:

@@ -6,13 +6,14 @@ guest is killed for it. Nothing here decides that, and nothing here reads a desc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 import msgspec
 
+from pinfold.events import BadEvent, Json, parse_json
 from pinfold.sandbox.contract import Display, Variable
 
 LENGTHS = Struct("<II")
@@ -30,8 +31,16 @@ MIME = r"^[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z"
 CELL_BYTES = 2 * TEXT_BYTES + DISPLAY_BYTES
 INVENTORY_BYTES = 8 << 20
 REFUSAL_BYTES = 64 << 10
+CALLS = 1000
+"""Of one cell; the guest keeps to this and the next two as well."""
+CALL_BYTES = 1 << 20
+"""The arguments of one call."""
+TOOL_CHARS = 200
+"""A tool's name."""
+ANSWER_BYTES = 16 << 20
+"""What a cell may get for a call."""
 
-GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused"]
+GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused", "call"]
 
 
 class ChannelBroken(Exception):
@@ -50,6 +59,21 @@ class Header(msgspec.Struct, frozen=True):
     error: int | None = None
     interrupted: bool = False
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
+    call: int | None = None
+    tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestCall:
+    """A tool the program wants called. Shaped as one, and no more than that."""
+
+    number: int
+    """Counted from 1 in each request."""
+    tool: str
+    args: Mapping[str, Json]
+
+
+OnGuestCall: TypeAlias = Callable[[GuestCall], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +113,22 @@ class ReplyReader:
         self._id: int | None = None
         self._statuses: frozenset[GuestStatus] = frozenset()
         self._body_bytes = 0
+        self._calls = 0
+        self._on_call: OnGuestCall | None = None
 
-    def expect(self, request_id: int, statuses: frozenset[GuestStatus], body_bytes: int) -> None:
-        """Open a request; its reply may say one of these and carry this much."""
+    def expect(
+        self,
+        request_id: int,
+        statuses: frozenset[GuestStatus],
+        body_bytes: int,
+        on_call: OnGuestCall | None = None,
+    ) -> None:
+        """Open a request; its reply may say one of these and carry this much. Calls may come first, if anyone wants them."""
         self._id = request_id
         self._statuses = statuses
         self._body_bytes = body_bytes
+        self._calls = 0
+        self._on_call = on_call
 
     def feed(self, data: bytes) -> Reply | None:
         """The reply, when these bytes complete it. Raises ChannelBroken."""
@@ -102,29 +136,55 @@ class ReplyReader:
             raise ChannelBroken("it spoke without being asked")
         self._buffer += data
         buffer = self._buffer
-        if len(buffer) < LENGTHS.size:
-            return None
-        header_size, body_size = LENGTHS.unpack_from(buffer)
-        if header_size > HEADER_BYTES or body_size > self._body_bytes:
-            raise ChannelBroken(f"it announced a frame of {header_size} + {body_size} bytes")
-        size = LENGTHS.size + header_size + body_size
-        if len(buffer) < size:
-            return None
-        if len(buffer) > size:
-            raise ChannelBroken("it answered more than once")
-        start = LENGTHS.size + header_size
-        reply = self._checked(bytes(buffer[LENGTHS.size : start]), bytes(buffer[start:]))
-        buffer.clear()
-        self._id = None
-        return reply
+        while len(buffer) >= LENGTHS.size:
+            header_size, body_size = LENGTHS.unpack_from(buffer)
+            if header_size > HEADER_BYTES or body_size > self._body_bytes:
+                raise ChannelBroken(f"it announced a frame of {header_size} + {body_size} bytes")
+            size = LENGTHS.size + header_size + body_size
+            if len(buffer) < size:
+                return None
+            start = LENGTHS.size + header_size
+            header = self._header(bytes(buffer[LENGTHS.size : start]))
+            if header.status == "call":
+                self._take_call(header, bytes(buffer[start:size]))
+                del buffer[:size]
+                continue
+            if len(buffer) > size:
+                raise ChannelBroken("it answered more than once")
+            reply = self._checked(header, bytes(buffer[start:]))
+            buffer.clear()
+            self._id = None
+            return reply
+        return None
 
-    def _checked(self, encoded: bytes, body: bytes) -> Reply:
+    def _header(self, encoded: bytes) -> Header:
         try:
             header = _header.decode(encoded)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ChannelBroken("its header is not ours") from error
         if header.id != self._id:
             raise ChannelBroken(f"it answered request {header.id}, asked was {self._id}")
+        return header
+
+    def _take_call(self, header: Header, body: bytes) -> None:
+        if self._on_call is None:
+            raise ChannelBroken("it made a call that nobody was there to answer")
+        if self._calls == CALLS:
+            raise ChannelBroken(f"it made more than {CALLS} calls in one cell")
+        if len(body) > CALL_BYTES:
+            raise ChannelBroken(f"it made a call with {len(body)} bytes")
+        self._calls += 1
+        if header.call != self._calls or not header.tool:
+            raise ChannelBroken("its call is not one")
+        try:
+            args = parse_json(body.decode())
+        except (BadEvent, UnicodeDecodeError) as error:
+            raise ChannelBroken("the arguments of its call are not JSON") from error
+        if not isinstance(args, dict):
+            raise ChannelBroken("the arguments of its call have no names")
+        self._on_call(GuestCall(number=self._calls, tool=header.tool, args=cast("dict[str, Json]", args)))
+
+    def _checked(self, header: Header, body: bytes) -> Reply:
         if header.status not in self._statuses:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error

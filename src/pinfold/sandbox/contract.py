@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from pinfold.events import PinfoldError, Unavailable
+from pinfold.events import Json, PinfoldError, Unavailable
 
 Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
 What: TypeAlias = Literal["all", "variables", "files"]
 OnOutput: TypeAlias = Callable[[Stream, str], None]
 """Called as output arrives, all of it, in order within a stream; must not block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a cell gets for a call of a tool."""
+
+    status: Literal["ok", "refused", "failed"]
+    """`refused`: it was not run; the cell gets ToolRefused. `failed`: it was, in vain; the cell gets ToolFailed."""
+    value: Json = None
+    """The result, or why there is none."""
+
+
+OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Answer]]
+"""Answers a call of the tool by this name with these arguments, which are the program's and checked by nobody.
+
+One call at a time. Cancelled when the cell ends first; what it raises ends the cell and is raised by `run`.
+"""
 
 
 class SandboxError(PinfoldError):
@@ -54,6 +71,8 @@ class Capabilities:
     """`data` is at /mnt/datasets/NAME; without, it is read at its own path, as is `Spec.mounts` everywhere."""
     site: bool = False
     """What is put into `Spec.site` can be imported inside."""
+    calls: bool = False
+    """Code inside may call tools, where `run` has somebody to answer: `from _pinfold_guest.calls import call`."""
     remote: bool = False
 
 
@@ -161,11 +180,16 @@ class Session(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     async def run(
-        self, code: str, *, timeout_s: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
     ) -> Outcome:
         """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state.
 
-        Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
+        The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
         (exceptions, exit, crash, endless loop) is an Outcome.
         """
         ...

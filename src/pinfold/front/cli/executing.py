@@ -28,6 +28,7 @@ from pinfold.app import (
 from pinfold.events import (
     ActionFinished,
     ActionId,
+    ApprovalDecided,
     Delta,
     Entry,
     Execute,
@@ -40,6 +41,7 @@ from pinfold.events import (
 from pinfold.front.cli.running import (
     MORE_THAN_0,
     flags_of,
+    mode_option,
     mount_option,
     mounted,
     stop_on_signal,
@@ -48,11 +50,14 @@ from pinfold.front.cli.running import (
 from pinfold.front.cli.showing import JsonLines, is_closed, show_notice
 from pinfold.text import printable
 
+ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
+
 
 @click.command("exec")
 @click.argument("file", required=False)
 @click.option("-c", "code", help="The code itself, instead of a file.")
 @click.option("-s", "--session", "name", help="Keep the session under this name, or go on with it.")
+@mode_option
 @click.option("--sandbox", help="Where the code runs, by name.")
 @click.option(
     "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
@@ -143,6 +148,8 @@ class _Streams:
                 _write(sys.stderr if stream == "stderr" else sys.stdout, text)
             case Noticed() | SessionOpened() if isinstance(item, Entry):
                 show_notice(item)
+            case ApprovalDecided(by="nobody"):
+                _write(sys.stderr, f"pinfold: {ALLOWED}\n")
             case ActionFinished(id=id_, value=value, error=error, outcome=outcome) if id_ == self._cell:
                 if value is not None:
                     _write(sys.stdout, f"{value}\n")

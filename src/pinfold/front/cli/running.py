@@ -76,15 +76,16 @@ unmasked_option = click.option(
 )
 
 
+mode_option = click.option(
+    "--mode", type=click.Choice(["read-only", "ask", "auto", "full"]), help="What may run unasked."
+)
+
+
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
             click.option("--model", help="Which model: scripted:FILE or replay:FILE."),
-            click.option(
-                "--mode",
-                type=click.Choice(["read-only", "ask", "auto", "full"]),
-                help="What may run unasked.",
-            ),
+            mode_option,
             click.option("--sandbox", help="Where code runs, by name."),
             click.option(
                 "--workspace",
