@@ -6,6 +6,7 @@ host by putting another function in its place. The product has no switch for any
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from pinfold.sandbox import Provider, _guest, _output, _session, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import Guards, guarded
-from pinfold.sandbox.channel import LENGTHS, GuestStatus, Reply, ReplyReader
+from pinfold.sandbox.channel import LENGTHS, Reply, ReplyReader
 
 _WITHOUT_FLAG = """
 _whole_clone_{name} = clone
@@ -171,20 +172,9 @@ def _credulous() -> None:
     _guest.ReplyReader = Credulous
 
 
-class Counting(_guest.Guest):
-    """Numbers its requests one after the other, as anybody would guess."""
-
-    _last = 0
-
-    def _open(self, request_id: int, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
-        if request_id:
-            self._last += 1
-            self._id = self._last
-        super()._open(self._last, statuses, reply_bytes)
-
-
 def _count_on() -> None:
-    namespaces.Guest = Counting
+    """Number requests one after the other, as anybody would guess."""
+    _guest._new_id = itertools.count(1).__next__  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 def _patient() -> None:

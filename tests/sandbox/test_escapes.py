@@ -25,14 +25,11 @@ PROVEN = (
     "filter",
     "capabilities",
     "own-root",
-    "own-root landlock",
     "read-only landlock",
     "pid-namespace",
     "net-namespace",
-    "environment",
     "descriptors",
     "masks",
-    "protection",
     "protection keeper",
     "keeper",
     "memory-bound",
@@ -46,7 +43,7 @@ KINDS: list[Kind] = ["root", "user"] if os.geteuid() == 0 else ["user"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_gets_out_and_ordinary_work_goes_on(kind: Kind) -> None:
-    share = 3 if kind == "root" else 7
+    share = 5 if kind == "root" else 11
     benign = [program for program in BENIGN if not program.modules][:: share * 2]
     hostile = ALL[::share]
     reports = SUITE.product(kind, [*hostile, *benign])
@@ -58,7 +55,7 @@ def test_nothing_gets_out_and_ordinary_work_goes_on(kind: Kind) -> None:
 
 def test_the_same_programs_get_out_where_a_layer_is_missing() -> None:
     by_build = [[program for program in ALL if " ".join(program.without) == build] for build in PROVEN]
-    programs = [program for build in by_build for program in build[::8]]
+    programs = [program for build in by_build for program in build[::12]]
     assert {" ".join(program.without) for program in programs} == set(PROVEN)
     reports = SUITE.proofs(programs)
     unproven = [reports[program.name] for program in programs if not reports[program.name].proves(program)]

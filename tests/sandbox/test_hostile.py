@@ -22,12 +22,10 @@ def is_socket(fd):
     except OSError:
         return False
 [channel] = [fd for fd in range(3, 100) if is_socket(fd)]
-def own_id():
-    frame = sys._getframe()
-    while frame:
-        header = frame.f_locals.get('header')
-        if frame.f_code.co_name == '_run' and isinstance(header, dict): return header['id']
-        frame = frame.f_back
+def own():
+    frame = sys._getframe(1)
+    while 'id' not in frame.f_locals.get('header', ()): frame = frame.f_back
+    return frame.f_locals['header']['id']
 def forge(header, body=b''):
     encoded = json.dumps(header).encode()
     os.write(channel, struct.pack('<II', len(encoded), len(body)) + encoded + body)
@@ -60,9 +58,9 @@ async def prepared(session: Session, code: str = CHANNEL) -> None:
         ("os.write(channel, struct.pack('<II', 0xFFFFFFFF, 0xFFFFFFFF))", "announced a frame"),
         ("os.write(channel, struct.pack('<II', 2, 0) + b'{}')", "header is not ours"),
         ("forge({'id': 99, 'status': 'ok'})", "answered request 99, asked was"),
-        ("forge({'id': own_id(), 'status': 'refused'})", "answered 'refused'"),
-        ("forge({'id': own_id(), 'status': 'ok', 'value': 10**30})", "do not add up"),
-        ("forge({'id': own_id(), 'status': 'ok', 'value': 99}, b'x')", "do not add up"),
+        ("forge({'id': own(), 'status': 'refused'})", "answered 'refused'"),
+        ("forge({'id': own(), 'status': 'ok', 'value': 10**30})", "do not add up"),
+        ("forge({'id': own(), 'status': 'ok', 'value': 99}, b'x')", "do not add up"),
     ],
 )
 async def test_a_forged_frame_kills_the_guest_and_it_is_said(session: Session, attack: str, why: str) -> None:
@@ -77,7 +75,7 @@ async def test_a_forged_frame_kills_the_guest_and_it_is_said(session: Session, a
 
 async def test_a_forged_answer_to_its_own_cell_gains_nothing(session: Session) -> None:
     await prepared(session)
-    outcome = await session.run("forge({'id': own_id(), 'status': 'ok', 'value': 6}, b'forged')")
+    outcome = await session.run("forge({'id': own(), 'status': 'ok', 'value': 6}, b'forged')")
     assert outcome.status in ("ok", "killed")
     assert "killed" in [outcome.status, *await in_step(session)]
 

@@ -84,18 +84,17 @@ class Guest:
         self, op: str, body: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
     ) -> None:
         """Send a request; `end` then gives its one end."""
-        # A number nobody can guess: an answer cannot be written before its question is asked.
-        self._id = 1 + secrets.randbits(62)
+        self._id = _new_id()
         self._open(self._id, statuses, reply_bytes)
         if self.death is None:
             self._send(frame({"id": self._id, "op": op, **fields}, body))
 
     def post_cell(self, code: bytes, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
         """Send a cell whose calls will be answered: `called` then gives them, until it has ended."""
-        self._next_id += 1
-        self._open(self._next_id, statuses, reply_bytes, self._on_call)
+        self._id = _new_id()
+        self._open(self._id, statuses, reply_bytes, self._on_call)
         if self.death is None:
-            self._send(frame({"id": self._next_id, "op": "run", "calls": True}, code))
+            self._send(frame({"id": self._id, "op": "run", "calls": True}, code))
 
     async def end(self) -> End:
         """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
@@ -114,7 +113,7 @@ class Guest:
     def answer(self, call: GuestCall, body: bytes, *, ok: bool) -> None:
         """To the open request only: what comes too late is nobody's."""
         if self._busy and self._end is None and self.death is None:
-            header = {"id": self._next_id, "op": "answer", "call": call.number, "ok": ok}
+            header = {"id": self._id, "op": "answer", "call": call.number, "ok": ok}
             self._send(frame(header, body))
 
     def interrupt(self) -> None:
@@ -279,6 +278,11 @@ class Guest:
         for fd in fds[1:]:
             os.close(fd)
         self.body.release()
+
+
+def _new_id() -> int:
+    """A number nobody can guess: an answer cannot be written before its question is asked."""
+    return 1 + secrets.randbits(62)
 
 
 def _how_it_died(code: int) -> str:
