@@ -15,18 +15,22 @@ from pinfold.sandbox.channel import ANSWER_BYTES, CALL_BYTES, CALLS
 pytestmark = [pytest.mark.integration, pytest.mark.safety]
 IMPORT = "from _pinfold_guest.calls import call"
 FORGE = """
-import json, os, stat, struct
+import json, os, stat, struct, sys
 def is_socket(fd):
     try:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:
         return False
 [channel] = [fd for fd in range(3, 100) if is_socket(fd)]
+def own():
+    frame = sys._getframe(1)
+    while 'id' not in frame.f_locals.get('header', ()): frame = frame.f_back
+    return frame.f_locals['header']['id']
 def forge(header, body=b'{}'):
     encoded = json.dumps(header).encode()
     os.write(channel, struct.pack('<II', len(encoded), len(body)) + encoded + body)
-def forged(number, id=2, **more):
-    forge({'id': id, 'status': 'call', 'call': number, 'tool': 'echo', **more})
+def forged(number, id=None, **more):
+    forge({'id': own() if id is None else id, 'status': 'call', 'call': number, 'tool': 'echo', **more})
 """
 
 
@@ -255,9 +259,12 @@ async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host)
         ("forged(2)", "its call is not one"),
         ("forged(1, tool='')", "its call is not one"),
         (f"for n in range({CALLS + 1}): forged(n + 1)", f"more than {CALLS} calls"),
-        (f"forge({{'id': 2, 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})", "bytes"),
-        ("forge({'id': 2, 'status': 'call', 'call': 1, 'tool': 'x'}, b'[]')", "have no names"),
-        ("forge({'id': 2, 'status': 'call', 'call': 1, 'tool': 'x'}, b'\\x80\\x04N.')", "not JSON"),
+        (
+            f"forge({{'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})",
+            "bytes",
+        ),
+        ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'[]')", "have no names"),
+        ("forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}, b'\\x80\\x04N.')", "not JSON"),
     ],
 )
 async def test_a_forged_call_that_is_none_kills_the_guest(

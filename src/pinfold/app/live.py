@@ -39,7 +39,7 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import ModelError, full_name, model_named
-from pinfold.sandbox import BUILT_IN, Limits, Mount, Provider, Spec, provider_named
+from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
@@ -268,7 +268,7 @@ class _Ground:
 async def _ground(options: Options, past: SessionOpened | None, folder: Path | None) -> _Ground:
     look_in(up_dir())
     wanted = options.sandbox or (past.sandbox if past else "auto")
-    if not isinstance(wanted, str) or wanted not in BUILT_IN:
+    if not isinstance(wanted, str) or not is_built_in(wanted):
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
         return _Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
     cells = await python_for_cells(options.packages, options.python, make=options.make_environment)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "BUILT_IN",
     "Answer",
     "Capabilities",
     "Display",
@@ -58,6 +57,7 @@ __all__ = [
     "Variable",
     "What",
     "default_memory",
+    "is_built_in",
     "named_paths",
     "not_mountable",
     "open_session",
@@ -105,7 +105,9 @@ _BUILT_IN: dict[str, Callable[[Path | None], Provider]] = {
 _MAY_SHOW_SECRETS = {"auto": _auto, "landlock": _landlock}
 
 
-BUILT_IN = frozenset({"auto", *_BUILT_IN})
+def is_built_in(name: str) -> bool:
+    """One of ours, which runs cells in the Python it is given; `auto` chooses among them."""
+    return name == "auto" or name in _BUILT_IN
 
 
 def provider_named(name: str, *, python: Path | None = None, allow_unmasked: bool = False) -> Provider:
@@ -122,7 +124,7 @@ def provider_named(name: str, *, python: Path | None = None, allow_unmasked: boo
 
     registered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in registered:
-        raise SandboxUnavailable(_unknown(name, sorted({*BUILT_IN, *registered})))
+        raise SandboxUnavailable(_unknown(name, sorted({"auto", *_BUILT_IN, *registered})))
     try:
         make: Callable[[], Provider] = registered[name].load()
         return make()
