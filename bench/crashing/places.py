@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,8 @@ class Place:
     def environment(self) -> dict[str, str]:
         return {
             "XDG_DATA_HOME": str(self.data),
+            # Its own Python, so that nothing is said of an environment that is not built.
+            "PINFOLD_SANDBOX_PYTHON": sys.executable,
             "XDG_STATE_HOME": str(self.root / "state"),
             "XDG_CONFIG_HOME": str(self.root / "config"),
             "XDG_CACHE_HOME": str(self.root / "cache"),

@@ -6,7 +6,6 @@ host by putting another function in its place. The product has no switch for any
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -172,9 +171,26 @@ def _credulous() -> None:
     _guest.ReplyReader = Credulous
 
 
+class Counting(_guest.Guest):
+    """Numbers its requests one after the other, as anybody would guess."""
+
+    _last = 0
+
+    def _open(
+        self,
+        request_id: int,
+        statuses: frozenset[_guest.GuestStatus],
+        reply_bytes: int,
+        on_call: _guest.OnGuestCall | None = None,
+    ) -> None:
+        if request_id:
+            self._last += 1
+            self._id = self._last
+        super()._open(self._last, statuses, reply_bytes, on_call)
+
+
 def _count_on() -> None:
-    """Number requests one after the other, as anybody would guess."""
-    _guest._new_id = itertools.count(1).__next__  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    namespaces.Guest = Counting
 
 
 def _patient() -> None:

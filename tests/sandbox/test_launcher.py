@@ -49,7 +49,7 @@ class Recycled(Namespaces):
     """Takes a new zygote after every other session."""
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "recycle_after": 2}
+        return {**super()._settings(), "recycle_after": 2, "warm": False}
 
 
 @pytest.fixture
