@@ -378,7 +378,8 @@ class Launcher:
             self._plant()
         elif self._ungrouped:
             self._group_late(self._ungrouped.popleft())
-        if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
+        often = self._settings["recycle_after"]
+        if often and self._zygote.sessions >= often and self._next is None:
             self._next = self._new_zygote()
 
     def _end(self) -> None:

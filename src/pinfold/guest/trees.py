@@ -84,14 +84,17 @@ def _mapped_namespace(uid: int, gid: int, outer: int) -> int:
     done, finished = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(finished)
-        unshare(CLONE_NEWUSER)
-        os.write(made, b"1")
-        os.read(done, 1)
-        os._exit(0)
+        try:
+            os.close(finished)
+            unshare(CLONE_NEWUSER)
+            os.write(made, b"1")
+            os.read(done, 1)
+        finally:
+            os._exit(0)  # whatever happens: there must be one launcher
     try:
         os.close(made)
-        os.read(ready, 1)
+        if not os.read(ready, 1):
+            raise OSError(0, "no user namespace could be made", "id map")
         write_map(str(child), (uid, gid), (outer, outer), privileged=True)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
