@@ -45,6 +45,13 @@ int(dead > 0)
 """
 
 
+class Recycled(Namespaces):
+    """Takes a new zygote after every other session."""
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "recycle_after": 2, "warm": False}
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     return tmp_path
@@ -74,6 +81,21 @@ async def test_sessions_kept_ready_share_nothing_and_serve_whoever_comes(tmp_pat
             assert (folder / "made").exists()
         finally:
             await session.close()
+
+
+async def test_zygotes_are_replaced_and_sessions_of_the_old_one_live_on(workspace: Path) -> None:
+    provider = Recycled()
+    first = await provider.open(Spec(workspace=workspace))
+    seeds = {await value(first, "hash('pinfold')")}
+    try:
+        with anyio.fail_after(30):
+            while len(seeds) < 3:
+                session = await provider.open(Spec(workspace=workspace))
+                seeds.add(await value(session, "hash('pinfold')"))
+                await session.close()
+        assert await value(first, "hash('pinfold')") in seeds
+    finally:
+        await first.close()
 
 
 async def test_after_the_launcher_died_sessions_say_so_and_new_ones_begin(workspace: Path) -> None:

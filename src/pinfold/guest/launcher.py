@@ -368,6 +368,9 @@ class Launcher:
         return -1
 
     def _tend(self) -> None:
+        # Not only in quiet times: a launcher that is never left alone needs it most.
+        if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
+            self._next = self._new_zygote()
         if self._wanted or time.monotonic() < self._quiet_at:
             return
         while self._warming and self._lacking <= 0 and not self._zygote.unborn:
@@ -378,9 +381,6 @@ class Launcher:
             self._plant()
         elif self._ungrouped:
             self._group_late(self._ungrouped.popleft())
-        often = self._settings["recycle_after"]
-        if often and self._zygote.sessions >= often and self._next is None:
-            self._next = self._new_zygote()
 
     def _end(self) -> None:
         self._alive = False

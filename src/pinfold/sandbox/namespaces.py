@@ -49,8 +49,8 @@ FILES = {
 TMP_BYTES = 1 << 30
 MOUNTS = 32
 SMALL = 100
-RECYCLE_AFTER = 0
-"""Sessions of one zygote, which share its address layout and hash seed, before another takes over; 0: never."""
+RECYCLE_AFTER = 1_000
+"""Sessions of one zygote: they share its address layout and hash seed."""
 OPEN_FILES = 1024
 
 
