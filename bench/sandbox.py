@@ -93,7 +93,7 @@ async def compare(given: argparse.Namespace) -> int:
         if "pooled" in only and has_pool():
             say(f"pooled session, to {cell}")
             pooled = Ours(environment.PYTHON, POOL)
-            results.pooled[cell] = await measures.starts([pooled], cell, 5 * n, first=False)
+            results.pooled[cell] = {pooled.name: await measures.bursts(pooled, cell, n, POOL)}
     if not has_pool():
         results.missing.append("pooled sessions: Namespaces takes no `pool` yet")
     if "trips" in only:

@@ -73,6 +73,24 @@ async def starts(contenders: Sequence[Contender], cell: str, n: int, *, first: b
     return {name: Figure.of(taken) for name, taken in times.items()}
 
 
+async def bursts(contender: Ours, cell: str, n: int, size: int) -> Figure:
+    """As many at once as are kept ready, one after the other, `n` times."""
+    times: list[float] = []
+    for _ in range(n):
+        await contender.warm()
+        lives: list[Live] = []
+        try:
+            for _ in range(size):
+                begun = time.perf_counter()
+                lives.append(await contender.open())
+                await lives[-1].run(CELLS[cell])
+                times.append(time.perf_counter() - begun)
+        finally:
+            for live in lives:
+                await live.close()
+    return Figure.of(times)
+
+
 async def round_trips(contenders: Sequence[Contender], n: int) -> dict[str, dict[str, Figure]]:
     """By cell, then by contender."""
     lives = [(contender.name, await contender.open()) for contender in contenders]

@@ -71,7 +71,7 @@ class Calls:
         cell = self._cell
         return cell is not None and cell.pid == _getpid()
 
-    def reply(self, header: Header, body: bytes) -> None:
+    def reply(self, header: str, body: bytes) -> None:
         """The cell's end: no frame of a call comes after it."""
         self._cell = None
         with self._frames:

@@ -126,9 +126,10 @@ class Engine:
             return error
         return None
 
-    def rehearse(self) -> None:
-        """Run a cell that does nothing, and forget it."""
-        self.run("None")
+    def forget(self) -> None:
+        """That a first cell ran, which did nothing but bind `x`."""
+        del self.namespace["x"]
+        self.origins = Origins(self.namespace)
         linecache.cache.pop("<cell 1>", None)
         self._count = 0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-from json import dumps, loads
+from json import JSONDecoder, dumps
 from struct import Struct
 
 LENGTHS = Struct("<II")
 CHUNK_BYTES = 1 << 20
+FRAME_BYTES = 1 << 12
+"""Most frames are smaller; room for bigger ones would have to be made anew for each."""
 LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
 
@@ -17,65 +19,81 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Header = dict[str, object]
+_parsed: Callable[[str, int], tuple[Header, int]] = JSONDecoder().scan_once  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+"""The part of `json.loads` that is not Python; the rest takes longer than a header does."""
+
+
+def framed(header: str, body: bytes) -> bytes:
+    encoded = header.encode()
+    return LENGTHS.pack(len(encoded), len(body)) + encoded + body
 
 
 class Channel:
     """One framed socket. The program's own processes never get it: exec closes it, and so does fork."""
 
     def __init__(self, fd: int) -> None:
+        self._read = b""
+        """Of the next frame, what came with the last."""
+        self.use(fd)
+        os.register_at_fork(after_in_child=self._leave)
+
+    def use(self, fd: int) -> None:
+        """From now on it is this one."""
         self._fd = fd
         self._inode = os.fstat(fd).st_ino
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
         os.set_inheritable(fd, False)
-        os.register_at_fork(after_in_child=self._leave)
 
     def receive(self) -> tuple[Header, bytes] | None:
         """The next frame, or None when the host has gone."""
-        lengths = self._exactly(LENGTHS.size)
-        if lengths is None:
+        data = self._read or os.read(self._fd, FRAME_BYTES)
+        self._read = b""
+        if len(data) < LENGTHS.size and not (data := self._filled(data, LENGTHS.size)):
             return None
-        header_size, body_size = LENGTHS.unpack(lengths)
-        header = self._exactly(header_size)
-        body = self._exactly(body_size) if body_size else b""
-        if header is None or body is None:
+        header_size, body_size = LENGTHS.unpack_from(data)
+        start = LENGTHS.size + header_size
+        end = start + body_size
+        if len(data) < end and not (data := self._filled(data, end)):
             return None
-        return loads(header), body
+        if len(data) > end:
+            self._read = data[end:]
+        return _parsed(data[LENGTHS.size : start].decode(), 0)[0], data[start:end]
 
-    def send(self, header: Header, body: bytes = b"") -> None:
-        encoded = dumps(header).encode()
-        frame = memoryview(LENGTHS.pack(len(encoded), len(body)) + encoded + body)
+    def send(self, header: Header | str, body: bytes = b"") -> None:
+        """A header is JSON, or will be."""
+        frame = memoryview(framed(header if type(header) is str else dumps(header), body))
         # The program may have closed our descriptor and opened a file of its own under that number.
         if os.fstat(self._fd).st_ino != self._inode:
             os._exit(LOST_CHANNEL)
-        while frame:
-            frame = frame[os.write(self._fd, frame) :]
+        sent = os.write(self._fd, frame)
+        while sent < len(frame):
+            sent += os.write(self._fd, frame[sent:])
 
     def wait(self) -> None:
         """Until the host speaks or goes. The place where a stray signal of the program's may raise harmlessly."""
-        self._poll.poll()
+        if not self._read:
+            self._poll.poll()
 
     def looker(self) -> Callable[[float], bool]:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        return lambda seconds: bool(poll.poll(seconds * 1000))
+        return lambda seconds: bool(self._read or poll.poll(seconds * 1000))
 
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""
-        return bool(self._poll.poll(0))
+        return bool(self._read or self._poll.poll(0))
 
-    def _exactly(self, size: int) -> bytes | None:
-        data = os.read(self._fd, min(size, CHUNK_BYTES))
-        if len(data) == size:
-            return data
-        parts = bytearray()
-        while data:
-            parts += data
-            if len(parts) == size:
-                return bytes(parts)
-            data = os.read(self._fd, min(size - len(parts), CHUNK_BYTES))
-        return None
+    def _filled(self, data: bytes, size: int) -> bytes:
+        """`data` with what is missing to this size; empty when the host has gone."""
+        parts = bytearray(data)
+        while len(parts) < size:
+            more = os.read(self._fd, min(size - len(parts), CHUNK_BYTES))
+            if not more:
+                return b""
+            parts += more
+        return bytes(parts)
 
     def _leave(self) -> None:
         try:

@@ -6,6 +6,8 @@ import os
 import time
 from contextlib import suppress
 
+from .proc import put
+
 ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
 CLOSE_TRIES, CLOSE_TRY_S = 200, 0.005
@@ -26,7 +28,7 @@ class Groups:
         for parent in self._parents:
             os.mkdir(parent)
             if os.path.exists(os.path.join(parent, "cgroup.subtree_control")):
-                _write(os.path.join(parent, "cgroup.subtree_control"), "+memory +cpu")
+                put(os.path.join(parent, "cgroup.subtree_control"), "+memory +cpu")
 
     def make(self, name: str, pids: list[int]) -> Group:
         """A group of this name, with these processes and all they will start in it."""
@@ -35,7 +37,7 @@ class Groups:
             os.mkdir(folder)
             for pid in pids:
                 with suppress(ProcessLookupError):
-                    _write(os.path.join(folder, "cgroup.procs"), str(pid))
+                    put(os.path.join(folder, "cgroup.procs"), str(pid))
         memory = next((folder for folder in folders if self._version and _has_memory(folder)), None)
         return Group(folders, memory, self._version)
 
@@ -69,10 +71,10 @@ class Group:
     def limit_memory(self, limit: int) -> None:
         if self._memory is None:
             return
-        _write(os.path.join(self._memory, _MEMORY_LIMIT[self._version]), str(limit))
+        put(os.path.join(self._memory, _MEMORY_LIMIT[self._version]), str(limit))
         with suppress(OSError):  # a kernel that does not account for swap
             swap = str(limit) if self._version == 1 else "0"
-            _write(os.path.join(self._memory, _NEEDS_SWAP[self._version]), swap)
+            put(os.path.join(self._memory, _NEEDS_SWAP[self._version]), swap)
 
     def oom_count(self) -> int | None:
         """A descriptor that tells how often the kernel ended a process for want of memory."""
@@ -209,11 +211,3 @@ def _removed(folder: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+# Without the enums of `signal`, which take longer than a short cell does.
+_core = __import__("_signal")
+
 
 class Interrupts:
     """Raises at most once per request, and only between `arm` and `disarm`.
@@ -19,12 +22,14 @@ class Interrupts:
         self._held = False
         self._late = False
         self._asked = asked
+        self._handler = self._on_signal
 
     def begin(self) -> None:
         """A new request: forget the last one, and take SIGINT back if the program had its own handler."""
         self._armed = self._held = self._late = False
         self.fired = False
-        signal.signal(signal.SIGINT, self._on_signal)
+        if _core.getsignal(2) is not self._handler:
+            _core.signal(2, self._handler)
 
     def arm(self) -> None:
         self._armed = True

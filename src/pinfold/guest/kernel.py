@@ -25,7 +25,6 @@ _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE = 1
 _RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
-_LAST_CAP = 63
 _LISTENER = 8
 _X86 = os.uname().machine == "x86_64"
 _CLONE = 56 if _X86 else 220
@@ -50,6 +49,11 @@ def _checked(result: int, what: str) -> int:
 def _call(number: int, what: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
     widened = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *widened), what)
+
+
+def fork() -> int:
+    """As `os.fork`, without the handlers of Python's modules: of a process with one thread, which holds no lock."""
+    return _checked(_libc.fork(), "fork")
 
 
 def clone(flags: int) -> int:
@@ -135,15 +139,22 @@ def set_hostname(name: bytes) -> None:
     _checked(_libc.sethostname(name, ctypes.c_size_t(len(name))), "sethostname")
 
 
+def _last_capability() -> int:
+    try:
+        with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
+            return int(file.read())
+    except OSError:
+        return 63  # dropping one that does not exist is refused, and that is the end of it
+
+
+_LAST_CAPABILITY = _last_capability()
+
+
 def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
     """All but these, from every set, for good."""
-    for capability in range(_LAST_CAP + 1):
-        if capability in keep:
-            continue
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:
-            break  # past the last one this kernel has, or none to drop it with
+    for capability in range(_LAST_CAPABILITY + 1):
+        if capability not in keep and _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break  # none to drop it with
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0), 8)
     kept = sum(1 << capability for capability in keep)

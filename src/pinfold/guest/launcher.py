@@ -7,7 +7,6 @@ The zygote has seen foreign code and is given no power for any of this.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import resource
@@ -20,15 +19,16 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from .groups import Group, Groups, descendants, leftovers, remove_tree, usable_places
+from .groups import Groups, descendants, leftovers, remove_tree, usable_places
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, unshare
+from .proc import pid_of
 from .requests import MESSAGE_BYTES, Request, read_request
+from .seeds import Seed
 from .trees import Owners, maps_up_to, opened_tree, write_map
 from .watches import OF_ALL, bound_watches
 from .zygotes import FIRST_ID, INNER_ID, Zygote
 
 SESSION_IDS = 60_000
-PIPE_BYTES = 1 << 20
 BUSY_POOL = 2
 """Seeds kept once a host has asked twice: it will ask again."""
 REFILL_AFTER_S = 0.02
@@ -36,46 +36,6 @@ REFILL_AFTER_S = 0.02
 RETRY_AFTER_S = 1.0
 """Where no seed could be made, and nobody waits for one."""
 SWEEP_S = 0.05
-
-
-class Seed:
-    """A session nobody has asked for yet: the host's ends of what it is held by."""
-
-    def __init__(self, zygote: Zygote, outer: int) -> None:
-        self.zygote = zygote
-        self.outer = outer
-        self.pidfd = -1
-        self.group: Group | None = None
-        self.memory = 0
-        self.channel, self._channel = socket.socketpair()
-        self.control, self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.stdout, self._stdout = os.pipe()
-        self.stderr, self._stderr = os.pipe()
-        self.gate, self._gate = os.pipe()
-        with suppress(OSError):  # where the kernel refuses, the small pipe works too
-            fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-
-    def plant(self) -> None:
-        inside = [self.gate, self._channel.fileno(), self._stdout, self._stderr, self._control.fileno()]
-        self.zygote.ask(inside)
-        self._channel.close()
-        self._control.close()
-        for fd in (self._stdout, self._stderr, self.gate):
-            os.close(fd)
-
-    def let_go(self) -> None:
-        os.write(self._gate, b"1")
-        os.close(self._gate)
-
-    def ends(self) -> list[int]:
-        return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]
-
-    def close(self) -> None:
-        """Our copies only. Where no host has them, this ends the session."""
-        self.channel.close()
-        self.control.close()
-        os.close(self.stdout)
-        os.close(self.stderr)
 
 
 class Launcher:
@@ -219,6 +179,7 @@ class Launcher:
             self._bound(seed, request["memory"])
             socket.send_fds(seed.control, [b"begin"], [paper, *trees])
             _answer(reply, {}, seed.ends())
+            self._unwatch(seed.gate.fileno())
             seed.close()
             self._quiet_at = time.monotonic() + REFILL_AFTER_S
             if seed.group is None and self._groups is not None:
@@ -245,7 +206,7 @@ class Launcher:
         outer = FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
         seed = Seed(self._zygote, outer)
         try:
-            seed.plant()
+            seed.plant(ahead=not self._wanted)
         except OSError:
             return  # the zygote is gone, and its socket says so next
         self._zygote.unborn_seeds.append(seed)
@@ -257,8 +218,7 @@ class Launcher:
         elif zygote is self._next:
             self._succeed(zygote, json.loads(answer))
         elif not received:
-            seed = zygote.unborn_seeds.popleft()
-            seed.close()
+            zygote.unborn_seeds.popleft().close()
             self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
             self._quiet_at = time.monotonic() + RETRY_AFTER_S
         else:
@@ -282,8 +242,8 @@ class Launcher:
 
     def _born(self, seed: Seed, pidfd: int) -> None:
         seed.pidfd = pidfd
-        pid = _pid_of(pidfd)
         try:
+            pid = pid_of(pidfd)
             write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
             if self._groups is not None and not self._wanted:
                 # It has no other process yet: all it will start are in its group, and its init need not watch.
@@ -300,8 +260,13 @@ class Launcher:
             return
         seed.zygote.live += 1
         self._watch(pidfd, lambda: self._gone(seed))
+        self._watch(seed.gate.fileno(), lambda: self._on_ready(seed))
         self._pool.append(seed)
         self._match()
+
+    def _on_ready(self, seed: Seed) -> None:
+        self._unwatch(seed.gate.fileno())
+        seed.gate.close()
 
     def _tell_count(self, seed: Seed) -> None:
         count = seed.group.oom_count() if seed.group is not None else None
@@ -313,7 +278,7 @@ class Launcher:
         """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""
         if self._groups is not None and seed.pidfd != -1:
             with suppress(OSError):
-                pid = _pid_of(seed.pidfd)
+                pid = pid_of(seed.pidfd)
                 seed.group = self._groups.make(f"s{pid}", [pid, *descendants(pid)])
 
     def _gone(self, seed: Seed) -> None:
@@ -323,6 +288,7 @@ class Launcher:
         seed.pidfd = -1
         if seed in self._pool:
             self._pool.remove(seed)
+            self._unwatch(seed.gate.fileno())
             seed.close()
         if self._owners is not None:
             self._owners.forget(seed.outer)
@@ -363,7 +329,7 @@ class Launcher:
     def _patience(self) -> float:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
-        if self._lacking > 0 or self._ungrouped:
+        if (self._lacking > 0 or self._ungrouped) and all(seed.is_ready for seed in self._pool):
             return max(0.0, self._quiet_at - time.monotonic())
         return -1
 
@@ -373,7 +339,9 @@ class Launcher:
             self._next = self._new_zygote()
         if self._wanted or time.monotonic() < self._quiet_at:
             return
-        while self._warming and self._lacking <= 0 and not self._zygote.unborn:
+        if self._zygote.unborn or not all(seed.is_ready for seed in self._pool):
+            return  # one at a time: it takes a processor
+        while self._warming and self._lacking <= 0:
             reply = self._warming.pop()
             _answer(reply, {})
             os.close(reply)
@@ -403,11 +371,6 @@ def _peer(peer: socket.socket) -> tuple[int, int, int]:
     raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, uid, gid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4, 8))
     return pid, uid, gid
-
-
-def _pid_of(pidfd: int) -> int:
-    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
-        return next(int(line.split()[1]) for line in info if line.startswith("Pid:"))
 
 
 def main(arguments: list[str]) -> None:

@@ -32,6 +32,7 @@ from .kernel import (
     prctl,
     seccomp,
 )
+from .proc import pid_of
 from .requests import MESSAGE_BYTES, Request, read_request
 from .session import OOM_SCORE
 
@@ -173,7 +174,7 @@ class Lite:
             if not received:
                 return {"error": json.loads(message or b"{}").get("error", "the zygote is gone")}, []
             pidfd = received[0]
-            pid = _pid_of(pidfd)
+            pid = pid_of(pidfd)
             if parent_of(pid) != self._zygote_pid:  # it has seen foreign code, and is not believed
                 os.close(pidfd)
                 return {"error": "the zygote gave a process that is not its own"}, []
@@ -278,11 +279,6 @@ def _remove(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:  # a program made it deeper than Python can follow
         subprocess.run(["/bin/rm", "-rf", "--", folder], check=False)
-
-
-def _pid_of(pidfd: int) -> int:
-    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as info:
-        return next(int(line.split()[1]) for line in info if line.startswith("Pid:"))
 
 
 def main(arguments: list[str]) -> None:

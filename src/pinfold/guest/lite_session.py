@@ -31,7 +31,7 @@ from .kernel import (
 )
 from .requests import MESSAGE_BYTES, Request, read_request
 from .serve import Readied
-from .session import fresh_process
+from .session import default_signals, reseed
 
 LOOK_AGAIN_S = (0.02, 2.0)
 COUNT_AGAIN_S = 0.25
@@ -204,7 +204,10 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 1)
-    fresh_process({**request["environment"], "HOME": request["folder"], "TMPDIR": request["folder"]})
+    os.environ.clear()
+    os.environ.update({**request["environment"], "HOME": request["folder"], "TMPDIR": request["folder"]})
+    default_signals()
+    reseed()
     for name, limit in request["limits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
     os.chdir(settings["workspace"])

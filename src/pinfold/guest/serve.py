@@ -10,7 +10,7 @@ from .calls import Calls, use
 from .cells import Engine
 from .figures import BACKEND
 from .files import Files, Refused
-from .frames import LOST_CHANNEL, Channel, Header
+from .frames import LOST_CHANNEL, Channel, Header, framed
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
@@ -34,37 +34,40 @@ class Server:
 
     def serve(self) -> None:
         """Until the host closes the channel."""
-        while True:
-            self._engine.idle(self._channel.wait)
-            try:
-                request = self._channel.receive()
-            except OSError:
-                os._exit(LOST_CHANNEL)
-            if request is None:
-                return
-            header, body = request
-            if header["op"] == "run":
-                self._run(header, body)
-            elif header["op"] not in LATE:
-                self._answer(header, body)
+        while self.serve_one():
+            pass
+
+    def serve_one(self) -> bool:
+        self._engine.idle(self._channel.wait)
+        try:
+            request = self._channel.receive()
+        except OSError:
+            os._exit(LOST_CHANNEL)
+        if request is None:
+            return False
+        header, body = request
+        if header["op"] == "run":
+            self._run(header, body)
+        elif header["op"] not in LATE:
+            self._answer(header, body)
+        return True
 
     def _run(self, header: Header, body: bytes) -> None:
         if self._site is not None:
             self._site.refresh()
         begun = (lambda: self._calls.open(header["id"])) if "calls" in header else None
         result = self._engine.run(body.decode("utf-8", "surrogatepass"), begun)
-        reply: Header = {
-            "id": header["id"],
-            "status": result.status,
-            "value": None if result.value is None else len(result.value),
-            "error": None if result.error is None else len(result.error),
-            "interrupted": result.interrupted,
-        }
+        value = "null" if result.value is None else len(result.value)
+        error = "null" if result.error is None else len(result.error)
+        interrupted = "true" if result.interrupted else "false"
+        # Most of what `dumps` would take for it is not JSON.
+        reply = f'"id":{header["id"]},"status":"{result.status}","value":{value},"error":{error},"interrupted":{interrupted}'
         body = (result.value or b"") + (result.error or b"")
         if result.displays:
-            reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
+            sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
+            reply += f',"displays":{dumps(sizes)}'
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
-        self._calls.reply(reply, body)
+        self._calls.reply(f"{{{reply}}}", body)
 
     def _answer(self, header: Header, body: bytes) -> None:
         status, engine = "ok", self._engine
@@ -88,6 +91,7 @@ class Readied:
     """A guest that needs only its workspace. After `rehearse`, its first cell is as fast as any."""
 
     def __init__(self, channel_fd: int) -> None:
+        self._fd = channel_fd
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
         sys.path.insert(0, "")
@@ -101,7 +105,15 @@ class Readied:
 
     def rehearse(self) -> None:
         """A cell that leaves nothing behind but memory that is already this process's own."""
-        self._engine.rehearse()
+        from socket import socketpair  # only a session begun from a zygote has it already
+
+        ours, theirs = socketpair()
+        with ours, theirs:
+            self._channel.use(theirs.fileno())
+            ours.send(framed('{"id": 1, "op": "run"}', b"x = 1"))
+            Server(self._channel, self._calls, self._engine, Files("/"), None).serve_one()
+            self._channel.use(self._fd)
+        self._engine.forget()
 
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""

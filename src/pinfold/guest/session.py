@@ -21,6 +21,7 @@ from .kernel import (
     Landlock,
     close_all_but,
     drop_capabilities,
+    fork,
     landlock_abi,
     loopback_up,
     prctl,
@@ -28,9 +29,11 @@ from .kernel import (
     set_hostname,
 )
 from .memory import data_of_self
+from .proc import put
 from .requests import Request
 from .root import HOME, Root, make_folder
 from .serve import Readied
+from .warm import use_pandas
 from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000
@@ -44,11 +47,11 @@ OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
 
 
-def become_session(settings: Request, fds: list[int]) -> None:
-    """Never returns."""
+def become_session(settings: Request, fds: list[int], *, ahead: bool) -> None:
+    """Never returns. `ahead`: nobody waits for it yet."""
     channel = fds[1]
     try:
-        _live(settings, fds)
+        _live(settings, fds, ahead)
     except BaseException as error:
         text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         os.write(2, f"the session could not be confined: {text}\n".encode())
@@ -58,21 +61,22 @@ def become_session(settings: Request, fds: list[int]) -> None:
         os._exit(1)
 
 
-def _live(settings: Request, fds: list[int]) -> None:
+def _live(settings: Request, fds: list[int], ahead: bool) -> None:
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     close_all_but(gate, channel, control)
-    os.read(gate, 1)
-    os.close(gate)
+    if not os.read(gate, 1):
+        os._exit(0)  # the launcher has given it up, or is gone
     with suppress(PermissionError):  # without root the kernel forbids it, and the groups stay the caller's
         os.setgroups([])
     os.setresgid(INNER_ID, INNER_ID, INNER_ID)
     os.setresuid(INNER_ID, INNER_ID, INNER_ID)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     word, begin = os.pipe()
-    runner = os.fork()
+    runner = fork()
     if runner:
+        os.close(gate)
         os.close(channel)
         os.close(word)
         bound_watches(OF_ONE)
@@ -83,7 +87,7 @@ def _live(settings: Request, fds: list[int]) -> None:
         Init(runner, control, begin).live()
     os.close(control)
     os.close(begin)
-    _be_runner(settings, channel, word)
+    _be_runner(settings, gate, channel, word, ahead)
 
 
 def _enter_root(settings: Request) -> None:
@@ -101,20 +105,23 @@ def _enter_root(settings: Request) -> None:
     make_folder(HOME)
 
 
-def _be_runner(settings: Request, channel: int, word: int) -> None:
+def _be_runner(settings: Request, gate: int, channel: int, word: int, ahead: bool) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     drop_capabilities()
-    fresh_process(settings["session_environment"])
+    default_signals()
     guest = Readied(channel)
     guest.rehearse()
+    if ahead:
+        with suppress(Exception):  # then it takes as long as any first time
+            use_pandas()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write(OOM_SCORE)
+    put("/proc/self/oom_score_adj", OOM_SCORE)
     files = _file_rules()
     seccomp(bytes.fromhex(settings["filter"]))
+    os.close(gate)
     request = _begun(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
@@ -151,12 +158,13 @@ def _file_rules() -> Landlock | None:
     return rules
 
 
-def fresh_process(environment: dict[str, str]) -> None:
-    """Nothing of the zygote's that two sessions should not share."""
-    os.environ.clear()
-    os.environ.update(environment)
+def default_signals() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+def reseed() -> None:
+    """No two sessions may share their random numbers."""
     random.seed()
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import fcntl
 import os
+import select
 import sys
 from contextlib import suppress
 
@@ -23,28 +24,32 @@ class Streams:
     def __init__(self) -> None:
         self._spares = {fd: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE_FD) for fd in NAMES}
         self._ours: dict[int, TextIO] = {}
+        self._poll = select.poll()
         for fd in NAMES:
+            self._poll.register(fd, 0)
             self._install(fd)
         builtins.input = _input
 
     def prepare(self) -> None:
         """A stream the program replaced stays replaced; one it closed comes back."""
-        for fd, name in NAMES.items():
-            try:
-                os.fstat(fd)
-            except OSError:
+        for fd, happened in self._poll.poll(0):
+            if happened & select.POLLNVAL:
                 os.dup2(self._spares[fd], fd)
+        for fd, name in NAMES.items():
             current = getattr(sys, name, None)
             if current is None or (current is self._ours[fd] and _is_closed(current)):
                 self._install(fd)
 
     def flush(self) -> None:
         """May call the program's own code, if it put something of its own in place of stdout; ours go first."""
-        for stream in (*self._ours.values(), *(getattr(sys, name, None) for name in NAMES.values())):
-            if stream is not None:
-                # A broken stream is the program's affair.
+        for fd, name in NAMES.items():
+            ours, current = self._ours[fd], getattr(sys, name, None)
+            # A broken stream is the program's affair.
+            with suppress(Exception):
+                ours.flush()
+            if current is not ours and current is not None:
                 with suppress(Exception):
-                    stream.flush()
+                    current.flush()
 
     def _install(self, fd: int) -> None:
         # Line buffered: what a cell printed before it crashed, or before a long step, is already out.

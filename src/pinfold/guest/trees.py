@@ -14,6 +14,7 @@ from .kernel import (
     set_mount_attributes,
     unshare,
 )
+from .proc import put
 from .requests import Request
 
 
@@ -66,9 +67,9 @@ def _give_to(tree: int, owner: os.stat_result, outer: int, owners: Owners, *, ne
 def write_map(process: str, inner: tuple[int, int], outer: tuple[int, int], *, privileged: bool) -> None:
     """Uid and gid of a new user namespace: `inner` inside is `outer` outside."""
     if not privileged:
-        _write(f"/proc/{process}/setgroups", "deny")
-    _write(f"/proc/{process}/uid_map", f"{inner[0]} {outer[0]} 1")
-    _write(f"/proc/{process}/gid_map", f"{inner[1]} {outer[1]} 1")
+        put(f"/proc/{process}/setgroups", "deny")
+    put(f"/proc/{process}/uid_map", f"{inner[0]} {outer[0]} 1")
+    put(f"/proc/{process}/gid_map", f"{inner[1]} {outer[1]} 1")
 
 
 def maps_up_to(number: int) -> bool:
@@ -101,11 +102,3 @@ def _mapped_namespace(uid: int, gid: int, outer: int) -> int:
         for fd in (ready, done, finished):
             os.close(fd)
         os.waitpid(child, 0)
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)

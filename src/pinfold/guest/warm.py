@@ -40,7 +40,7 @@ def warm() -> list[str]:
                 _use_ipython()
         if "pandas" in found:
             with suppress(Exception):
-                _use_pandas()
+                use_pandas()
         return found
     finally:
         for name, value in before.items():
@@ -58,8 +58,10 @@ def _imported(name: str) -> bool:
     return True
 
 
-def _use_pandas() -> None:
-    pandas = sys.modules["pandas"]
+def use_pandas() -> None:
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return
     frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
     for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
         rich.rich(table)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from .proc import put
+
 OF_ALL = 64
 OF_ONE = 16
 
 
 def bound_watches(most: int) -> None:
     """In this user namespace and those below it. Needs power over it, and a /proc/sys that may be written."""
-    with (
-        suppress(FileNotFoundError),  # a kernel without them
-        open("/proc/sys/user/max_inotify_instances", "w", encoding="ascii") as file,
-    ):
-        file.write(str(most))
+    with suppress(FileNotFoundError):  # a kernel without them
+        put("/proc/sys/user/max_inotify_instances", str(most))

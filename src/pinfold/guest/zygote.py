@@ -20,9 +20,11 @@ from .kernel import (
     prctl,
 )
 from .requests import MESSAGE_BYTES, Request, read_request
-from .session import become_session
+from .session import become_session, reseed
 from .warm import warm
 
+AHEAD = b"ahead"
+"""Asked for before anyone waits for it."""
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 
@@ -45,7 +47,7 @@ def main(arguments: list[str]) -> None:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
-            become_session(settings, fds)
+            become_session(settings, fds, ahead=message == AHEAD)
         if unfit:
             launcher.send(json.dumps(unfit).encode())
         else:
@@ -54,6 +56,7 @@ def main(arguments: list[str]) -> None:
             os.close(pidfd)
         for fd in fds:
             os.close(fd)
+        reseed()  # here rather than in the session, while nobody waits
 
 
 def _stand_in_for_stdin() -> None:
@@ -69,8 +72,11 @@ def _prepare(settings: Request) -> None:
     prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"]:
         warm()
+    os.environ.clear()
+    os.environ.update(settings["session_environment"])
     gc.collect()
     gc.freeze()
+    reseed()
 
 
 def fitness() -> Request:

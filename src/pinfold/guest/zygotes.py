@@ -27,7 +27,7 @@ from .root import Root, begin_with_devices, shut_mounts
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from .launcher import Seed
+    from .seeds import Seed
 
 INNER_ID = 1000
 FIRST_ID = 200_000
@@ -67,8 +67,9 @@ class Zygote:
     def hello(self) -> bytes:
         return self._socket.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}'
 
-    def ask(self, fds: list[int]) -> None:
-        socket.send_fds(self._socket, [b"spawn"], fds)
+    def ask(self, fds: list[int], *, ahead: bool) -> None:
+        """For a session; `ahead` of anyone who waits for it."""
+        socket.send_fds(self._socket, [b"ahead" if ahead else b"now"], fds)
         self.sessions += 1
 
     def answer(self) -> tuple[bytes, list[int]]:

@@ -31,10 +31,13 @@ from pinfold.sandbox.contract import (
     What,
     default_memory,
 )
+from pinfold.sandbox.scratch import scratch
 
 TYPE_CHECKING = False  # what it would import is heavy
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from pinfold.sandbox.folders import Folder
 
 __all__ = [
     "Answer",
@@ -165,30 +168,22 @@ async def open_session(
     `PATH` or `NAME=PATH`; where the provider has no mounts, it is read at its own path. Raises SandboxUnavailable.
     """
     chosen = provider_named(provider) if isinstance(provider, str) else provider
-    sources = named_paths(data)
-    async with _folder(None if workspace is None else Path(workspace).absolute()) as folder:  # noqa: ASYNC240 - looks at nothing
-        session = await chosen.open(Spec(workspace=folder, data=sources, limits=limits or Limits()))
-        try:
-            yield session
-        finally:
-            await session.close()
-
-
-@asynccontextmanager
-async def _folder(workspace: Path | None) -> AsyncGenerator[Path]:
+    sources, bounds = named_paths(data), limits or Limits()
+    folder: Folder | None = None
     if workspace is not None:
-        yield workspace
-        return
-    from anyio import CancelScope, to_thread
-
-    from pinfold.sandbox.folders import Folder
-
-    folder = Folder("workspace")
+        path = Path(workspace).absolute()  # noqa: ASYNC240 - looks at nothing
+        session = await chosen.open(Spec(workspace=path, data=sources, limits=bounds))
+    else:
+        session, folder = await scratch(chosen, bounds, sources)
     try:
-        yield folder.path
+        yield session
     finally:
-        with CancelScope(shield=True):
-            await to_thread.run_sync(folder.remove)
+        await session.close()
+        if folder is not None:
+            from anyio import CancelScope, to_thread
+
+            with CancelScope(shield=True):
+                await to_thread.run_sync(folder.remove)
 
 
 def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:

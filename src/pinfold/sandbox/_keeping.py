@@ -150,12 +150,11 @@ class Keeper:
             self._loose.update(self._was)
             self._judge(set(self._was), set(self._places))
             self._refuse_links(self._all_links())
-        else:
+        elif any(happened):
             renamed, written = ({path[len(self._top) + 1 :] for path in paths} for paths in happened)
-            if renamed or written:
-                self._happened(renamed, written)
-            elif self._loose or not self._mounted:
-                self._judge(self._suspects(), set())
+            self._happened(renamed, written)
+        elif self._loose or not self._mounted:
+            self._judge(self._suspects(), set())
         if self._mounts:
             mounts, self._mounts = self._mounts, Mounts()
             if self._remount:

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,12 @@ class Ends:
     stdout: int
     stderr: int
     pidfd: int
+
+    def close(self) -> None:
+        self.channel.close()
+        self.control.close()
+        for fd in (self.stdout, self.stderr, self.pidfd):
+            os.close(fd)
 
 
 class LauncherGone(SandboxUnavailable):
@@ -78,7 +84,17 @@ class Launcher:
         """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
         await self.ready()
         assert self._socket is not None
-        answer, fds = await asked(self._socket, b'{"op": "open"}', request, ANSWER_S)
+        return self._ends(*await asked(self._socket, b'{"op": "open"}', request, ANSWER_S))
+
+    def open_now(self, request: Mapping[str, Any]) -> Ends:
+        """For a thread, of one that is ready; waits. Raises SandboxUnavailable."""
+        if self._socket is None:
+            raise LauncherGone("the launcher of sessions has ended")
+        with _question(self._socket, b'{"op": "open"}', request) as answer:
+            answer.settimeout(ANSWER_S)
+            return self._ends(*_received(answer))
+
+    def _ends(self, answer: bytes, fds: list[int]) -> Ends:
         if not answer:
             raise LauncherGone("the launcher of sessions ended before it gave one")
         if not fds:
@@ -188,7 +204,8 @@ async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keepi
 
 async def _greet(guest: Guest, limit_s: float) -> None:
     try:
-        end = await asyncio.wait_for(guest.end(), limit_s)
+        guest.look()
+        end = await (asyncio.wait_for(guest.end(), limit_s) if guest.is_busy else guest.end())
     except TimeoutError as error:
         raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
     if isinstance(end, Death):
@@ -199,19 +216,30 @@ async def _greet(guest: Guest, limit_s: float) -> None:
 async def asked(
     peer: socket.socket, message: bytes, request: Mapping[str, Any], limit_s: float
 ) -> tuple[bytes, list[int]]:
+    """What it answers, and the descriptors that come with it. Raises SandboxUnavailable."""
+    with _question(peer, message, request) as answer:
+        await _readable(answer, limit_s)
+        return _received(answer)
+
+
+@contextmanager
+def _question(peer: socket.socket, message: bytes, request: Mapping[str, Any]) -> Generator[socket.socket]:
     """Send a request with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, paper(request) as fd:
         try:
             socket.send_fds(peer, [message], [fd, theirs.fileno()])
             theirs.close()
-            await _readable(ours, limit_s)
-            answer, fds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
+            yield ours
         except (BrokenPipeError, ConnectionError) as error:
             raise LauncherGone(f"the launcher of sessions is gone: {error}") from error
         except OSError as error:  # a timeout is one
             raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
-    return answer, fds
+
+
+def _received(answer: socket.socket) -> tuple[bytes, list[int]]:
+    words, fds, _, _ = socket.recv_fds(answer, MESSAGE_BYTES, 8)
+    return words, fds
 
 
 async def _readable(peer: socket.socket, limit_s: float) -> None:

@@ -73,6 +73,9 @@ class Output:
 
     def take(self) -> tuple[str, int]:
         """The text so far and how many bytes were dropped; starts afresh."""
+        if not self._kept and not self._dropped:
+            self._on_output = None
+            return "", 0
         rest = self._decoder.decode(b"", final=True)
         if self._dropped:
             self._tell(rest)

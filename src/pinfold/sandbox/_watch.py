@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import struct
 from collections.abc import Iterable
 
@@ -13,6 +14,7 @@ _ONLY_FOLDERS, _NO_LINKS = 0x1000000, 0x2000000
 _ASKED = _CREATE | _DELETE | _FROM | _TO | _WRITTEN | _ATTRIB | 0x400 | 0x800
 _HEADER = struct.Struct("iIII")
 _BUFFER = 1 << 16
+_NOTHING: tuple[set[str], set[str]] = (set(), set())
 FOLDERS = 256
 """That one session watches; a machine gives each user some thousands."""
 
@@ -23,6 +25,8 @@ class Watch:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._poll = select.poll()
+        self._poll.register(self.fd, select.POLLIN)
         self._folders: dict[int, str] = {}
         self._watched: set[str] = set()
 
@@ -46,6 +50,8 @@ class Watch:
 
     def events(self) -> tuple[set[str], set[str]] | None:
         """Paths whose name now means something else, and paths written in place; None: too much happened to say."""
+        if not self._poll.poll(0):
+            return _NOTHING
         renamed: set[str] = set()
         written: set[str] = set()
         lost = False

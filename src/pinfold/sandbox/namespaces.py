@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox._ahead import Ahead, Begun
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeper
@@ -25,7 +26,7 @@ from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
-from pinfold.sandbox.folders import folder
+from pinfold.sandbox.folders import Folder, folder
 from pinfold.sandbox.seccomp import compile_filter
 from pinfold.sandbox.warm import socket_in
 
@@ -52,6 +53,8 @@ SMALL = 100
 RECYCLE_AFTER = 1_000
 """Sessions of one zygote: they share its address layout and hash seed."""
 OPEN_FILES = 1024
+AHEAD = 1
+"""Scratch sessions begun before they are asked for, once two were."""
 
 
 TRIES = 3
@@ -97,6 +100,24 @@ class Namespaces:
         await self.probe()
         return await self._opened(self._launcher(), spec, self.probe)
 
+    async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
+        """A session in a new empty folder, which the caller removes. One begun ahead, where sessions come and go."""
+        await self.probe()
+        source = self._source()
+        begun = source.ahead.take(limits)
+        made = begun.folder if begun else Folder("workspace")
+        spec = Spec(workspace=made.path, limits=limits)
+        try:
+            session = await self._opened(source.launcher, spec, self.probe, begun)
+        except BaseException:
+            made.remove()
+            raise
+        if self._pool is None and not source.asked:
+            source.asked = True  # whoever asks once may never ask again
+        else:
+            source.ahead.refill_soon(limits)
+        return session, made
+
     async def probe(self) -> None:
         """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable."""
         launcher = self._launcher()
@@ -125,15 +146,25 @@ class Namespaces:
         """Prove it and fill the pool, before anyone asks for a session. Raises SandboxUnavailable."""
         await self.probe()
         await self._launcher().warm()
+        if self._pool:
+            await anyio.to_thread.run_sync(self._source().ahead.fill)
+            await self._launcher().warm()
 
     def _launcher(self) -> Launcher:
-        key = (self._python, self._pool, self._program, self._guest)
-        if key not in _launchers:
-            _launchers[key] = Launcher(self._settings(), self._guest)
-        return _launchers[key]
+        return self._source().launcher
 
-    async def _opened(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> Session:
-        guests = _Guests(launcher, spec, probe)
+    def _source(self) -> _Source:
+        key = (self._python, self._pool, self._program, self._guest)
+        if key not in _sources:
+            _sources[key] = _Source(
+                Launcher(self._settings(), self._guest), AHEAD if self._pool is None else self._pool
+            )
+        return _sources[key]
+
+    async def _opened(
+        self, launcher: Launcher, spec: Spec, probe: Probe | None = None, begun: Begun | None = None
+    ) -> Session:
+        guests = _Guests(launcher, spec, probe, begun)
         return await GuestSession.opened(guests, self.capabilities, spec.limits)
 
     async def prove(self, launcher: Launcher) -> None:
@@ -171,25 +202,59 @@ class Namespaces:
         }
 
 
-_launchers: dict[tuple[Path, int | None, bytes, Path], Launcher] = {}
+class _Source:
+    """Where sessions of one kind come from, for all of this process."""
+
+    def __init__(self, launcher: Launcher, ahead: int) -> None:
+        self.launcher = launcher
+        self.ahead = Ahead(self._begin, ahead)
+        self.asked = False
+        """For a scratch session."""
+
+    def _begin(self, limits: Limits) -> Begun:
+        """In a thread. Raises SandboxUnavailable."""
+        made = Folder("workspace")
+        try:
+            spec = Spec(workspace=made.path, limits=limits)
+            mounts = _mounts(spec)
+            ends = self.launcher.open_now(_request(spec, mounts))
+        except BaseException:
+            made.remove()
+            raise
+        body = Jailed(ends.control, ends.pidfd)
+        begun = Begun(ends=ends, keeper=_keeper(mounts[0], body), folder=made, limits=limits)
+        if not begun.says_hello(limits.start_s):
+            begun.close()
+            raise SandboxUnavailable("a session begun ahead did not start")
+        return begun
+
+
+_sources: dict[tuple[Path, int | None, bytes, Path], _Source] = {}
 
 
 @atexit.register
-def _end_launchers() -> None:
-    for launcher in _launchers.values():
-        launcher.end()
+def _end_sources() -> None:
+    for source in _sources.values():
+        source.ahead.close()
+        source.launcher.end()
 
 
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None) -> None:
-        """`probe` proves the launcher, if it is not the one whose proof this session is."""
+    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None, begun: Begun | None) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is. `begun`: the first is there."""
         self._launcher = launcher
         self._probe = probe
         self._spec = spec
+        self._begun = begun
 
     async def launch(self) -> Guest:
+        if self._begun:
+            first, self._begun = self._begun, None
+            guest = self._guest(first.ends)
+            guest.keeper = first.keeper
+            return await begun(guest, self._spec.limits)
         if not self._spec.workspace.is_dir():
             raise SandboxUnavailable(
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
@@ -198,17 +263,19 @@ class _Guests:
         spec = self._spec
         is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts
         mounts = _mounts(spec) if is_small else await anyio.to_thread.run_sync(_mounts, spec)
-        ends = await self._ends(self._request(mounts))
-        cap = self._spec.limits.output_bytes
-        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        body = Jailed(ends.control, ends.pidfd)
-        guest = Guest(body, ends.channel, *outputs)
+        ends = await self._ends(_request(spec, mounts))
+        guest = self._guest(ends)
 
         async def keep() -> Keeper:
-            make = functools.partial(_keeper, mounts[0], body)
+            make = functools.partial(_keeper, mounts[0], Jailed(ends.control, ends.pidfd))
             return make() if is_small else await anyio.to_thread.run_sync(make)
 
         return await begun(guest, spec.limits, keep if spec.writable else None)
+
+    def _guest(self, ends: Ends) -> Guest:
+        cap = self._spec.limits.output_bytes
+        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
+        return Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs)
 
     async def _ends(self, request: dict[str, object]) -> Ends:
         for tries_left in reversed(range(TRIES)):
@@ -226,26 +293,6 @@ class _Guests:
 
     async def release(self) -> None:
         """Its mounts went with it."""
-
-    def _request(self, mounts: list[_Mount]) -> dict[str, object]:
-        limits = self._spec.limits
-        guards = [mount.guards for mount in mounts]
-        return {
-            "workspace": mounts[0].path,
-            "mounts": [mount.asked() for mount in mounts],
-            "masked": [file for guard in guards for file in guard.masked],
-            "pinned": [path for guard in guards for path in guard.pinned],
-            "protected": sorted({path for guard in guards for path in guard.protected}),
-            "memory": limits.memory_bytes,
-            "limits": {
-                "CORE": 0,
-                "DATA": limits.memory_bytes,
-                "MEMLOCK": 0,
-                "NOFILE": OPEN_FILES,
-                "NPROC": limits.processes,
-            },
-            "environment": {"PINFOLD_SITE": str(self._spec.site)} if self._spec.site else {},
-        }
 
 
 def entered(python: Path) -> Path:
@@ -279,6 +326,27 @@ def _mounts(spec: Spec) -> list[_Mount]:
     if spec.site:
         mounts.append(_Mount(str(spec.site), spec.site, has_secrets=False))
     return mounts
+
+
+def _request(spec: Spec, mounts: list[_Mount]) -> dict[str, object]:
+    limits = spec.limits
+    guards = [mount.guards for mount in mounts]
+    return {
+        "workspace": mounts[0].path,
+        "mounts": [mount.asked() for mount in mounts],
+        "masked": [file for guard in guards for file in guard.masked],
+        "pinned": [path for guard in guards for path in guard.pinned],
+        "protected": sorted({path for guard in guards for path in guard.protected}),
+        "memory": limits.memory_bytes,
+        "limits": {
+            "CORE": 0,
+            "DATA": limits.memory_bytes,
+            "MEMLOCK": 0,
+            "NOFILE": OPEN_FILES,
+            "NPROC": limits.processes,
+        },
+        "environment": {"PINFOLD_SITE": str(spec.site)} if spec.site else {},
+    }
 
 
 def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
