@@ -29,12 +29,13 @@ from bench.sandboxing import environment
 from bench.sandboxing.bombs import BOMBS, CELL_S, MEMORY, OUTPUT, WORKSPACE, Bomb
 from bench.sandboxing.bounds import bounded
 from bench.sandboxing.figures import percentile, shown, table
-from bench.sandboxing.processes import Memory, descendants, is_alive, threads
+from bench.sandboxing.processes import Memory, descendants, is_alive, pids, threads
 
-from pinfold.sandbox import Limits, Outcome, Provider, Session, Stream, open_session
+from pinfold.sandbox import Limits, Outcome, Session, Stream, open_session
 from pinfold.sandbox.namespaces import Namespaces
 
-QUIET_S = 1.0
+NEIGHBOUR_S = 4.0
+"""How long the neighbour is listened to: just before the bomb, and from its start on."""
 SLACK = 1.25
 LATE_S = 1.0
 GRACE_S = 0.4
@@ -44,6 +45,7 @@ NEIGHBOUR = 2.0
 """By how much its p99 may grow."""
 OUTER_MEMORY = 4 << 30
 OUTER_PROCESSES = 3000
+POOL = 1
 
 
 @dataclass(slots=True)
@@ -97,9 +99,9 @@ class Verdict:
         ]
 
 
-async def explode(bomb: Bomb, provider: Provider, neighbour: Session, workspace: Path) -> Verdict:
+async def explode(bomb: Bomb, provider: Namespaces, neighbour: Session, workspace: Path) -> Verdict:
     limits = Limits(cell_s=CELL_S, interrupt_grace_s=GRACE_S, memory_bytes=MEMORY, output_bytes=OUTPUT)
-    quiet = await latencies(neighbour, QUIET_S)
+    await provider.warm()
     before = descendants(os.getpid())
     told = 0
 
@@ -114,12 +116,14 @@ async def explode(bomb: Bomb, provider: Provider, neighbour: Session, workspace:
     during: list[float] = []
     async with open_session(workspace, provider, limits=limits) as session:
         await session.run("x = 1")
+        inside = {namespace(pid) for pid in descendants(os.getpid()) - before}
+        await provider.warm()
         with watching(bomb, before) as watch:
+            quiet = await latencies(neighbour, NEIGHBOUR_S)
             async with anyio.create_task_group() as tasks:
 
                 async def listen_to_neighbour() -> None:
-                    while outcome is None:
-                        during.extend(await latencies(neighbour, 0.1))
+                    during.extend(await latencies(neighbour, NEIGHBOUR_S))
 
                 tasks.start_soon(listen_to_neighbour)
                 begun = time.perf_counter()
@@ -137,7 +141,7 @@ async def explode(bomb: Bomb, provider: Provider, neighbour: Session, workspace:
         quiet_p99=percentile(quiet, 99),
         p99=percentile(during, 99),
         answered=answered,
-        left=await left_over(before),
+        left=await left_over(inside),
     )
     verdict.judge()
     return verdict
@@ -160,12 +164,23 @@ async def answers(session: Session) -> bool:
     return False
 
 
-async def left_over(before: set[int]) -> int:
-    """Processes that are there long after the end."""
+async def left_over(inside: set[str]) -> int:
+    """Processes of these namespaces that are there long after the end."""
+
+    def count() -> int:
+        return sum(namespace(pid) in inside and is_alive(pid) for pid in pids())
+
     with anyio.move_on_after(LATE_S):
-        while any(map(is_alive, descendants(os.getpid()) - before)):  # noqa: ASYNC110 - nobody tells
+        while count():  # noqa: ASYNC110 - nobody tells
             await anyio.sleep(0.02)
-    return sum(map(is_alive, descendants(os.getpid()) - before))
+    return count()
+
+
+def namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115
+    except OSError:
+        return ""
 
 
 @contextmanager
@@ -231,11 +246,11 @@ def small_disk() -> Generator[Path]:
 async def all_bombs(words: list[str]) -> bool:
     rows: list[list[str]] = []
     bad = 0
-    provider = Namespaces(python=environment.PYTHON)
+    provider = Namespaces(python=environment.PYTHON, pool=POOL)
     # The launcher may see only what is mounted when it starts.
     with small_disk() as disk:
         async with open_session(provider=provider) as neighbour:
-            await latencies(neighbour, QUIET_S)
+            await latencies(neighbour, NEIGHBOUR_S)
             for bomb in BOMBS:
                 if words and not any(word in bomb.name for word in words):
                     continue

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -31,7 +30,7 @@ from .kernel import (
 )
 from .requests import MESSAGE_BYTES, Request, read_request
 from .serve import Readied
-from .session import default_signals, reseed
+from .session import default_signals, limit_self, reseed
 
 LOOK_AGAIN_S = (0.02, 2.0)
 COUNT_AGAIN_S = 0.25
@@ -209,7 +208,7 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     default_signals()
     reseed()
     for name, limit in request["limits"].items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+        limit_self(name, limit)
     os.chdir(settings["workspace"])
     runner_fence(settings, request["folder"])
     listener = seccomp(bytes.fromhex(settings["filter"]), listen=True)

@@ -125,8 +125,7 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, ahead: boo
     request = _begun(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
-        most = limit + data_of_self() if name == "DATA" else limit
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
+        limit_self(name, limit + data_of_self() if name == "DATA" else limit)
     os.chdir(request["workspace"])
     if files is not None:
         for path in request["writable"]:
@@ -156,6 +155,14 @@ def _file_rules() -> Landlock | None:
     rules.allow(READ, ["/"])
     rules.allow(rules.everything, ["/tmp", "/dev"])  # nothing is in /dev but what a session may use
     return rules
+
+
+def limit_self(name: str, most: int) -> None:
+    """Or less, where the host itself is allowed no more."""
+    kind = getattr(resource, f"RLIMIT_{name}")
+    _, allowed = resource.getrlimit(kind)
+    most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+    resource.setrlimit(kind, (most, most))
 
 
 def default_signals() -> None:
