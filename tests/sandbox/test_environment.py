@@ -24,6 +24,7 @@ from pinfold.sandbox.environment import (
     checked_python,
     environments,
     find,
+    preferred_python,
     running_python,
 )
 
@@ -87,7 +88,7 @@ def test_all_bytecode_is_there_and_never_doubts_its_source(
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     files = {"heron/__init__.py": "", "heron/deep/er/still.py": "x = 1\n", "heron/bad.py": "def"}
-    made = build(lock=index.add("heron", files=files))
+    made = build(lock=index.add("heron", files=files), python=running_python())
     package = made.folder / running_python().packages / "heron"
     sources = [path for path in package.rglob("*.py") if path.name != "bad.py"]
     assert len(sources) == 2
@@ -95,6 +96,28 @@ def test_all_bytecode_is_there_and_never_doubts_its_source(
         data = Path(importlib.util.cache_from_source(str(path))).read_bytes()
         assert int.from_bytes(data[4:8], "little") == 0b01  # by hash, unchecked
         assert marshal.loads(data[16:]).co_filename == str(path)
+
+
+def test_a_leaner_python_that_is_installed_goes_before_an_older_one_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    assert preferred_python() == running_python()
+    for name in (
+        "pyenv/versions/3.12.9",
+        "uv/cpython-3.12.11-linux-x86_64-gnu",
+        "uv/cpython-3.13.0rc1-linux",
+    ):
+        folder = tmp_path / name / "bin"
+        folder.mkdir(parents=True)
+        (folder / "python3.12").touch(0o755)
+    (tmp_path / "pyenv/versions/3.13.1").mkdir()  # unfinished
+    chosen = preferred_python()
+    if sys.version_info < (3, 12):
+        assert (chosen.version, "cpython-3.12.11" in str(chosen.base)) == ((3, 12, 11), True)
+    else:
+        assert chosen == running_python()
 
 
 def test_added_packages_come_with_what_they_need_and_leave_the_lock_alone(index: Index) -> None:

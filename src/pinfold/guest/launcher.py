@@ -31,7 +31,7 @@ from .zygotes import FIRST_ID, INNER_ID, Zygote
 SESSION_IDS = 60_000
 BUSY_POOL = 2
 """Seeds kept once a host has asked twice: it will ask again."""
-REFILL_AFTER_S = 0.02
+REFILL_AFTER_S = 0.001
 """Quiet before seeds are made: the session just handed out goes first."""
 RETRY_AFTER_S = 1.0
 """Where no seed could be made, and nobody waits for one."""

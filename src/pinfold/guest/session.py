@@ -33,7 +33,7 @@ from .proc import put
 from .requests import Request
 from .root import HOME, Root, make_folder
 from .serve import Readied
-from .warm import use_pandas
+from .warm import touch_pandas
 from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000
@@ -114,7 +114,7 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, ahead: boo
     guest.rehearse()
     if ahead:
         with suppress(Exception):  # then it takes as long as any first time
-            use_pandas()
+            touch_pandas()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")

@@ -40,7 +40,7 @@ def warm() -> list[str]:
                 _use_ipython()
         if "pandas" in found:
             with suppress(Exception):
-                use_pandas()
+                _use_pandas()
         return found
     finally:
         for name, value in before.items():
@@ -58,10 +58,16 @@ def _imported(name: str) -> bool:
     return True
 
 
-def use_pandas() -> None:
+def touch_pandas() -> None:
+    """What most first cells with a table touch; memory they share with the zygote is copied now rather than then."""
     pandas = sys.modules.get("pandas")
-    if pandas is None:
-        return
+    if pandas is not None:
+        frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1, 2, 3]})
+        repr(frame.groupby("key")["value"].sum())
+
+
+def _use_pandas() -> None:
+    pandas = sys.modules["pandas"]
     frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})
     for table in (frame, frame.groupby("key").agg({"value": "mean", "count": "sum"}), frame.describe()):
         rich.rich(table)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 
+from .immortal import immortalise
 from .kernel import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -75,6 +76,7 @@ def _prepare(settings: Request) -> None:
     os.environ.clear()
     os.environ.update(settings["session_environment"])
     gc.collect()
+    immortalise()
     gc.freeze()
     reseed()
 

@@ -18,7 +18,7 @@ from pinfold.sandbox._launcher import Ends
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.folders import Folder
 
-QUIET_S = 0.02
+QUIET_S = 0.002
 """Before the next is begun: the session just given out goes first."""
 
 

@@ -125,7 +125,6 @@ class GuestSession:
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
     ) -> Outcome:
-        await self._give_way()
         async with self._lock:
             guest = await self._live_guest()
             if self._lost is not None:
@@ -136,7 +135,9 @@ class GuestSession:
             await anyio.lowlevel.checkpoint_if_cancelled()
             if not self._capabilities.calls:
                 on_call = None
-            return await self._cell(guest, code, limit_s, on_output, on_call)
+            outcome = await self._cell(guest, code, limit_s, on_output, on_call)
+        await self._give_way()
+        return outcome
 
     async def _give_way(self) -> None:
         """Short cells end without a turn of the event loop; others get theirs all the same."""

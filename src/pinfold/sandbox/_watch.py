@@ -19,12 +19,25 @@ FOLDERS = 256
 """That one session watches; a machine gives each user some thousands."""
 
 
+SPARES = 16
+_spares: list[tuple[int, int]] = []
+"""Descriptors without a watch, each with the process it belongs to."""
+
+
+def _spare() -> int | None:
+    while _spares:
+        owner, fd = _spares.pop()
+        if owner == os.getpid():
+            return fd
+    return None
+
+
 class Watch:
     """Raises OSError where there is no inotify, or none left. `fd` is readable when something happened."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self.fd = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self.fd = _spare() or self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._poll = select.poll()
         self._poll.register(self.fd, select.POLLIN)
         self._folders: dict[int, str] = {}
@@ -65,11 +78,13 @@ class Watch:
                 number, mask, _, length = _HEADER.unpack_from(data, at)
                 name = data[at + 16 : at + 16 + length].rstrip(b"\0")
                 at += 16 + length
-                folder = self._folders.get(number, "")
+                folder = self._folders.get(number)
                 if mask & _OVERFLOW:
                     lost = True
+                elif folder is None:
+                    continue  # of whoever had the descriptor before
                 elif mask & _IGNORED:
-                    self._watched.discard(self._folders.pop(number, ""))
+                    self._watched.discard(self._folders.pop(number))
                 elif mask & _SELF_GONE:
                     renamed.add(folder)
                     self._watched.discard(folder)
@@ -78,7 +93,15 @@ class Watch:
                     (written if mask & (_WRITTEN | _ATTRIB) else renamed).add(path)
 
     def close(self) -> None:
-        os.close(self.fd)
+        """Not always the descriptor: that takes the kernel ten milliseconds and more, and the next one is glad of it."""
+        for number in self._folders:
+            self._libc.inotify_rm_watch(self.fd, number)
+        self._folders.clear()
+        self.events()
+        if len(_spares) < SPARES:
+            _spares.append((os.getpid(), self.fd))
+        else:
+            os.close(self.fd)
 
     @staticmethod
     def _called(result: int) -> int:

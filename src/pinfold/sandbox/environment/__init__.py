@@ -5,7 +5,12 @@ Nothing that is installed is ever run on the host, not even a `.pth` file.
 
 from pinfold.sandbox.environment.adding import install
 from pinfold.sandbox.environment.errors import EnvironmentFailed
-from pinfold.sandbox.environment.interpreter import Interpreter, checked_python, running_python
+from pinfold.sandbox.environment.interpreter import (
+    Interpreter,
+    checked_python,
+    preferred_python,
+    running_python,
+)
 from pinfold.sandbox.environment.making import build
 from pinfold.sandbox.environment.progress import OnProgress, Phase, Progress
 from pinfold.sandbox.environment.recipe import PACKAGES, Recipe, normalised
@@ -27,5 +32,6 @@ __all__ = [
     "find",
     "install",
     "normalised",
+    "preferred_python",
     "running_python",
 ]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 
 OLDEST = (3, 11)
+LEAN = (3, 12)
+"""From here on sessions share what the zygote has loaded without counting references to it: half the memory each."""
+_INSTALLED = re.compile(r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?")
+"""How pyenv and uv name the folder of a Python."""
 ANSWER_S = 20.0
 # Without `site`: a `.pth` file of its environment is not run, nor is any sitecustomize.
 _QUESTION = """
@@ -59,6 +65,42 @@ def running_python() -> Interpreter:
         flags=getattr(sys, "abiflags", ""),
         machine=os.uname().machine,
     )
+
+
+def preferred_python() -> Interpreter:
+    """This one, or a leaner one that pyenv or uv has installed. Looks at names only, and costs next to nothing."""
+    running = running_python()
+    if running.version >= LEAN or sys.platform != "linux":
+        return running
+    return max(_installed(running.machine), key=lambda found: found.version, default=running)
+
+
+def _installed(machine: str) -> list[Interpreter]:
+    home = os.environ.get("HOME", "")
+    folders = (
+        f"{os.environ.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
+        os.environ.get("UV_PYTHON_INSTALL_DIR") or f"{home}/.local/share/uv/python",
+    )
+    found: list[Interpreter] = []
+    for folder in folders:
+        with suppress(OSError):
+            for name in os.listdir(folder):  # noqa: PTH208 - names only
+                match = _INSTALLED.fullmatch(name)
+                path = Path(f"{folder}/{name}/bin/python3.{match[1]}") if match else None
+                if match and path and os.access(path, os.X_OK):
+                    version = (3, int(match[1]), int(match[2]))
+                    base = Path(os.path.realpath(path))
+                    found.append(
+                        Interpreter(
+                            path=path,
+                            base=base,
+                            version=version,
+                            implementation="cpython",
+                            flags="",
+                            machine=machine,
+                        )
+                    )
+    return found
 
 
 def checked_python(path: Path) -> Interpreter:

@@ -175,9 +175,9 @@ def compile_all(job: Job, folder: Path, place: Path) -> None:
 
 # A file that does not compile is no fault of ours: some packages ship such as test data.
 _COMPILE = """
-import compileall, py_compile, sys
+import compileall, os, py_compile, sys
 folder, place = sys.argv[1:]
-sys.stdout = sys.stderr
+os.dup2(2, 1)
 compileall.compile_dir(folder, maxlevels=60, quiet=0, workers=0, stripdir=folder, prependdir=place,
                        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
-from pinfold.sandbox.environment.interpreter import Interpreter, running_python
+from pinfold.sandbox.environment.interpreter import Interpreter, preferred_python
 
 PACKAGES = (
     "numpy",
@@ -57,7 +57,7 @@ class Recipe:
         return cls(
             lock=LOCK.read_text(encoding="utf-8") if lock is None else lock,
             packages=tuple(sorted({normalised(package) for package in packages})),
-            python=python or running_python(),
+            python=python or preferred_python(),
         )
 
     @property
