@@ -26,11 +26,14 @@ PACKAGES = (*DATA, *BASELINES, *HOST)
 
 def make() -> None:
     """The environment, if it is not there yet in this form."""
-    stamp, wanted = PYTHON.parents[1] / "made", " ".join((sys.version.split()[0], *PACKAGES))
+    from pinfold.sandbox.environment import preferred_python
+
+    python = preferred_python()
+    stamp, wanted = PYTHON.parents[1] / "made", " ".join((python.number, *PACKAGES))
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     print("making bench/out/env, once: about a minute and 1 GB ...", file=sys.stderr, flush=True)
-    subprocess.run(["uv", "venv", "-q", "--clear", "--python", sys.executable, PYTHON.parents[1]], check=True)
+    subprocess.run(["uv", "venv", "-q", "--clear", "--python", python.base, PYTHON.parents[1]], check=True)
     install = ["uv", "pip", "install", "-q", "--only-binary", ":all:", "--compile-bytecode", "--python"]
     subprocess.run([*install, PYTHON, *PACKAGES], check=True)
     stamp.write_text(wanted, encoding="utf-8")
