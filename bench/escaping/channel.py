@@ -5,8 +5,11 @@ from __future__ import annotations
 from bench.escaping.program import hostile
 
 FORGE = """
-import stat, struct
-[channel] = [fd for fd in range(3, 100) if os.path.exists(f'/proc/self/fd/{fd}') and stat.S_ISSOCK(os.fstat(fd).st_mode)]
+import socket, struct
+def is_channel(fd):
+    try: return socket.socket(fileno=os.dup(fd)).type == socket.SOCK_STREAM
+    except OSError: return False
+[channel] = filter(is_channel, range(3, 100))
 def own():
     frame = sys._getframe(1)
     while 'id' not in frame.f_locals.get('header', ()): frame = frame.f_back

@@ -29,15 +29,15 @@ def kinds():
         except OSError: pass
 """
 DESCRIPTORS = {
-    "a socket too many": _KINDS + "if sum(stat.S_ISSOCK(mode) for _, mode, _ in kinds()) > 1: escaped()",
+    "a socket too many": _KINDS + "if sum(stat.S_ISSOCK(mode) for _, mode, _ in kinds()) > 2: escaped()",
     "a request in memory": _KINDS
     + "for fd, mode, path in kinds():\n    if 'memfd' in path: print(path, os.pread(fd, 50, 0)); escaped()",
     "more than it needs": _KINDS
-    + "if len([path for _, _, path in kinds() if '/proc' not in path]) > 7: escaped()",
+    + "if len([path for _, _, path in kinds() if '/proc' not in path]) > 8: escaped()",
     "a word with the launcher": (
         _KINDS
-        + "for fd, mode, path in kinds():\n    if stat.S_ISSOCK(mode):\n        s = socket.socket(fileno=os.dup(fd))\n"
-        "        if s.type == socket.SOCK_SEQPACKET: escaped()"
+        + "lines = 0\nfor fd, mode, path in kinds():\n    if stat.S_ISSOCK(mode):\n        s = socket.socket(fileno=os.dup(fd))\n"
+        "        lines += s.type == socket.SOCK_SEQPACKET\nif lines > 1: escaped()"
     ),
 }
 NAMES = {

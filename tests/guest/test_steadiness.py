@@ -72,7 +72,7 @@ async def test_the_next_cell_is_in_step(jailed: Session, code: str) -> None:
 @pytest.mark.parametrize("code", ["import os\nos._exit(0)", "import os\nos.kill(os.getpid(), 11)"])
 async def test_an_interpreter_that_is_gone_is_said_and_replaced(jailed: Session, code: str) -> None:
     outcome = await jailed.run(f"print('before')\ndisplay(1)\n{code}")
-    assert (outcome.status, outcome.stdout, outcome.state_lost) == ("killed", "before\n", True)
+    assert (outcome.status, outcome.stdout, outcome.rolled_back) == ("killed", "before\n", True)
     assert (await jailed.run("1")).value == "1"
 
 

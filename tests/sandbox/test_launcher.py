@@ -106,8 +106,7 @@ async def test_after_the_launcher_died_sessions_say_so_and_new_ones_begin(worksp
     process.kill()
     try:
         outcome = await session.run("import signal; signal.pause()", timeout_s=10)
-        assert outcome.status == "killed"
-        assert outcome.state_lost
+        assert (outcome.status, outcome.rolled_back) == ("killed", True)
         assert (await session.run("1 + 1")).value == "2"
     finally:
         await session.close()
@@ -133,7 +132,7 @@ async def test_a_session_that_ran_out_of_memory_says_so(workspace: Path) -> None
     shared = "import mmap\nheld = mmap.mmap(-1, 1 << 30)\nfor at in range(0, 1 << 30, 4096): held[at] = 1"
     try:
         outcome = await session.run(shared)
-        assert (outcome.status, outcome.state_lost) == ("killed", True)
+        assert (outcome.status, outcome.rolled_back, outcome.state_lost) == ("killed", True, False)
         assert "ran out of memory" in (outcome.error or "")
     finally:
         await session.close()

@@ -179,8 +179,8 @@ async def test_a_cell_that_cannot_be_interrupted_is_killed_and_it_is_said(tmp_pa
         outcome = await session.run(code, timeout_s=0.2)
         assert (outcome.status, outcome.state_lost) == ("timeout", True)
         assert outcome.error == (
-            "The cell ran for more than 0.2 s; it could not be interrupted and its process was killed, "
-            "so the variables are gone.\n"
+            "The cell ran for more than 0.2 s; it could not be interrupted and its process was killed; "
+            "the variables are gone.\n"
         )
         assert (await session.run("'x' in globals()")).value == "False"
 

@@ -82,9 +82,9 @@ class Engine:
         if warmed is not None and warmed.is_made():
             warmed.shell(self)
 
-    def run(self, source: str, begun: Callable[[], None] | None = None) -> Result:
+    def run(self, source: str, begun: Callable[[], None] | None = None, number: int | None = None) -> Result:
         """`begun` is called when an interrupt can no longer be missed, before any of the program's code."""
-        self._count += 1
+        self._count = self._count + 1 if number is None else number
         filename = f"<cell {self._count}>"
         self._interrupts.begin()
         self._streams.prepare()

@@ -37,6 +37,10 @@ class Channel:
         self.use(fd)
         os.register_at_fork(after_in_child=self._leave)
 
+    @property
+    def fd(self) -> int:
+        return self._fd
+
     def use(self, fd: int) -> None:
         """From now on it is this one."""
         self._fd = fd

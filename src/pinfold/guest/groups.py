@@ -83,12 +83,13 @@ class Group:
         return os.open(os.path.join(self._memory, _OOM_COUNT[self._version]), os.O_RDONLY | os.O_CLOEXEC)
 
 
-def was_out_of_memory(count_fd: int) -> bool:
+def times_out_of_memory(count_fd: int) -> int:
+    """How often a process of the group was ended for it."""
     for line in os.pread(count_fd, 4096, 0).decode().splitlines():
         name, _, count = line.partition(" ")
-        if name == "oom_kill" and int(count) > 0:
-            return True
-    return False
+        if name == "oom_kill":
+            return int(count)
+    return 0
 
 
 def usable_places() -> dict[str, tuple[int, str]]:

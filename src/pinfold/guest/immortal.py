@@ -32,10 +32,10 @@ def is_possible() -> bool:
 
 
 def immortalise() -> None:
-    """Everything there is now. Before `gc.freeze`, which hides what it froze."""
+    """Everything there is now, frozen or not; it is frozen afterwards."""
     if not is_possible():
         return
-    gc.collect()
+    gc.unfreeze()  # or it would not be listed
     new: list[Any] = gc.get_objects()
     known = set(map(id, new))
     known |= {id(known), id(new)}
@@ -46,3 +46,4 @@ def immortalise() -> None:
     count = ctypes.c_uint64.from_address
     for address in found:
         count(address).value = MARK
+    gc.freeze()

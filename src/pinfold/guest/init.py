@@ -14,7 +14,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from .groups import was_out_of_memory
+from .groups import times_out_of_memory
+from .kept import Kept
 from .kernel import MS_BIND, MS_REC, PR_SET_DUMPABLE, drop_capabilities, mount, open_without_links, prctl
 from .memory import memory_of_all
 from .requests import MESSAGE_BYTES, Request, read_request
@@ -29,11 +30,17 @@ LOOK_AGAIN_S = (0.02, 2.0)
 
 
 class Init:
-    def __init__(self, runner: int, control: int, begin: int) -> None:
+    def __init__(self, runner: int, control: int, begin: int, line: socket.socket) -> None:
         self._runner = runner
+        """What answers cells; 0 when it has ended and the host has not said yet what is to be woken in its place."""
+        self._candidate = 0
+        """A copy that was woken and is not the runner yet."""
+        self._kept = Kept(line)
+        self._closing = False
         self._host = socket.socket(fileno=control)
         self._begin = begin
         self._oom_count: int | None = None
+        self._oom_times = 0
         self._memory = 0
         self._over = False
         self._next_look = 0.0
@@ -50,6 +57,7 @@ class Init:
         poll = select.poll()
         poll.register(self._host, select.POLLIN)
         poll.register(wake, select.POLLIN)
+        poll.register(self._kept.line, select.POLLIN)
         self._rehearse()
         self._reap()
         while True:
@@ -58,6 +66,8 @@ class Init:
                     with suppress(BlockingIOError):
                         os.read(wake, 64)
                     self._reap()
+                elif fd == self._kept.line.fileno():
+                    self._kept.take_all()
                 else:
                     self._hear()
             self._look()
@@ -77,8 +87,19 @@ class Init:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)
         match message:
             case b"interrupt":
-                with suppress(ProcessLookupError):
-                    os.killpg(self._runner, signal.SIGINT)
+                self._signal_group(signal.SIGINT)
+            case b"end":
+                self._signal_group(signal.SIGKILL)
+            case b"close":
+                self._closing = True
+                if not self._runner:
+                    os._exit(0)
+            case b"wake":
+                self._wake(*fds)
+            case b"take":
+                self._take(*fds)
+            case b"drop":
+                self._drop(*fds)
             case b"count":
                 self._oom_count = fds[0]
             case b"begin":
@@ -103,14 +124,43 @@ class Init:
 
     def _guard(self, paper: int, reply: int) -> None:
         """Files that need guarding now; the host waits for the answer."""
-        with socket.socket(fileno=reply) as host:
-            try:
-                guard(read_request(paper))
-                answer: Request = {}
-            except OSError as error:
-                answer = {"error": f"{error.filename}: {error.strerror}"}
-            os.close(paper)
-            host.send(json.dumps(answer).encode())
+        try:
+            guard(read_request(paper))
+            answer: Request = {}
+        except OSError as error:
+            answer = {"error": f"{error.filename}: {error.strerror}"}
+        os.close(paper)
+        _answer(reply, answer)
+
+    def _signal_group(self, number: int) -> None:
+        if self._runner:
+            with suppress(ProcessLookupError):
+                os.killpg(self._runner, number)
+
+    def _wake(self, paper: int, reply: int, *given: int) -> None:
+        """Wake a copy, beside what runs: should it not come to life, nothing is lost."""
+        self._kept.take_all()
+        if self._candidate:
+            with suppress(ProcessLookupError):
+                os.kill(self._candidate, signal.SIGKILL)
+        copy = self._kept.woken(read_request(paper)["cells"], list(given))
+        for fd in (paper, *given):
+            os.close(fd)
+        self._candidate = copy.pid if copy else 0
+        _answer(reply, {"cell": copy.cell} if copy else {})
+
+    def _drop(self, paper: int, reply: int) -> None:
+        self._kept.drop(read_request(paper)["cells"])
+        os.close(paper)
+        _answer(reply, {})
+
+    def _take(self, paper: int, reply: int) -> None:
+        """The woken copy is the runner from now on, and all that the other one started ends."""
+        os.close(paper)
+        self._kept.take_all()  # the copy it has left in its own place must be known by now
+        self._runner, self._candidate = self._candidate, 0
+        self._kept.end_all_but({self._runner})
+        _answer(reply, {})
 
     def _reap(self) -> None:
         while True:
@@ -121,14 +171,33 @@ class Init:
             if pid == 0:
                 return
             if pid == self._runner:
-                self._report(os.waitstatus_to_exitcode(status))
+                self._ended(os.waitstatus_to_exitcode(status))
+            elif pid == self._candidate:
+                self._candidate = 0
+            elif self._kept.lost(pid):
+                self._is_killed_for_memory()  # that one was meant, not the next
 
-    def _report(self, code: int) -> None:
-        if self._oom_count is not None:
-            self._over = was_out_of_memory(self._oom_count)
+    def _ended(self, code: int) -> None:
+        """The runner has. With it ends what it started; the host decides which state is woken, if there is one."""
+        self._runner = 0
+        self._over = self._over or self._is_killed_for_memory()
+        self._kept.take_all()
+        cells = [] if self._closing else self._kept.cells
+        if cells:
+            self._kept.end_all_but({self._candidate} if self._candidate else set())
+        report = {"code": code, "out_of_memory": self._over, "cells": cells}
+        self._over = False
         with suppress(OSError):
-            self._host.send(json.dumps({"code": code, "out_of_memory": self._over}).encode())
-        os._exit(0)
+            self._host.send(json.dumps(report).encode())
+        if not cells:
+            os._exit(0)
+
+    def _is_killed_for_memory(self) -> bool:
+        """Whether the kernel has ended a process for it since this was asked last."""
+        if self._oom_count is None:
+            return False
+        before, self._oom_times = self._oom_times, times_out_of_memory(self._oom_count)
+        return self._oom_times > before
 
     def _patience(self) -> float | None:
         """Milliseconds until memory must be looked at."""
@@ -140,13 +209,20 @@ class Init:
         if self._oom_count is not None or not self._memory or time.monotonic() < self._next_look:
             return
         used = memory_of_all(self._memory)
-        if used > self._memory:
+        if used > self._memory and not self._kept.drop_oldest():
             self._over = True
-            os.kill(-1, signal.SIGKILL)
+            self._kept.end_all_but(set())
+            if self._runner:
+                self._ended(-signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
         self._next_look = time.monotonic() + min(
             latest, max(soonest, (self._memory - used) / FILL_BYTES_PER_S)
         )
+
+
+def _answer(reply: int, words: Request) -> None:
+    with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
+        host.send(json.dumps(words).encode())
 
 
 def attach(request: Request, trees: list[int]) -> list[str]:

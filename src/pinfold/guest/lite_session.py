@@ -18,7 +18,7 @@ from contextlib import suppress
 from .errands import Errands
 from .family import descendants, memory_of_family, threads_of_user
 from .fences import init_fence, runner_fence
-from .groups import was_out_of_memory
+from .groups import times_out_of_memory
 from .init import FILL_BYTES_PER_S
 from .kernel import (
     PR_SET_CHILD_SUBREAPER,
@@ -158,7 +158,7 @@ class _Init:
                 self._kill_all()
                 os.waitpid(-1, 0)
         if self._oom_count is not None:
-            self._over = self._over or was_out_of_memory(self._oom_count)
+            self._over = self._over or times_out_of_memory(self._oom_count) > 0
         with suppress(OSError):
             self._host.send(json.dumps({"code": code, "out_of_memory": self._over}).encode())
         os._exit(0)

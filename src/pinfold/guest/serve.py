@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from json import dumps
+from json import dumps, loads
 
 from .calls import Calls, use
 from .cells import Engine
@@ -16,21 +16,37 @@ from .inventory import inventory
 from .lifeline import tie_to
 from .site import Site
 from .streams import Streams
+from .trivial import is_trivial
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .copies import Copies
 
 PROTOCOL = 1
+HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}
 LATE = ("interrupt", "answer")
 """One that came too late for its cell means nothing."""
 
 
 class Server:
     def __init__(
-        self, channel: Channel, calls: Calls, engine: Engine, files: Files, site: Site | None
+        self,
+        channel: Channel,
+        calls: Calls,
+        engine: Engine,
+        *,
+        files: Files,
+        site: Site | None = None,
+        copies: Copies | None = None,
     ) -> None:
         self._channel = channel
         self._calls = calls
         self._engine = engine
         self._files = files
         self._site = site
+        self._copies = copies
 
     def serve(self) -> None:
         """Until the host closes the channel."""
@@ -56,7 +72,9 @@ class Server:
         if self._site is not None:
             self._site.refresh()
         begun = (lambda: self._calls.open(header["id"])) if "calls" in header else None
-        result = self._engine.run(body.decode("utf-8", "surrogatepass"), begun)
+        source = body.decode("utf-8", "surrogatepass")
+        cell: Any = header.get("cell")
+        result = self._engine.run(source, begun, cell)
         value = "null" if result.value is None else len(result.value)
         error = "null" if result.error is None else len(result.error)
         interrupted = "true" if result.interrupted else "false"
@@ -68,6 +86,21 @@ class Server:
             reply += f',"displays":{dumps(sizes)}'
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
         self._calls.reply(f"{{{reply}}}", body)
+        if self._copies is not None and cell is not None and not is_trivial(source):
+            self._leave_copy(self._copies, cell)
+
+    def _leave_copy(self, copies: Copies, cell: Any) -> None:
+        """In idle time: the host has its answer already."""
+        try:
+            given = copies.leave(cell, self._channel.fd)
+        except (
+            OSError
+        ):  # the program closed the line, or there is no room: then this state cannot be gone back to
+            return
+        if given is not None:
+            self._channel.use(given[0])
+            self._engine.take_over()
+            self._channel.send(HELLO)
 
     def _answer(self, header: Header, body: bytes) -> None:
         status, engine = "ok", self._engine
@@ -80,18 +113,30 @@ class Server:
                     answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
+                case "idle":
+                    answer = b""  # whoever hears this knows that the copy of the last state has been left
+                case "replay":
+                    self._replay(loads(body))
+                    answer = b""
                 case unknown:
                     status, answer = "refused", f"the guest does not know {unknown!r}".encode()
         except Refused as refused:
             status, answer = "refused", str(refused).encode("utf-8", "backslashreplace")
         self._channel.send({"id": header["id"], "status": status}, answer)
 
+    def _replay(self, cells: list[tuple[int, str]]) -> None:
+        for cell, source in cells:
+            if not is_trivial(source):
+                raise Refused(f"cell {cell} cannot be run again")
+            self._engine.run(source, None, cell)
+
 
 class Readied:
     """A guest that needs only its workspace. After `rehearse`, its first cell is as fast as any."""
 
-    def __init__(self, channel_fd: int) -> None:
+    def __init__(self, channel_fd: int, copies: Copies | None = None) -> None:
         self._fd = channel_fd
+        self._copies = copies
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
         sys.path.insert(0, "")
@@ -111,13 +156,13 @@ class Readied:
         with ours, theirs:
             self._channel.use(theirs.fileno())
             ours.send(framed('{"id": 1, "op": "run"}', b"x = 1"))
-            Server(self._channel, self._calls, self._engine, Files("/"), None).serve_one()
+            Server(self._channel, self._calls, self._engine, files=Files("/")).serve_one()
             self._channel.use(self._fd)
         self._engine.forget()
 
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""
-        self._channel.send({"id": 0, "status": "hello", "protocol": PROTOCOL})
+        self._channel.send(HELLO)
         spawning = sys.modules.get("multiprocessing.process")
         if spawning is not None:  # imported by the zygote, it takes the folder of that for the program's own
             setattr(spawning, "ORIGINAL_DIR", os.getcwd())  # noqa: B010 - the type of a module has no such name
@@ -125,7 +170,8 @@ class Readied:
         site = Site(folder) if folder else None
         if site is not None:
             self._calls.after = site.refresh
-        Server(self._channel, self._calls, self._engine, Files(os.getcwd()), site).serve()
+        files = Files(os.getcwd())
+        Server(self._channel, self._calls, self._engine, files=files, site=site, copies=self._copies).serve()
 
 
 def main(arguments: list[str]) -> None:

@@ -11,9 +11,11 @@ import os
 import random
 import resource
 import signal
+import socket
 import sys
 from contextlib import suppress
 
+from .copies import Copies
 from .init import Init
 from .kernel import (
     PR_SET_DUMPABLE,
@@ -74,8 +76,10 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
     os.setresuid(INNER_ID, INNER_ID, INNER_ID)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     word, begin = os.pipe()
+    line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     runner = fork()
     if runner:
+        init.close()
         os.close(gate)
         os.close(channel)
         os.close(word)
@@ -84,10 +88,11 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         set_hostname(b"pinfold")
         loopback_up()
         os.write(begin, READY)
-        Init(runner, control, begin).live()
+        Init(runner, control, begin, line).live()
+    line.close()
     os.close(control)
     os.close(begin)
-    _be_runner(settings, gate, channel, word, ahead)
+    _be_runner(settings, gate, channel, word, copies=Copies(init), ahead=ahead)
 
 
 def _enter_root(settings: Request) -> None:
@@ -105,12 +110,12 @@ def _enter_root(settings: Request) -> None:
     make_folder(HOME)
 
 
-def _be_runner(settings: Request, gate: int, channel: int, word: int, ahead: bool) -> None:
+def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies, ahead: bool) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     drop_capabilities()
     default_signals()
-    guest = Readied(channel)
+    guest = Readied(channel, copies)
     guest.rehearse()
     if ahead:
         with suppress(Exception):  # then it takes as long as any first time

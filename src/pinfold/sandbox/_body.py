@@ -7,20 +7,49 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
+from pinfold.sandbox._asking import asked
 from pinfold.sandbox._keeping import Mounts
 from pinfold.sandbox._paper import MESSAGE_BYTES, paper
 
+INIT_S = 10.0
+REPORT_BYTES = 4096
 GUARD_S = 1.0
 """A mount takes microseconds; an init that takes longer is being held up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How a program ended whose session lives on."""
+
+    code: int
+    out_of_memory: bool
+    cells: tuple[int, ...]
+    """States that can be woken in its place, each named by the cell it is the state after."""
 
 
 class Body(Protocol):
     out_of_memory: bool
     """Known once it was reaped: it was ended because the session took too much."""
+
+    @property
+    def report_fd(self) -> int | None:
+        """Readable when `report` should be called; None: with its program it ends itself."""
+        ...
+
+    def report(self) -> Report | None: ...
+
+    def end_program(self) -> None:
+        """End the program and what it started; a report follows, if there is a state to wake."""
+        ...
+
+    def closing(self) -> None:
+        """With its program it shall end itself."""
+        ...
 
     @property
     def fd(self) -> int | None:
@@ -50,6 +79,7 @@ class Subprocess:
     """A plain process that leads a group of its own."""
 
     out_of_memory = False
+    report_fd = None
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -58,6 +88,15 @@ class Subprocess:
     @property
     def fd(self) -> int | None:
         return self._pidfd
+
+    def report(self) -> None:
+        return None
+
+    def end_program(self) -> None:
+        self.kill()
+
+    def closing(self) -> None:
+        pass
 
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
@@ -96,9 +135,37 @@ class Jailed:
         """Of the init, which is gone only after everything in the session is."""
         return self._pidfd
 
+    @property
+    def report_fd(self) -> int | None:
+        return self._control.fileno()
+
+    def report(self) -> Report | None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(self._control.recv(REPORT_BYTES))
+            return Report(
+                code=int(said["code"]),
+                out_of_memory=bool(said["out_of_memory"]),
+                cells=tuple(map(int, said.get("cells", ()))),
+            )
+        return None
+
+    def end_program(self) -> None:
+        self._say(b"end")
+
+    def closing(self) -> None:
+        self._say(b"close")
+
+    async def ask(self, words: bytes, request: Mapping[str, Any], *fds: int) -> dict[str, Any]:
+        """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
+        answer, _ = await asked(self._control, words, request, INIT_S, fds)
+        return json.loads(answer or b"{}")
+
     def interrupt(self) -> None:
+        self._say(b"interrupt")
+
+    def _say(self, words: bytes) -> None:
         with suppress(OSError):
-            self._control.send(b"interrupt")
+            self._control.send(words)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -117,12 +184,11 @@ class Jailed:
         return None
 
     def reap(self) -> int:
-        code = -signal.SIGKILL
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            report = json.loads(self._control.recv(256))
-            code = int(report["code"])
-            self.out_of_memory = bool(report["out_of_memory"])
-        return code
+        report = self.report()
+        if report is None:
+            return -signal.SIGKILL
+        self.out_of_memory = report.out_of_memory
+        return report.code
 
     def release(self) -> None:
         self._control.close()
@@ -131,6 +197,16 @@ class Jailed:
 
 class Watched(Jailed):
     """A session without a process namespace: its init ends all of it and then itself, once it hears or loses us."""
+
+    @property
+    def report_fd(self) -> None:
+        return None
+
+    def end_program(self) -> None:
+        self.kill()
+
+    def closing(self) -> None:
+        pass
 
     def kill(self) -> None:
         # Not the init: it alone knows what belongs to the session.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pinfold.sandbox._body import Body
+from pinfold.sandbox._body import Body, Report
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
 from pinfold.sandbox.channel import (
@@ -39,6 +39,8 @@ SHORT_S = 0.0002
 """A request as short as this is waited for on the spot: its answer comes sooner than the event loop would go round."""
 SELECTABLE = 1024
 """Descriptors from this number on cannot be waited for in microseconds."""
+END_S = 2.5
+"""For the session's init to end the program and say so; then the whole session is ended."""
 KILL_S = 5.0
 """For SIGKILL to take effect; a process stuck in the kernel longer than this is given up."""
 
@@ -51,6 +53,8 @@ class Death:
     """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
     ours: bool = False
     """We killed it, and `how` is our reason."""
+    cells: tuple[int, ...] = ()
+    """The session lives on, and can go back to the states after these."""
 
 
 End: TypeAlias = Reply | Death
@@ -72,20 +76,44 @@ class Guest:
         self._outbox = bytearray()
         self._id = 0
         self._busy = False
+        self._closing = False
         self._end: End | None = None
         self._calls: deque[GuestCall] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._killed_for: str | None = None
+        self._last_report: Report | None = None
         self._written = select.poll()
         self._written.register(stdout.fd, select.POLLIN)
         self._written.register(stderr.fd, select.POLLIN)
         channel.setblocking(False)
-        self._watch(channel.fileno(), self._on_channel)
-        self._watch(stdout.fd, lambda: self._on_output(stdout))
-        self._watch(stderr.fd, lambda: self._on_output(stderr))
-        if body.fd is not None:
-            self._watch(body.fd, self._on_exit)
+        self.listen()
         self._open(0, HELLO, 0)
+
+    def listen(self) -> None:
+        """To all of it; again, after `leave`."""
+        self._watch(self._channel.fileno(), self._on_channel)
+        self._watch(self.stdout.fd, lambda: self._on_output(self.stdout))
+        self._watch(self.stderr.fd, lambda: self._on_output(self.stderr))
+        if self.body.fd is not None:
+            self._watch(self.body.fd, self._on_exit)
+        if self.body.report_fd is not None:
+            self._watch(self.body.report_fd, self._on_report)
+
+    def leave(self) -> None:
+        """Another takes over what it was listening to."""
+        self._loop.remove_writer(self._channel.fileno())
+        for fd in (self._channel.fileno(), self.stdout.fd, self.stderr.fd, self.body.fd, self.body.report_fd):
+            if fd is not None:
+                self._loop.remove_reader(fd)
+
+    def give_up_session(self) -> None:
+        """After its death: nothing that is kept of it will be wanted."""
+        self.body.kill()
+        self._release()
+
+    def hang_up_channel(self) -> None:
+        """After `leave`, for good."""
+        self._channel.close()
 
     def post(
         self, op: str, body: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
@@ -96,12 +124,14 @@ class Guest:
         if self.death is None:
             self._send(frame({"id": self._id, "op": op, **fields}, body))
 
-    def post_cell(self, code: bytes, statuses: frozenset[GuestStatus], reply_bytes: int) -> None:
+    def post_cell(
+        self, code: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
+    ) -> None:
         """Send a cell whose calls will be answered: `called` then gives them, until it has ended."""
         self._id = _new_id()
         self._open(self._id, statuses, reply_bytes, self._on_call)
         if self.death is None:
-            self._send(frame({"id": self._id, "op": "run", "calls": True}, code))
+            self._send(frame({"id": self._id, "op": "run", "calls": True, **fields}, code))
 
     @property
     def is_busy(self) -> bool:
@@ -145,8 +175,16 @@ class Guest:
     def kill(self, why: str) -> None:
         if self.death is None and self._killed_for is None:
             self._killed_for = why
-            self.body.kill()
+            if self._closing:
+                self.body.kill()
+            else:
+                self.body.end_program()
+                self._loop.call_later(END_S, self._kill_all)
             self._loop.call_later(KILL_S, self._give_up)
+
+    def _kill_all(self) -> None:
+        if self.death is None:
+            self.body.kill()
 
     async def ended(self, why: str) -> None:
         """Kill it and see it dead."""
@@ -156,9 +194,10 @@ class Guest:
 
     def hang_up(self) -> None:
         """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""
-        self._busy = True
+        self._busy = self._closing = True
         self._end = self.death
         if self.death is None:
+            self.body.closing()
             with suppress(OSError):
                 self._channel.shutdown(socket.SHUT_WR)
 
@@ -259,19 +298,36 @@ class Guest:
         else:
             self._on_exit()
 
+    def _on_report(self) -> None:
+        report = self.body.report()
+        if report is None:
+            if self.body.report_fd is not None:
+                self._loop.remove_reader(self.body.report_fd)  # the session ends, and `_on_exit` says how
+        elif report.cells:
+            self._ended(report.code, report.out_of_memory, report.cells)
+        else:
+            self._last_report = report
+
     def _on_exit(self) -> None:
+        last = self._last_report
+        code = last.code if last else self.body.reap()
+        self._ended(code, last.out_of_memory if last else self.body.out_of_memory)
+
+    def _ended(self, code: int, out_of_memory: bool, cells: tuple[int, ...] = ()) -> None:
         # A reply it sent before it died still counts.
         with suppress(ChannelBroken):
             while self._busy and (data := self._receive()):
                 self._accept(data)
         self.drain()
-        code = self.body.reap()
         if self._killed_for is not None:
-            self.death = Death(how=self._killed_for, ours=True)
+            self.death = Death(how=self._killed_for, ours=True, cells=cells)
         else:
-            how = "it ran out of memory" if self.body.out_of_memory else _how_it_died(code)
-            self.death = Death(how=how)
-        self._release()
+            how = "it ran out of memory" if out_of_memory else _how_it_died(code)
+            self.death = Death(how=how, cells=cells)
+        self.leave()
+        self._channel.close()
+        if not cells:
+            self._release()
         self._resolve(self.death)
 
     def _give_up(self) -> None:
@@ -279,6 +335,8 @@ class Guest:
             self.death = Death(
                 how=f"{self._killed_for}; it did not die of SIGKILL within {KILL_S:g} s", ours=True
             )
+            self.leave()
+            self._channel.close()
             self._release()
             self._resolve(self.death)
 
@@ -286,15 +344,8 @@ class Guest:
         self._loop.add_reader(fd, callback)
 
     def _release(self) -> None:
-        fds = [self._channel.fileno(), self.stdout.fd, self.stderr.fd]
-        for fd in fds:
-            self._loop.remove_reader(fd)
-        self._loop.remove_writer(fds[0])
-        if self.body.fd is not None:
-            self._loop.remove_reader(self.body.fd)
-        self._channel.close()
-        for fd in fds[1:]:
-            os.close(fd)
+        os.close(self.stdout.fd)
+        os.close(self.stderr.fd)
         self.body.release()
 
 

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox import warm
+from pinfold.sandbox._asking import LauncherGone, asked, question, received
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._keeping import Keeping
-from pinfold.sandbox._paper import MESSAGE_BYTES, paper
+from pinfold.sandbox._paper import MESSAGE_BYTES
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.processes import stamp
 
@@ -48,10 +49,6 @@ class Ends:
         self.control.close()
         for fd in (self.stdout, self.stderr, self.pidfd):
             os.close(fd)
-
-
-class LauncherGone(SandboxUnavailable):
-    """It ended before it gave a session; another can be had."""
 
 
 class Launcher:
@@ -90,9 +87,9 @@ class Launcher:
         """For a thread, of one that is ready; waits. Raises SandboxUnavailable."""
         if self._socket is None:
             raise LauncherGone("the launcher of sessions has ended")
-        with _question(self._socket, b'{"op": "open"}', request) as answer:
+        with question(self._socket, b'{"op": "open"}', request) as answer:
             answer.settimeout(ANSWER_S)
-            return self._ends(*_received(answer))
+            return self._ends(*received(answer))
 
     def _ends(self, answer: bytes, fds: list[int]) -> Ends:
         if not answer:
@@ -211,50 +208,6 @@ async def _greet(guest: Guest, limit_s: float) -> None:
     if isinstance(end, Death):
         said = guest.stderr.take()[0].strip()[-2000:]
         raise SandboxUnavailable(f"the session did not start: {end.how}; it said: {said!r}")
-
-
-async def asked(
-    peer: socket.socket, message: bytes, request: Mapping[str, Any], limit_s: float
-) -> tuple[bytes, list[int]]:
-    """What it answers, and the descriptors that come with it. Raises SandboxUnavailable."""
-    with _question(peer, message, request) as answer:
-        await _readable(answer, limit_s)
-        return _received(answer)
-
-
-@contextmanager
-def _question(peer: socket.socket, message: bytes, request: Mapping[str, Any]) -> Generator[socket.socket]:
-    """Send a request with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs, paper(request) as fd:
-        try:
-            socket.send_fds(peer, [message], [fd, theirs.fileno()])
-            theirs.close()
-            yield ours
-        except (BrokenPipeError, ConnectionError) as error:
-            raise LauncherGone(f"the launcher of sessions is gone: {error}") from error
-        except OSError as error:  # a timeout is one
-            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
-
-
-def _received(answer: socket.socket) -> tuple[bytes, list[int]]:
-    words, fds, _, _ = socket.recv_fds(answer, MESSAGE_BYTES, 8)
-    return words, fds
-
-
-async def _readable(peer: socket.socket, limit_s: float) -> None:
-    loop = asyncio.get_running_loop()
-    came: asyncio.Future[None] = loop.create_future()
-
-    def on_readable() -> None:
-        if not came.done():
-            came.set_result(None)
-
-    loop.add_reader(peer.fileno(), on_readable)
-    try:
-        await asyncio.wait_for(came, limit_s)
-    finally:
-        loop.remove_reader(peer.fileno())
 
 
 def reason(answer: bytes) -> str:

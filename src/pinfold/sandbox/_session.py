@@ -45,6 +45,8 @@ CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 ASK_STATUSES = frozenset[GuestStatus]({"ok", "refused"})
 GIVE_WAY_S = 0.005
 GONE = "the variables are gone"
+BEFORE = "the variables are as before the cell"
+AFTER = "the variables are as after the last cell"
 OVERDUE = "it could not be interrupted and its process was killed"
 
 
@@ -97,13 +99,19 @@ class GuestSession:
     def _kept_by(self, keeper: Keeping | None) -> None:
         """From now on `keeper` looks after the workspace, around each cell and when it is woken."""
         loop = asyncio.get_running_loop()
-        if self._keeper:
-            if self._keeper.fd is not None:
-                loop.remove_reader(self._keeper.fd)
-            self._keeper.close()
+        before = self._keeper_left()
+        if before:
+            before.close()
         self._keeper = keeper
         if keeper and keeper.fd is not None:
             loop.add_reader(keeper.fd, keeper.noticed)
+
+    def _keeper_left(self) -> Keeping | None:
+        """The keeper, which is not woken any more, but can be again."""
+        keeper, self._keeper = self._keeper, None
+        if keeper and keeper.fd is not None:
+            asyncio.get_running_loop().remove_reader(keeper.fd)
+        return keeper
 
     @classmethod
     async def opened(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits) -> GuestSession:
@@ -130,6 +138,7 @@ class GuestSession:
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
+            await self._forget_undone()
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -155,10 +164,11 @@ class GuestSession:
         guest.stdout.begin(on_output)
         guest.stderr.begin(on_output)
         source = code.encode("utf-8", "surrogatepass")
+        fields = self._numbered(code)
         if on_call is None:
-            guest.post("run", source, CELL_STATUSES, CELL_BYTES)
+            guest.post("run", source, CELL_STATUSES, CELL_BYTES, **fields)
         else:
-            guest.post_cell(source, CELL_STATUSES, CELL_BYTES)
+            guest.post_cell(source, CELL_STATUSES, CELL_BYTES, **fields)
         self._cell_runs = True
         overdue = False
         try:
@@ -174,12 +184,16 @@ class GuestSession:
             if self._keeper:
                 self._notices += self._keeper.after()
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
+        rolled_back = False
         if isinstance(end, Death):
             self._guest = None
+            rolled_back = await self._came_back(guest, end)
+        else:
+            self._went_well()
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
-        status, error = _verdict(end, limit_s if overdue else None)
+        status, error = _verdict(end, limit_s if overdue else None, BEFORE if rolled_back else GONE)
         notices, self._notices = self._notices, ()
         return Outcome(
             status=status,
@@ -189,10 +203,25 @@ class GuestSession:
             error=error,
             displays=end.displays if isinstance(end, Reply) else (),
             duration_s=perf_counter() - started,
-            state_lost=isinstance(end, Death),
+            rolled_back=rolled_back,
+            state_lost=isinstance(end, Death) and not rolled_back,
             dropped_bytes=dropped_out + dropped_err,
             notices=notices,
         )
+
+    def _numbered(self, code: str) -> dict[str, int]:  # noqa: ARG002 - for those who keep states
+        """What a cell's request says besides; it is about to run."""
+        return {}
+
+    async def _forget_undone(self) -> None:
+        """A cell is about to run: what was undone cannot be redone any more."""
+
+    def _went_well(self) -> None:
+        """The cell has ended, and its interpreter has not."""
+
+    async def _came_back(self, guest: Guest, death: Death) -> bool:  # noqa: ARG002
+        """Be in the state after the last cell that ended well, if there is a way."""
+        return False
 
     async def interrupt(self) -> None:
         if self._cell_runs and self._guest is not None:
@@ -263,8 +292,12 @@ class GuestSession:
         """The guest, or a fresh one in place of a dead one: then `_lost` holds what is to be said."""
         if self._closed:
             raise SandboxUnavailable("the session is closed; open a new one")
-        if self._guest is not None and self._guest.death is not None:
-            self._forget(f"died between cells: {self._guest.death.how}")
+        guest = self._guest
+        if guest is not None and guest.death is not None:
+            self._forget(f"died between cells: {guest.death.how}")
+            if await self._came_back(guest, guest.death):
+                self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
+                self._lost = None
         if self._guest is None:
             await self._launcher.sweep()
             self._guest = await self._launcher.launch()
@@ -370,12 +403,12 @@ class _Deadline:
         self._timer.cancel()
 
 
-def _verdict(end: End, limit_s: float | None) -> tuple[Status, str | None]:
-    """What a cell's end is called; `limit_s` when it had passed."""
+def _verdict(end: End, limit_s: float | None, state: str) -> tuple[Status, str | None]:
+    """What a cell's end is called; `limit_s` when it had passed. `state`: of the variables, should they not be as it left them."""
     if isinstance(end, Death):
         if limit_s is not None and end.how == OVERDUE:
-            return "timeout", f"The cell ran for more than {limit_s:g} s; {OVERDUE}, so {GONE}.\n"
-        return "killed", f"The interpreter is gone: {end.how}; {GONE}.\n"
+            return "timeout", f"The cell ran for more than {limit_s:g} s; {OVERDUE}; {state}.\n"
+        return "killed", f"The interpreter is gone: {end.how}; {state}.\n"
     if limit_s is not None and end.interrupted:
         said = (
             f"The cell ran for more than {limit_s:g} s and was interrupted; variables are as it left them.\n"

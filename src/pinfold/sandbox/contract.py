@@ -52,6 +52,10 @@ class NotSupported(SandboxError):
     """The provider does not have this capability."""
 
 
+class UndoRefused(SandboxError):
+    """There is no such state to go to; the text says why. Nothing has changed."""
+
+
 class FileRefused(SandboxError):
     """`put` or `get` of this path is not possible; says why."""
 

@@ -20,10 +20,11 @@ from typing import Any
 
 import anyio.to_thread
 
+from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Watched
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import GUEST, Launcher, LauncherGone, begun
+from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable

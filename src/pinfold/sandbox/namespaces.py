@@ -17,12 +17,13 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._ahead import Ahead, Begun
+from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeper
-from pinfold.sandbox._launcher import GUEST, Ends, Launcher, LauncherGone, begun
+from pinfold.sandbox._launcher import GUEST, Ends, Launcher, begun
 from pinfold.sandbox._output import Output
-from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
@@ -165,7 +166,7 @@ class Namespaces:
         self, launcher: Launcher, spec: Spec, probe: Probe | None = None, begun: Begun | None = None
     ) -> Session:
         guests = _Guests(launcher, spec, probe, begun)
-        return await GuestSession.opened(guests, self.capabilities, spec.limits)
+        return await UndoableSession.opened(guests, self.capabilities, spec.limits)
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""

@@ -1,0 +1,64 @@
+"""Frozen copies of the program's process, each the state after one cell. Made here; kept, woken and ended by the init.
+
+A copy is a sibling, not a child: the program can neither wait for it nor, as it is not dumpable, see it in /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from json import dumps
+
+from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
+
+FREED = b"wake"
+SIGCHLD = 17
+
+# Bound now: a program may replace these names in their modules.
+_write, _close, _setsid, _exit = os.write, os.close, os.setsid, os._exit
+_send_fds, _recv_fds, _pair = socket.send_fds, socket.recv_fds, socket.socketpair
+
+
+class Copies:
+    """`line` leads to the init."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def leave(self, cell: int, channel: int) -> list[int] | None:
+        """Leave a copy of the state after `cell`. None in the original.
+
+        In a copy it returns when that is woken, with the descriptors it was given; another copy is in its place then.
+        `channel` is closed in copies: it ends with the process that answers on it.
+        """
+        given: list[int] | None = None
+        while True:
+            wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
+            pid = clone(CLONE_PARENT | SIGCHLD)
+            if pid:
+                prctl(PR_SET_DUMPABLE, 1)
+                told = dumps({"cell": cell, "pid": pid}).encode()
+                try:
+                    _send_fds(self._line, [told], [waker.fileno()])
+                finally:
+                    wake.close()
+                    waker.close()
+                return given
+            try:
+                waker.close()
+                for fd in (channel,) if given is None else given:
+                    _close(fd)
+                given = self._frozen(wake)
+            except BaseException:  # it must never answer beside the original
+                _exit(1)
+
+    @staticmethod
+    def _frozen(wake: socket.socket) -> list[int]:
+        """Until it is woken. Never returns if nobody can wake it any more."""
+        _setsid()
+        message, given, _, _ = _recv_fds(wake, 16, 8)
+        if message != FREED:
+            _exit(0)
+        wake.close()
+        return given

@@ -1,0 +1,62 @@
+"""Asks a launcher or a session's init for something: one message out, one answer in, on a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pinfold.sandbox._paper import MESSAGE_BYTES, paper
+from pinfold.sandbox.contract import SandboxUnavailable
+
+
+class LauncherGone(SandboxUnavailable):
+    """It ended before it gave a session; another can be had."""
+
+
+async def asked(
+    peer: socket.socket, message: bytes, request: Mapping[str, Any], limit_s: float, fds: Sequence[int] = ()
+) -> tuple[bytes, list[int]]:
+    """What it answers, and the descriptors that come with it. Raises SandboxUnavailable."""
+    with question(peer, message, request, fds) as answer:
+        await _readable(answer, limit_s)
+        return received(answer)
+
+
+@contextmanager
+def question(
+    peer: socket.socket, message: bytes, request: Mapping[str, Any], fds: Sequence[int] = ()
+) -> Generator[socket.socket]:
+    """Send a request, and `fds`, with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, paper(request) as fd:
+        try:
+            socket.send_fds(peer, [message], [fd, theirs.fileno(), *fds])
+            theirs.close()
+            yield ours
+        except (BrokenPipeError, ConnectionError) as error:
+            raise LauncherGone(f"the launcher of sessions is gone: {error}") from error
+        except OSError as error:  # a timeout is one
+            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
+
+
+def received(answer: socket.socket) -> tuple[bytes, list[int]]:
+    words, fds, _, _ = socket.recv_fds(answer, MESSAGE_BYTES, 8)
+    return words, fds
+
+
+async def _readable(peer: socket.socket, limit_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    came: asyncio.Future[None] = loop.create_future()
+
+    def on_readable() -> None:
+        if not came.done():
+            came.set_result(None)
+
+    loop.add_reader(peer.fileno(), on_readable)
+    try:
+        await asyncio.wait_for(came, limit_s)
+    finally:
+        loop.remove_reader(peer.fileno())

@@ -1,0 +1,205 @@
+"""A session that can go back: frozen copies of its process are kept by its init, each the state after one cell.
+
+Cells are numbered once and for all; after an undo the numbers go on. The states that were gone through are a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+
+from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._session import ASK_STATUSES, GuestSession
+from pinfold.sandbox.channel import REFUSAL_BYTES
+from pinfold.sandbox.contract import SandboxUnavailable, UndoRefused, What
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Undone:
+    cells: list[int]
+    """What one undo took back."""
+    parked: Guest | None
+    """Still in the state that was left, where no copy is."""
+
+
+WAKE_S = 5.0
+"""For a copy to answer; one that waits for a thread it does not have never will."""
+
+
+class UndoableSession(GuestSession):
+    """Variables only."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._number = 0
+        """Of the last cell."""
+        self._path: list[int] = []
+        """The cells whose effects are there, in order."""
+        self._undone: list[_Undone] = []
+        """For `redo`, the last one last."""
+        self._sources: dict[int, str] = {}
+
+    async def undo(self, to: int | None = None, what: What = "all") -> None:
+        if what == "files":
+            raise UndoRefused("files are not kept yet; `what='variables'` is")
+        async with self._lock:
+            guest = await self._live_guest()
+            length = self._length_after(to)
+            if length == len(self._path):
+                return
+            await self._done(guest, "idle")  # or the state we leave could not be gone back to
+            parked = await self._go(guest, self._path[:length])
+            self._undone.append(_Undone(cells=self._path[length:], parked=parked))
+            del self._path[length:]
+
+    async def redo(self) -> None:
+        async with self._lock:
+            guest = await self._live_guest()
+            if not self._undone:
+                raise UndoRefused("nothing was undone since the last cell")
+            last = self._undone[-1]
+            path = [*self._path, *last.cells]
+            if last.parked is None:
+                await self._go(guest, path)
+            else:
+                await guest.ended("it was undone")
+                self._guest = last.parked
+                last.parked.listen()
+                self._kept_by(last.parked.keeper)
+            self._path = path
+            self._undone.pop()
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._forget_undone()
+        await super().close()
+
+    def _length_after(self, to: int | None) -> int:
+        """How much of the path is left."""
+        if to is None:
+            if not self._path:
+                raise UndoRefused("there is no cell to undo")
+            return len(self._path) - 1
+        if to != 0 and to not in self._path:
+            known = ", ".join(map(str, (0, *self._path)))
+            raise UndoRefused(f"there is no state after cell {to} to go back to; there are {known}")
+        return self._path.index(to) + 1 if to else 0
+
+    def _numbered(self, code: str) -> dict[str, int]:
+        self._number += 1
+        self._sources[self._number] = code
+        return {"cell": self._number}
+
+    def _went_well(self) -> None:
+        self._path.append(self._number)
+
+    async def _forget_undone(self) -> None:
+        undone, self._undone = self._undone, []
+        for one in undone:
+            if one.parked is not None:
+                one.parked.listen()
+                await one.parked.ended("it was undone")
+                if one.parked.keeper:
+                    one.parked.keeper.close()
+
+    async def _came_back(self, guest: Guest, death: Death) -> bool:
+        try:
+            self._guest = await self._woken(guest, self._path) if death.cells and self._path else None
+            if self._guest is None:
+                await self._begin_again(self._path)
+        except (SandboxUnavailable, UndoRefused):
+            self._path.clear()
+        if death.cells and (self._guest is None or self._guest.body is not guest.body):
+            guest.give_up_session()
+        return self._guest is not None
+
+    async def _go(self, guest: Guest, path: list[int]) -> Guest | None:
+        """Be in the state after these cells. What holds the state that was left, if it had to be begun again.
+
+        Raises UndoRefused, and then nothing has changed.
+        """
+        guest.leave()
+        try:
+            copy = await self._woken(guest, path) if path else None
+        except BaseException:
+            guest.listen()
+            raise
+        if copy is not None:
+            guest.hang_up_channel()
+            self._guest = copy
+            return None
+        try:
+            await self._begin_again(path)
+        except BaseException:
+            guest.listen()
+            raise
+        return guest
+
+    async def _begin_again(self, path: list[int]) -> None:
+        """From the start, if these cells can be run again. Raises UndoRefused, SandboxUnavailable."""
+        fresh = await self._launcher.launch()
+        try:
+            if path:
+                await self._replayed(fresh, path)
+        except BaseException:
+            await fresh.ended("it was given up")
+            if fresh.keeper:
+                fresh.keeper.close()
+            raise
+        self._guest = fresh
+        self._keeper_left()  # the parked guest still has it, or its last one has closed it
+        self._kept_by(fresh.keeper)
+
+    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
+        """The copy of the state after these cells, in place of `guest`; None: no state since the start is kept.
+
+        Raises UndoRefused, SandboxUnavailable.
+        """
+        body = cast("Jailed", guest.body)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            answer = await body.ask(b"wake", {"cells": path}, theirs.fileno())
+        woken = answer.get("cell")
+        if woken not in path:
+            ours.close()
+            return None
+        copy = Guest(body, ours, guest.stdout, guest.stderr)
+        copy.keeper = guest.keeper
+        try:
+            await self._greeted(copy)
+            if replayed := path[path.index(woken) + 1 :]:
+                await self._replayed(copy, replayed)
+            await body.ask(b"take", {})
+        except BaseException:
+            copy.leave()
+            copy.hang_up_channel()
+            raise
+        return copy
+
+    async def _greeted(self, copy: Guest) -> None:
+        try:
+            end = await asyncio.wait_for(copy.end(), WAKE_S)
+        except TimeoutError as error:
+            raise UndoRefused(f"the state did not come to life within {WAKE_S:g} s") from error
+        if isinstance(end, Death):
+            raise UndoRefused(f"the state did not come to life: {end.how}")
+
+    async def _replayed(self, copy: Guest, cells: list[int]) -> None:
+        """Cells of which no copy was left, because they can be run again."""
+        body = json.dumps([[cell, self._sources[cell]] for cell in cells]).encode()
+        if not await self._done(copy, "replay", body):
+            raise UndoRefused(f"the state after cell {cells[-1]} is no longer kept")
+
+    async def _done(self, guest: Guest, op: str, body: bytes = b"") -> bool:
+        guest.post(op, body, ASK_STATUSES, REFUSAL_BYTES)
+        try:
+            end = await asyncio.wait_for(guest.end(), WAKE_S)
+        except TimeoutError:
+            return False
+        return not isinstance(end, Death) and end.status == "ok"

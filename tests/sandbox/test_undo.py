@@ -1,0 +1,206 @@
+"""Going back: variables as they were before a cell, whatever it did to its process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pinfold.sandbox import Limits, Session, Spec, UndoRefused, open_session
+from pinfold.sandbox._undo import UndoableSession
+from pinfold.sandbox.namespaces import Namespaces
+
+pytestmark = [
+    pytest.mark.safety,
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+LEAVE = "import os\nitems.append(0)\n"
+ENDS = {
+    "os._exit": "os._exit(1)",
+    "a signal": "os.kill(os.getpid(), 9)",
+    "a segmentation fault": "import ctypes; ctypes.string_at(0)",
+    "out of memory": "import mmap\nheld = mmap.mmap(-1, 1 << 31)\nfor at in range(0, 1 << 31, 4096): held[at] = 1",
+}
+DEAF = "items.append(0)\nimport signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nwhile True: pass"
+
+
+@pytest.fixture
+async def session(tmp_path: Path) -> AsyncGenerator[Session]:
+    limits = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
+    async with open_session(tmp_path, Namespaces(), limits=limits) as session:
+        yield session
+
+
+def pids() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+
+
+def namespace_of(pid: str) -> str:
+    try:
+        return repr(os.readlink(f"/proc/{pid}/ns/pid"))  # noqa: PTH115
+    except OSError:  # it is gone
+        return ""
+
+
+async def value(session: Session, code: str) -> str | None:
+    outcome = await session.run(code)
+    assert outcome.status == "ok", outcome
+    return outcome.value
+
+
+async def test_undo_takes_back_the_last_cell_and_redo_brings_it_again(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    await session.run("items.append(3)")
+    await session.run("del items")
+    await session.undo()
+    assert await value(session, "items") == "[0, 1, 2, 3]"
+    await session.undo(to=1)
+    await session.redo()
+    assert await value(session, "items") == "[0, 1, 2, 3]"
+    with pytest.raises(UndoRefused, match="nothing was undone"):
+        await session.redo()
+
+
+async def test_cells_that_only_bind_names_are_run_again_instead_of_kept(session: Session) -> None:
+    for code in ("a = 1", "b = [a, 'x']", "c = b", "b.append(2)", "d = -5"):
+        await session.run(code)
+    await session.undo(to=5)
+    await session.undo(to=3)
+    assert await value(session, "(a, b, c, b is c)") == "(1, [1, 'x'], [1, 'x'], True)"
+    await session.undo(to=0)
+    assert await value(session, "sorted(set(dir()) - {'__builtins__'})[:1]") == "['__doc__']"
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_cell_that_ends_the_interpreter_is_rolled_back(session: Session, end: str) -> None:
+    await session.run("items = list(range(3))")
+    outcome = await session.run(LEAVE + ENDS[end])
+    assert (outcome.status, outcome.rolled_back, outcome.state_lost) == ("killed", True, False), outcome
+    assert "variables are as before the cell" in (outcome.error or "")
+    assert await value(session, "items") == "[0, 1, 2]"
+
+
+async def test_a_cell_that_cannot_be_interrupted_is_rolled_back(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    outcome = await session.run(DEAF, timeout_s=0.2)
+    assert (outcome.status, outcome.rolled_back) == ("timeout", True), outcome
+    assert outcome.duration_s < 0.2 + 0.1 + 0.5
+    assert await value(session, "items") == "[0, 1, 2]"
+
+
+async def test_an_interpreter_that_dies_between_cells_comes_back_and_it_is_said(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    await session.run("import os, threading\nthreading.Timer(0.1, os._exit, [3]).start()")
+    assert isinstance(session, UndoableSession)
+    guest = session._guest  # pyright: ignore[reportPrivateUsage]
+    assert guest is not None
+    with anyio.fail_after(10):
+        while guest.death is None:  # noqa: ASYNC110 - nobody tells
+            await anyio.sleep(0.01)
+    outcome = await session.run("len(items)")
+    assert outcome.value == "3", outcome
+    assert "died between cells: it exited with code 3" in outcome.notices[0]
+
+
+async def test_what_an_undone_cell_started_is_ended(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    hide = "import ctypes; ctypes.CDLL(None).prctl(4, 0); import time; time.sleep(600)"
+    code = f"import subprocess, sys\nkid = subprocess.Popen([sys.executable, '-c', {hide!r}], start_new_session=True)\nkid.pid"
+    pid = await value(session, code)
+    probe = f"import os\ntry: there = bool(os.kill({pid}, 0) is None)\nexcept ProcessLookupError: there = False\nthere"
+    assert await value(session, probe) == "True"
+    await session.undo(to=2)
+    assert await value(session, probe) == "False"
+
+
+async def test_the_program_cannot_wait_for_see_or_sweep_away_its_copies(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    await session.run("items.append(3)")
+    looks = """
+import os
+seen = sorted(int(name) for name in os.listdir('/proc') if name.isdigit())
+try: waited = os.wait()
+except ChildProcessError: waited = None
+try: os.kill(-1, 9); swept = True
+except PermissionError: swept = False
+os.killpg(0, 0)
+(len(seen), waited, swept)
+"""
+    assert await value(session, looks) == "(1, None, False)"
+    await session.undo(to=1)
+    assert await value(session, "items") == "[0, 1, 2]"
+
+
+async def test_a_state_that_is_no_longer_kept_is_refused_and_nothing_changes(session: Session) -> None:
+    await session.run("items = list(range(1))")
+    for _ in range(40):
+        await session.run("items.append(len(items))")
+    with pytest.raises(UndoRefused, match="the state after cell 27 is no longer kept"):
+        await session.undo(to=27)
+    assert await value(session, "len(items)") == "41"
+    with pytest.raises(UndoRefused, match="there is no state after cell 99"):
+        await session.undo(to=99)
+    await session.undo(to=40)
+    assert await value(session, "len(items)") == "40"
+
+
+async def test_a_session_with_copies_leaves_no_process_behind(tmp_path: Path) -> None:
+    provider = Namespaces(pool=0)
+    session = await provider.open(Spec(workspace=tmp_path))
+    for count in range(4):
+        await session.run(f"x{count} = list(range(3))")
+    inside = await value(session, "import os; os.readlink('/proc/self/ns/pid')")
+    await session.undo()
+    await session.undo(to=0)
+    await session.close()
+
+    assert [pid for pid in pids() if namespace_of(pid) == inside] == []
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(
+        st.sampled_from(["append", "bind", "fail", "crash", "undo", "redo", "to"]), min_size=4, max_size=14
+    )
+)
+async def test_any_order_of_cells_crashes_undo_and_redo_agrees_with_a_list(
+    tmp_path: Path, steps: list[str]
+) -> None:
+    async with open_session(tmp_path, Namespaces()) as session:
+        await session.run("items = list(range(1)); x = 0")
+        number = 1
+        path, undone = [(1, [0], 0)], list[list[tuple[int, list[int], int]]]()
+        for step in steps:
+            _, items, x = path[-1]
+            if step == "undo" and len(path) > 1:
+                await session.undo()
+                undone.append([path.pop()])
+            elif step == "to" and len(path) > 2:
+                await session.undo(to=path[1][0])
+                undone.append(path[2:])
+                del path[2:]
+            elif step == "redo" and undone:
+                await session.redo()
+                path += undone.pop()
+            elif step in ("append", "bind", "fail", "crash"):
+                number += 1
+                undone.clear()
+                code = {
+                    "append": f"items.append({number})",
+                    "bind": f"x = {number}",
+                    "fail": f"items.append({number}); 1 / 0",
+                    "crash": f"items.append({number}); import os; os._exit(1)",
+                }[step]
+                outcome = await session.run(code)
+                if step == "crash":
+                    assert outcome.rolled_back
+                else:
+                    grown = [*items, number] if step != "bind" else items
+                    path.append((number, grown, number if step == "bind" else x))
+        assert await value(session, "(items, x)") == repr(path[-1][1:])
