@@ -14,6 +14,7 @@ from . import arrivals, displays, figures, plots
 from .displays import Displays
 from .interrupts import Interrupts
 from .origins import Origins
+from .randomness import reseed
 from .rich import Forms, plain, rich
 from .streams import Streams
 from .texts import capped
@@ -113,6 +114,12 @@ class Engine:
     def take_over(self) -> None:
         """This process, a fork of the one that was, is the session's from now on."""
         self._pid = self.displays.pid = _getpid()
+
+    def branch_off(self, stdout: int, stderr: int) -> None:
+        """After `take_over`: beside the original, with streams and random numbers of its own."""
+        self._streams.adopt(stdout, stderr)
+        self._loop = None  # what it waits with is shared with the original
+        reseed(self.namespace)
 
     def nested(self, source: str) -> object:
         """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""

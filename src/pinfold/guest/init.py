@@ -11,12 +11,22 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
-from .groups import times_out_of_memory
+from .groups import descendants, times_out_of_memory
 from .kept import Kept
-from .kernel import MS_BIND, MS_REC, PR_SET_DUMPABLE, drop_capabilities, mount, open_without_links, prctl
+from .kernel import (
+    ATTR_RDONLY,
+    MS_BIND,
+    MS_REC,
+    PR_SET_DUMPABLE,
+    drop_capabilities,
+    mount,
+    open_without_links,
+    prctl,
+    set_mount_attributes,
+)
 from .memory import memory_of_all
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import hang, open_root, read_only, shut_root
@@ -35,7 +45,10 @@ class Init:
         """What answers cells; 0 when it has ended and the host has not said yet what is to be woken in its place."""
         self._candidate = 0
         """A copy that was woken and is not the runner yet."""
+        self._branches: set[int] = set()
         self._kept = Kept(line)
+        self._places: list[str] = []
+        """Mounts the program may write to."""
         self._closing = False
         self._host = socket.socket(fileno=control)
         self._begin = begin
@@ -44,6 +57,14 @@ class Init:
         self._memory = 0
         self._over = False
         self._next_look = 0.0
+        self._requests: dict[bytes, Callable[..., None]] = {
+            b"guard": self._guard,
+            b"wake": self._wake,
+            b"take": self._take,
+            b"branch": self._branch,
+            b"signal": self._signal_branch,
+            b"adopt": self._adopt,
+        }
 
     def live(self) -> None:
         """Never returns."""
@@ -94,21 +115,16 @@ class Init:
                 self._closing = True
                 if not self._runner:
                     os._exit(0)
-            case b"wake":
-                self._wake(*fds)
-            case b"take":
-                self._take(*fds)
-            case b"drop":
-                self._drop(*fds)
             case b"count":
                 self._oom_count = fds[0]
             case b"begin":
                 self._start(read_request(fds[0]), fds[1:])
                 os.close(fds[0])
-            case b"guard":
-                self._guard(*fds)
             case _:
-                os._exit(0)  # the host is gone
+                handler = self._requests.get(message)
+                if handler is None:
+                    os._exit(0)  # the host is gone
+                handler(*fds)
 
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
@@ -118,6 +134,7 @@ class Init:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
             os._exit(1)
         self._memory = request["memory"]
+        self._places = [*writable, *request["pinned"]] if writable else []
         words = {name: request[name] for name in ("workspace", "limits", "environment")}
         with open(self._begin, "wb") as runner:
             runner.write(json.dumps({**words, "writable": writable}).encode())
@@ -131,6 +148,58 @@ class Init:
             answer = {"error": f"{error.filename}: {error.strerror}"}
         os.close(paper)
         _answer(reply, answer)
+
+    def _branch(self, paper: int, reply: int, *given: int) -> None:
+        """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
+        self._kept.take_all()
+        answer, pidfd = {}, []
+        try:
+            if not self._branches:
+                self._shut_places()
+            copy = self._kept.woken(read_request(paper)["cells"], list(given))
+            if copy:
+                self._branches.add(copy.pid)
+                pidfd = [os.pidfd_open(copy.pid)]
+                answer = {"cell": copy.cell, "pid": copy.pid}
+        except OSError as error:
+            answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
+        if not self._branches:
+            self._open_places()
+        _answer(reply, answer, pidfd)
+        for fd in (paper, *given, *pidfd):
+            os.close(fd)
+
+    def _signal_branch(self, paper: int) -> None:
+        request = read_request(paper)
+        os.close(paper)
+        if request["pid"] in self._branches:
+            with suppress(ProcessLookupError):
+                os.killpg(request["pid"], request["signal"])
+
+    def _adopt(self, paper: int, reply: int) -> None:
+        """A branch is the runner from now on; everything else ends."""
+        self._kept.take_all()
+        self._runner = read_request(paper)["pid"]
+        os.close(paper)
+        self._branches.clear()
+        self._kept.end_all_but({self._runner})
+        self._open_places()
+        _answer(reply, {})
+
+    def _shut_places(self) -> None:
+        """Raises OSError where something is open for writing; then all is as it was."""
+        for path in self._places:
+            try:
+                with opened(path) as tree:
+                    set_mount_attributes(tree, ATTR_RDONLY)
+            except OSError as error:
+                self._open_places()
+                raise OSError(error.errno, "a file there is open for writing", path) from error
+
+    def _open_places(self) -> None:
+        for path in self._places:
+            with opened(path) as tree:
+                set_mount_attributes(tree, 0, cleared=ATTR_RDONLY)
 
     def _signal_group(self, number: int) -> None:
         if self._runner:
@@ -148,11 +217,6 @@ class Init:
             os.close(fd)
         self._candidate = copy.pid if copy else 0
         _answer(reply, {"cell": copy.cell} if copy else {})
-
-    def _drop(self, paper: int, reply: int) -> None:
-        self._kept.drop(read_request(paper)["cells"])
-        os.close(paper)
-        _answer(reply, {})
 
     def _take(self, paper: int, reply: int) -> None:
         """The woken copy is the runner from now on, and all that the other one started ends."""
@@ -174,6 +238,10 @@ class Init:
                 self._ended(os.waitstatus_to_exitcode(status))
             elif pid == self._candidate:
                 self._candidate = 0
+            elif pid in self._branches:
+                self._branches.discard(pid)
+                if not self._branches:
+                    self._open_places()
             elif self._kept.lost(pid):
                 self._is_killed_for_memory()  # that one was meant, not the next
 
@@ -184,13 +252,18 @@ class Init:
         self._kept.take_all()
         cells = [] if self._closing else self._kept.cells
         if cells:
-            self._kept.end_all_but({self._candidate} if self._candidate else set())
+            self._kept.end_all_but(self._spared())
         report = {"code": code, "out_of_memory": self._over, "cells": cells}
         self._over = False
         with suppress(OSError):
             self._host.send(json.dumps(report).encode())
         if not cells:
             os._exit(0)
+
+    def _spared(self) -> set[int]:
+        """Branches, with what they have started, and a copy that is about to be the runner."""
+        theirs = {one for pid in self._branches for one in descendants(pid)}
+        return self._branches | theirs | ({self._candidate} - {0})
 
     def _is_killed_for_memory(self) -> bool:
         """Whether the kernel has ended a process for it since this was asked last."""
@@ -220,9 +293,19 @@ class Init:
         )
 
 
-def _answer(reply: int, words: Request) -> None:
+def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
     with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
-        host.send(json.dumps(words).encode())
+        socket.send_fds(host, [json.dumps(words).encode()], fds or [])
+
+
+@contextmanager
+def opened(path: str) -> Generator[int]:
+    """What is mounted there."""
+    fd = open_without_links(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def attach(request: Request, trees: list[int]) -> list[str]:

@@ -115,8 +115,10 @@ def open_without_links(path: str) -> int:
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
 
 
-def set_mount_attributes(tree: int, attributes: int, *, userns: int = 0, recursive: bool = False) -> None:
-    packed = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, 0, 0, userns), 32)
+def set_mount_attributes(
+    tree: int, attributes: int, *, cleared: int = 0, userns: int = 0, recursive: bool = False
+) -> None:
+    packed = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, cleared, 0, userns), 32)
     flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
     _call(_MOUNT_SETATTR, "mount_setattr", tree, b"", flags, packed, 32)
 

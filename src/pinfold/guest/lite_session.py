@@ -28,9 +28,10 @@ from .kernel import (
     prctl,
     seccomp,
 )
+from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
 from .serve import Readied
-from .session import default_signals, limit_self, reseed
+from .session import default_signals, limit_self
 
 LOOK_AGAIN_S = (0.02, 2.0)
 COUNT_AGAIN_S = 0.25

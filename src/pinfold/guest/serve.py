@@ -47,6 +47,8 @@ class Server:
         self._files = files
         self._site = site
         self._copies = copies
+        self._adopted = copies
+        """What a branch leaves its states with, once it is the session."""
 
     def serve(self) -> None:
         """Until the host closes the channel."""
@@ -66,6 +68,8 @@ class Server:
             self._run(header, body)
         elif header["op"] not in LATE:
             self._answer(header, body)
+        if header["op"] == "copy" and self._copies is not None:
+            self._leave_copy(self._copies, header["cell"])
         return True
 
     def _run(self, header: Header, body: bytes) -> None:
@@ -97,10 +101,16 @@ class Server:
             OSError
         ):  # the program closed the line, or there is no room: then this state cannot be gone back to
             return
-        if given is not None:
-            self._channel.use(given[0])
-            self._engine.take_over()
-            self._channel.send(HELLO)
+        if given is None:
+            return
+        channel, *streams = given
+        self._channel.use(channel)
+        self._engine.take_over()
+        if streams:
+            self._engine.branch_off(*streams)
+            self._copies = None  # until it is adopted
+            self._adopted = copies
+        self._channel.send(HELLO)
 
     def _answer(self, header: Header, body: bytes) -> None:
         status, engine = "ok", self._engine
@@ -113,6 +123,11 @@ class Server:
                     answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
+                case "adopted":
+                    self._copies = self._adopted
+                    answer = b""
+                case "copy":
+                    answer = b""
                 case "idle":
                     answer = b""  # whoever hears this knows that the copy of the last state has been left
                 case "replay":

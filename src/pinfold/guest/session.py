@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
 import signal
 import socket
-import sys
 from contextlib import suppress
 
 from .copies import Copies
@@ -173,11 +171,3 @@ def limit_self(name: str, most: int) -> None:
 def default_signals() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-
-
-def reseed() -> None:
-    """No two sessions may share their random numbers."""
-    random.seed()
-    numbers = sys.modules.get("numpy.random")
-    if numbers is not None:
-        numbers.seed()

@@ -30,6 +30,14 @@ class Streams:
             self._install(fd)
         builtins.input = _input
 
+    def adopt(self, stdout: int, stderr: int) -> None:
+        """From now on what is written goes there."""
+        for fd, new in zip(NAMES, (stdout, stderr), strict=True):
+            os.dup2(new, fd)
+            os.close(new)
+            os.close(self._spares[fd])
+            self._spares[fd] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE_FD)
+
     def prepare(self) -> None:
         """A stream the program replaced stays replaced; one it closed comes back."""
         for fd, happened in self._poll.poll(0):

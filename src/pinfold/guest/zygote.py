@@ -21,8 +21,9 @@ from .kernel import (
     clone,
     prctl,
 )
+from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
-from .session import become_session, reseed
+from .session import become_session
 from .warm import warm
 
 LEISURE_S = 0.5

@@ -155,10 +155,16 @@ class Jailed:
     def closing(self) -> None:
         self._say(b"close")
 
-    async def ask(self, words: bytes, request: Mapping[str, Any], *fds: int) -> dict[str, Any]:
+    async def ask(
+        self, words: bytes, request: Mapping[str, Any], *fds: int
+    ) -> tuple[dict[str, Any], list[int]]:
         """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
-        answer, _ = await asked(self._control, words, request, INIT_S, fds)
-        return json.loads(answer or b"{}")
+        answer, given = await asked(self._control, words, request, INIT_S, fds)
+        return json.loads(answer or b"{}"), given
+
+    def signal_branch(self, pid: int, number: int) -> None:
+        with paper({"pid": pid, "signal": number}) as fd, suppress(OSError):
+            socket.send_fds(self._control, [b"signal"], [fd])
 
     def interrupt(self) -> None:
         self._say(b"interrupt")

@@ -63,7 +63,9 @@ End: TypeAlias = Reply | Death
 class Guest:
     """Owns the body, the channel and both streams."""
 
-    def __init__(self, body: Body, channel: socket.socket, stdout: Output, stderr: Output) -> None:
+    def __init__(
+        self, body: Body, channel: socket.socket, stdout: Output, stderr: Output, *, greeted: bool = False
+    ) -> None:
         self.body = body
         self.stdout = stdout
         self.stderr = stderr
@@ -87,7 +89,8 @@ class Guest:
         self._written.register(stderr.fd, select.POLLIN)
         channel.setblocking(False)
         self.listen()
-        self._open(0, HELLO, 0)
+        if not greeted:
+            self._open(0, HELLO, 0)
 
     def listen(self) -> None:
         """To all of it; again, after `leave`."""
@@ -110,6 +113,12 @@ class Guest:
         """After its death: nothing that is kept of it will be wanted."""
         self.body.kill()
         self._release()
+
+    def let_go(self) -> None:
+        """After `leave`: its session goes on with other streams."""
+        self._channel.close()
+        os.close(self.stdout.fd)
+        os.close(self.stderr.fd)
 
     def hang_up_channel(self) -> None:
         """After `leave`, for good."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,10 +15,12 @@ from typing import Any, cast
 import anyio
 
 from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._branch import Branch, BranchBody
 from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import ASK_STATUSES, GuestSession
 from pinfold.sandbox.channel import REFUSAL_BYTES
-from pinfold.sandbox.contract import SandboxUnavailable, UndoRefused, What
+from pinfold.sandbox.contract import SandboxUnavailable, Session, UndoRefused, What
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class UndoableSession(GuestSession):
         self._undone: list[_Undone] = []
         """For `redo`, the last one last."""
         self._sources: dict[int, str] = {}
+        self._branches: list[Branch] = []
 
     async def undo(self, to: int | None = None, what: What = "all") -> None:
         if what == "files":
@@ -75,10 +79,73 @@ class UndoableSession(GuestSession):
             self._path = path
             self._undone.pop()
 
+    async def fork(self) -> Session:
+        """A session over the same live data. While it is open, nobody may write to the workspace."""
+        async with self._lock:
+            guest = await self._live_guest()
+            state = self._path[-1] if self._path else 0
+            await self._done(guest, "copy", cell=state)
+            await self._done(guest, "idle")
+            branch = await self._branched(guest, state)
+            self._branches.append(branch)
+            return branch
+
+    async def keep(self, branch: Session) -> None:
+        if not isinstance(branch, Branch) or branch.of is not self:
+            raise UndoRefused("only a branch of this session can be kept")
+        async with self._lock:
+            guest = await self._live_guest()
+            body = cast("Jailed", guest.body)
+            kept = branch.given_up()
+            self._branches.remove(branch)
+            await self._close_branches()
+            guest.leave()
+            kept.leave()
+            await body.ask(b"adopt", {"pid": branch.body.pid})
+            branch.body.release()
+            guest.let_go()
+            self._guest = Guest(body, branch.channel, kept.stdout, kept.stderr, greeted=True)
+            self._guest.keeper = guest.keeper
+            await self._done(self._guest, "adopted")
+            await self._forget_undone()
+
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
+            await self._close_branches()
             await self._forget_undone()
         await super().close()
+
+    async def _close_branches(self) -> None:
+        while self._branches:
+            await self._branches.pop().close()
+
+    async def _branched(self, guest: Guest, state: int) -> Branch:
+        body, limits = cast("Jailed", guest.body), self._limits
+        ours, theirs = socket.socketpair()
+        (out, out_in), (err, err_in) = os.pipe(), os.pipe()
+        widen(out)
+        try:
+            with theirs:
+                answer, fds = await body.ask(b"branch", {"cells": [state]}, theirs.fileno(), out_in, err_in)
+        finally:
+            os.close(out_in)
+            os.close(err_in)
+        if answer.get("cell") != state:
+            ours.close()
+            os.close(out)
+            os.close(err)
+            raise UndoRefused(
+                f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}"
+            )
+        outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
+        branch_body = BranchBody(body, answer["pid"], fds[0])
+        fresh = Guest(branch_body, ours, *outputs)
+        try:
+            await self._greeted(fresh)
+        except BaseException:
+            await fresh.ended("it was given up")
+            raise
+        return Branch(fresh, branch_body, ours, of=self, limits=limits)
 
     def _length_after(self, to: int | None) -> int:
         """How much of the path is left."""
@@ -164,7 +231,7 @@ class UndoableSession(GuestSession):
         body = cast("Jailed", guest.body)
         ours, theirs = socket.socketpair()
         with theirs:
-            answer = await body.ask(b"wake", {"cells": path}, theirs.fileno())
+            answer, _ = await body.ask(b"wake", {"cells": path}, theirs.fileno())
         woken = answer.get("cell")
         if woken not in path:
             ours.close()
@@ -196,8 +263,8 @@ class UndoableSession(GuestSession):
         if not await self._done(copy, "replay", body):
             raise UndoRefused(f"the state after cell {cells[-1]} is no longer kept")
 
-    async def _done(self, guest: Guest, op: str, body: bytes = b"") -> bool:
-        guest.post(op, body, ASK_STATUSES, REFUSAL_BYTES)
+    async def _done(self, guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
+        guest.post(op, body, ASK_STATUSES, REFUSAL_BYTES, **fields)
         try:
             end = await asyncio.wait_for(guest.end(), WAKE_S)
         except TimeoutError:

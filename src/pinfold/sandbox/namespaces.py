@@ -91,7 +91,7 @@ class Namespaces:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, sockets=True, mounts=True, site=True, calls=True)
+        return Capabilities(isolated=True, fork=True, sockets=True, mounts=True, site=True, calls=True)
 
     @property
     def notice(self) -> str | None:
