@@ -188,6 +188,8 @@ def observation(outcome: Outcome) -> str:
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
     parts.extend(f"[{notice}]" for notice in outcome.notices)
+    if outcome.rolled_back:
+        parts.append("[Files are as the code left them.]")
     if outcome.state_lost:
         parts.append(
             "[The interpreter was restarted: all variables are gone, files are as the code left them.]"

@@ -72,6 +72,8 @@ class Engine:
         self._count = 0
         self._flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self._pid = _getpid()
+        self.tree: ast.Module | None = None
+        """Of the last cell, its last expression bound to a name."""
         self._loop: object = None
         self.displays = Displays()
         self.origins = Origins(self.namespace)
@@ -87,6 +89,7 @@ class Engine:
         """`begun` is called when an interrupt can no longer be missed, before any of the program's code."""
         self._count = self._count + 1 if number is None else number
         filename = f"<cell {self._count}>"
+        self.tree = None
         self._interrupts.begin()
         self._streams.prepare()
         value: bytes | None = None
@@ -158,6 +161,7 @@ class Engine:
             failure = error
         if failure is not None:
             tree = self._translated(source, filename, failure)
+        self.tree = tree
         body = tree.body
         if body and type(body[-1]) is ast.Expr:
             # One code object for the whole cell: with `await` in it, it must be one coroutine.

@@ -16,7 +16,7 @@ from .inventory import inventory
 from .lifeline import tie_to
 from .site import Site
 from .streams import Streams
-from .trivial import is_trivial
+from .trivial import is_trivial, only_binds
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class Server:
             reply += f',"displays":{dumps(sizes)}'
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
         self._calls.reply(f"{{{reply}}}", body)
-        if self._copies is not None and cell is not None and not is_trivial(source):
+        tree = self._engine.tree
+        if self._copies is not None and cell is not None and not (tree and only_binds(tree)):
             self._leave_copy(self._copies, cell)
 
     def _leave_copy(self, copies: Copies, cell: Any) -> None:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import ast
 
-MOST = 2000
+from .cells import VALUE
+
+MOST = 20_000
 """Characters of a cell worth looking at."""
+STATEMENTS = 50
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 
 
@@ -19,7 +22,11 @@ def is_trivial(source: str) -> bool:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # a magic, or nothing that ran
-    return all(_is_plain(statement) for statement in tree.body)
+    return only_binds(tree)
+
+
+def only_binds(tree: ast.Module) -> bool:
+    return len(tree.body) <= STATEMENTS and all(map(_is_plain, tree.body))
 
 
 def _is_plain(statement: ast.stmt) -> bool:
@@ -28,6 +35,8 @@ def _is_plain(statement: ast.stmt) -> bool:
             return True
         case ast.Expr(value):
             return _is_written(value)
+        case ast.Assign([ast.Name(name)], value) if name == VALUE:
+            return _is_written(value)  # shown, which may call the program's own code
         case ast.Assign(targets, value):
             return all(isinstance(target, ast.Name) for target in targets) and _is_bound(value)
         case _:
