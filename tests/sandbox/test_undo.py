@@ -204,3 +204,17 @@ async def test_any_order_of_cells_crashes_undo_and_redo_agrees_with_a_list(
                     grown = [*items, number] if step != "bind" else items
                     path.append((number, grown, number if step == "bind" else x))
         assert await value(session, "(items, x)") == repr(path[-1][1:])
+
+
+async def test_older_states_make_room_before_the_program_is_ended(tmp_path: Path) -> None:
+    provider = Namespaces(pool=1)
+    limits = Limits(memory_bytes=1 << 30)
+    async with open_session(tmp_path, provider, limits=limits) as session:
+        await session.run("held = bytearray(200 << 20)")
+        for turn in range(1, 9):
+            # Each state has memory of its own: nine of them would be twice the limit.
+            code = f"for at in range(0, len(held), 4096): held[at] = {turn}"
+            outcome = await session.run(code)
+            assert outcome.status == "ok", outcome
+        await session.undo()
+        assert await value(session, "held[0]") == "7"

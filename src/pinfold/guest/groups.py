@@ -12,6 +12,7 @@ ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
 CLOSE_TRIES, CLOSE_TRY_S = 200, 0.005
 _MEMORY_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+_MEMORY_USED = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _OOM_COUNT = {1: "memory.oom_control", 2: "memory.events"}
 _NEEDS_SWAP = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}
 
@@ -76,11 +77,12 @@ class Group:
             swap = str(limit) if self._version == 1 else "0"
             put(os.path.join(self._memory, _NEEDS_SWAP[self._version]), swap)
 
-    def oom_count(self) -> int | None:
-        """A descriptor that tells how often the kernel ended a process for want of memory."""
+    def accounts(self) -> list[int]:
+        """Descriptors that tell how often the kernel ended a process for want of memory, and how much is used."""
         if self._memory is None:
-            return None
-        return os.open(os.path.join(self._memory, _OOM_COUNT[self._version]), os.O_RDONLY | os.O_CLOEXEC)
+            return []
+        names = (_OOM_COUNT[self._version], _MEMORY_USED[self._version])
+        return [os.open(os.path.join(self._memory, name), os.O_RDONLY | os.O_CLOEXEC) for name in names]
 
 
 def times_out_of_memory(count_fd: int) -> int:

@@ -37,6 +37,8 @@ CAPABILITIES = (2, 19, 21)
 FILL_BYTES_PER_S = 4 << 30
 """Faster than programs take memory here; how soon to look again follows from it."""
 LOOK_AGAIN_S = (0.02, 2.0)
+ROOMY = 0.75
+"""Of the limit: above it older copies go."""
 
 
 class Init:
@@ -54,6 +56,8 @@ class Init:
         self._begin = begin
         self._oom_count: int | None = None
         self._oom_times = 0
+        self._used = -1
+        """Tells how much memory the session's control group uses, where it has one."""
         self._memory = 0
         self._over = False
         self._next_look = 0.0
@@ -116,7 +120,7 @@ class Init:
                 if not self._runner:
                     os._exit(0)
             case b"count":
-                self._oom_count = fds[0]
+                self._oom_count, self._used = fds
             case b"begin":
                 self._start(read_request(fds[0]), fds[1:])
                 os.close(fds[0])
@@ -272,25 +276,29 @@ class Init:
         before, self._oom_times = self._oom_times, times_out_of_memory(self._oom_count)
         return self._oom_times > before
 
+    @property
+    def _watches_memory(self) -> bool:
+        """A control group bounds the session by itself; but older copies must make room before anything is ended."""
+        return bool(self._memory) and (self._oom_count is None or len(self._kept.cells) > 1)
+
     def _patience(self) -> float | None:
         """Milliseconds until memory must be looked at."""
-        if self._oom_count is not None or not self._memory:
-            return None
-        return max(0.0, self._next_look - time.monotonic()) * 1000
+        return max(0.0, self._next_look - time.monotonic()) * 1000 if self._watches_memory else None
 
     def _look(self) -> None:
-        if self._oom_count is not None or not self._memory or time.monotonic() < self._next_look:
+        if not self._watches_memory or time.monotonic() < self._next_look:
             return
-        used = memory_of_all(self._memory)
-        if used > self._memory and not self._kept.drop_oldest():
+        if self._oom_count is None:
+            used, enough = memory_of_all(self._memory), self._memory
+        else:
+            used, enough = int(os.pread(self._used, 32, 0)), int(self._memory * ROOMY)
+        if used > enough and not self._kept.drop_oldest() and self._oom_count is None:
             self._over = True
             self._kept.end_all_but(set())
             if self._runner:
                 self._ended(-signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
-        self._next_look = time.monotonic() + min(
-            latest, max(soonest, (self._memory - used) / FILL_BYTES_PER_S)
-        )
+        self._next_look = time.monotonic() + min(latest, max(soonest, (enough - used) / FILL_BYTES_PER_S))
 
 
 def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:

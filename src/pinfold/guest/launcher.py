@@ -269,10 +269,11 @@ class Launcher:
         seed.gate.close()
 
     def _tell_count(self, seed: Seed) -> None:
-        count = seed.group.oom_count() if seed.group is not None else None
-        if count is not None:
-            socket.send_fds(seed.control, [b"count"], [count])
-            os.close(count)
+        accounts = seed.group.accounts() if seed.group is not None else []
+        if accounts:
+            socket.send_fds(seed.control, [b"count"], accounts)
+            for fd in accounts:
+                os.close(fd)
 
     def _group_late(self, seed: Seed) -> None:
         """For its share of the processor. Its init goes on watching its memory: a process may slip past us."""

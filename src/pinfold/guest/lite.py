@@ -192,11 +192,12 @@ class Lite:
         return {}, ends
 
     def _tell_count(self, group: Group, control: int) -> None:
-        count = group.oom_count()
-        if count is not None:
+        accounts = group.accounts()
+        if accounts:
             with socket.socket(fileno=os.dup(control)) as session:
-                socket.send_fds(session, [b"count"], [count])
-            os.close(count)
+                socket.send_fds(session, [b"count"], accounts[:1])
+            for fd in accounts:
+                os.close(fd)
 
     def _gone(self, pidfd: int, folder: str, group: Group | None) -> None:
         """A session's init has ended, as a rule after everything else in it."""

@@ -155,7 +155,7 @@ class Namespaces:
         return self._source().launcher
 
     def _source(self) -> _Source:
-        key = (self._python, self._pool, self._program, self._guest)
+        key = (type(self), self._python, self._pool, self._program, self._guest)
         if key not in _sources:
             _sources[key] = _Source(
                 Launcher(self._settings(), self._guest), AHEAD if self._pool is None else self._pool
@@ -230,7 +230,7 @@ class _Source:
         return begun
 
 
-_sources: dict[tuple[Path, int | None, bytes, Path], _Source] = {}
+_sources: dict[tuple[type, Path, int | None, bytes, Path], _Source] = {}
 
 
 @atexit.register
