@@ -45,3 +45,22 @@ async def test_what_the_libraries_set_aside_does_not_count_as_the_programs_memor
     async with open_session(tmp_path, Namespaces(data_python), limits=limits) as session:
         assert (await session.run("len(bytearray(256 << 20)) >> 20")).value == "256"
         assert "MemoryError" in ((await session.run("bytearray(600 << 20)")).error or "")
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        "from sklearn.cluster import KMeans; import numpy; KMeans(4, n_init=1).fit(numpy.random.rand(900, 8)).n_clusters",
+        "from sklearn.ensemble import HistGradientBoostingRegressor as Model; import numpy; rows = numpy.random.rand(900, 4); Model(max_iter=4).fit(rows, rows[:, 0]).n_iter_",
+        "import numpy; (numpy.random.rand(300, 300) @ numpy.random.rand(300, 300)).shape[0] // 75",
+        "import pyarrow.compute as compute, pyarrow; compute.sum(pyarrow.array(range(4))).as_py() - 2",
+    ],
+    ids=["openmp", "openmp-boosting", "blas", "arrow"],
+)
+async def test_libraries_with_threads_work_on_after_undo(data_python: Path, tmp_path: Path, fit: str) -> None:
+    async with open_session(tmp_path, Namespaces(data_python)) as session:
+        assert (await session.run(fit)).value == "4"
+        await session.run("items = []; items.append(1)")
+        await session.undo()
+        outcome = await session.run(fit, timeout_s=20)
+        assert (outcome.value, outcome.notices) == ("4", ()), outcome

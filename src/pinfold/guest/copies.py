@@ -10,6 +10,7 @@ import socket
 from json import dumps
 
 from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
+from .threads import Pools, others
 
 FREED = b"wake"
 SIGCHLD = 17
@@ -24,6 +25,7 @@ class Copies:
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
+        self._pools = Pools()
 
     def leave(self, cell: int, channel: int) -> list[int] | None:
         """Leave a copy of the state after `cell`. None in the original.
@@ -32,13 +34,15 @@ class Copies:
         `channel` is closed in copies: it ends with the process that answers on it.
         """
         given: list[int] | None = None
+        self._pools.pause()
+        threads = others()
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
             pid = clone(CLONE_PARENT | SIGCHLD)
             if pid:
                 prctl(PR_SET_DUMPABLE, 1)
-                told = dumps({"cell": cell, "pid": pid}).encode()
+                told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
                 try:
                     _send_fds(self._line, [told], [waker.fileno()])
                 finally:

@@ -220,7 +220,7 @@ class Init:
         for fd in (paper, *given):
             os.close(fd)
         self._candidate = copy.pid if copy else 0
-        _answer(reply, {"cell": copy.cell} if copy else {})
+        _answer(reply, {"cell": copy.cell, "threads": copy.threads} if copy else {})
 
     def _take(self, paper: int, reply: int) -> None:
         """The woken copy is the runner from now on, and all that the other one started ends."""

@@ -22,9 +22,11 @@ ENDING_S = 2.0
 
 
 class Copy:
-    def __init__(self, cell: int, pid: int, waker: socket.socket) -> None:
+    def __init__(self, cell: int, pid: int, threads: int, waker: socket.socket) -> None:
         self.cell = cell
         self.pid = pid
+        self.threads = threads
+        """That ran when it was made, and do not run in it."""
         self.waker = waker
 
 
@@ -61,7 +63,9 @@ class Kept:
     def _take(self, message: bytes, fds: list[int]) -> None:
         try:
             told = json.loads(message)
-            copy = Copy(int(told["cell"]), int(told["pid"]), socket.socket(fileno=fds[0]))
+            copy = Copy(
+                int(told["cell"]), int(told["pid"]), int(told["threads"]), socket.socket(fileno=fds[0])
+            )
         except (ValueError, KeyError, TypeError, IndexError):
             for fd in fds:
                 os.close(fd)

@@ -31,6 +31,7 @@ class _Undone:
     """Still in the state that was left, where no copy is."""
 
 
+THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
 WAKE_S = 5.0
 """For a copy to answer; one that waits for a thread it does not have never will."""
 
@@ -243,6 +244,8 @@ class UndoableSession(GuestSession):
             if replayed := path[path.index(woken) + 1 :]:
                 await self._replayed(copy, replayed)
             await body.ask(b"take", {})
+            if threads := answer.get("threads"):
+                self._notices += (THREADS.format(threads),)
         except BaseException:
             copy.leave()
             copy.hang_up_channel()
