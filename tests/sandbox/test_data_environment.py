@@ -53,9 +53,10 @@ async def test_what_the_libraries_set_aside_does_not_count_as_the_programs_memor
         "from sklearn.cluster import KMeans; import numpy; KMeans(4, n_init=1).fit(numpy.random.rand(900, 8)).n_clusters",
         "from sklearn.ensemble import HistGradientBoostingRegressor as Model; import numpy; rows = numpy.random.rand(900, 4); Model(max_iter=4).fit(rows, rows[:, 0]).n_iter_",
         "import numpy; (numpy.random.rand(300, 300) @ numpy.random.rand(300, 300)).shape[0] // 75",
+        "import numpy, scipy.linalg; scipy.linalg.eigh(numpy.eye(500))[0].shape[0] // 125",
         "import pyarrow.compute as compute, pyarrow; compute.sum(pyarrow.array(range(4))).as_py() - 2",
     ],
-    ids=["openmp", "openmp-boosting", "blas", "arrow"],
+    ids=["openmp", "openmp-boosting", "blas", "scipy", "arrow"],
 )
 async def test_libraries_with_threads_work_on_after_undo(data_python: Path, tmp_path: Path, fit: str) -> None:
     async with open_session(tmp_path, Namespaces(data_python)) as session:

@@ -10,7 +10,7 @@ import socket
 from json import dumps
 
 from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
-from .threads import Pools, others
+from .threads import Pools
 
 FREED = b"wake"
 SIGCHLD = 17
@@ -34,14 +34,14 @@ class Copies:
         `channel` is closed in copies: it ends with the process that answers on it.
         """
         given: list[int] | None = None
-        self._pools.pause()
-        threads = others()
+        threads = self._pools.rest()
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
             pid = clone(CLONE_PARENT | SIGCHLD)
             if pid:
                 prctl(PR_SET_DUMPABLE, 1)
+                self._pools.resume()
                 told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
                 try:
                     _send_fds(self._line, [told], [waker.fileno()])
@@ -54,6 +54,7 @@ class Copies:
                 for fd in (channel,) if given is None else given:
                     _close(fd)
                 given = self._frozen(wake)
+                self._pools.do_with_one()
             except BaseException:  # it must never answer beside the original
                 _exit(1)
 
