@@ -1,0 +1,69 @@
+"""Reads one open file into the store, so that what is kept was its content at one moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pinfold.sandbox.versions.entries import File, Stamp, Uncovered, Why, mode_of, owner_of
+from pinfold.sandbox.versions.store import NoRoom, TooLarge
+from pinfold.sandbox.versions.top import is_open_for_writing
+
+_TICK_NS = 20_000_000
+"""Longer than the kernel's clock for files stands still."""
+_TRIES = 3
+"""Of reading a file that is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    entry: File | Uncovered
+    stamp: Stamp
+    is_fresh: bool
+    """Changed so shortly before that the next change could bear the same time."""
+    is_held: bool
+    """Open for writing."""
+
+
+def read(fd: int, take: Callable[[int], str]) -> Read:
+    is_held = is_open_for_writing(fd)
+    if is_held:
+        # A page that is dirty already can be written through a map without a trace; a clean one cannot.
+        os.fdatasync(fd)
+    stamp = Stamp.of(os.fstat(fd))
+    for _ in range(_TRIES):
+        fresh = is_fresh(stamp)
+        try:
+            digest = take(fd)
+        except (NoRoom, TooLarge, OSError) as error:
+            return Read(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
+        status = os.fstat(fd)
+        if Stamp.of(status) == stamp:
+            return Read(file_of(digest, status), stamp, fresh, is_held)
+        stamp = Stamp.of(status)
+    return Read(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)
+
+
+def file_of(digest: str | None, status: os.stat_result) -> File:
+    return File(digest, status.st_size, mode_of(status), owner_of(status), status.st_mtime_ns)
+
+
+def is_fresh(stamp: Stamp) -> bool:
+    return stamp.ctime_ns > time.time_ns() - _TICK_NS
+
+
+def reason(error: Exception) -> Why:
+    match error:
+        case NoRoom():
+            return "no room"
+        case TooLarge():
+            return "too large"
+        case OSError(errno=errno.EXDEV):
+            return "another file system"
+        case OSError(errno=errno.E2BIG):
+            return "too many files"
+        case _:
+            return "unreadable"

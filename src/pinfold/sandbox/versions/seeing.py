@@ -1,0 +1,426 @@
+"""What the workspace holds now, kept up to date by looking only where something happened. Contents go into the store.
+
+A file counts as unchanged while its stamp is the same, with three exceptions, where the stamp says too little:
+- it was changed so shortly before the stamp was taken that the next change could bear the same time: it is read again
+  when anything, or nobody knows what, happened to it;
+- somebody has it open for writing: through a shared map it changes without any event. Such a file's stamp is compared each
+  time; it was synced before it was read, so that the next write through a map changes its times;
+- the same where the file system does not note writes through maps (tmpfs): its content is compared each time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from pinfold.sandbox._workspace import is_masked
+from pinfold.sandbox.versions.entries import (
+    Delta,
+    Entry,
+    File,
+    Folder,
+    Link,
+    Stamp,
+    Uncovered,
+    Why,
+    joined,
+    mode_of,
+    owner_of,
+    parent_of,
+    whole,
+)
+from pinfold.sandbox.versions.reading import file_of, is_fresh, read, reason
+from pinfold.sandbox.versions.store import NoRoom, Store, TooLarge
+from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
+from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
+
+ENTRIES = 200_000
+"""A folder with which there would be more is not looked into."""
+_START_SHARE = 0.75
+"""Of the store, for the contents at the start; the rest is for what cells make of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that is being read for the first time."""
+
+    path: str
+    fd: int
+    stamp: Stamp
+
+
+class Seeing:
+    """`make_room` is asked for bytes in the store and says whether there may be some now."""
+
+    def __init__(
+        self, top: Top, store: Store, *, largest: int, watches: int, make_room: Callable[[int], bool]
+    ) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.stamps: dict[str, Stamp] = {}
+        """Of everything that is no folder."""
+        self._top = top
+        self._store = store
+        self._largest = largest
+        self._make_room = make_room
+        self._inside: dict[str, set[str]] = {}
+        """The names in each folder that was looked into."""
+        self._was: dict[str, Entry | None] = {}
+        """What each changed path was when `changes` was last asked."""
+        self._unsure: set[str] = set()
+        """Changed so shortly before it was read that the next change could bear the same time."""
+        self._held: set[str] = set()
+        """Open for writing."""
+        self._moving: dict[Stamp, tuple[Entry, bool]] | None = None
+        """What was there when this look began, to know it again under a new name."""
+        self._unread: list[str] = []
+        self._started = False
+        self._compares_held = not top.tells_of_maps
+        self._watch: Watch | None = None
+        with suppress(OSError):
+            self._watch = Watch(watches)
+
+    @property
+    def watches(self) -> bool:
+        return self._watch is not None
+
+    @property
+    def unread(self) -> int:
+        return len(self._unread)
+
+    def close(self) -> None:
+        if self._watch:
+            self._watch.close()
+
+    def start(self) -> None:
+        """Everything is looked at and nothing read, but what could change again unseen."""
+        self._enter("")
+        self._started = True
+        self._was.clear()
+        # From the end: small ones first.
+        self._unread.sort(key=lambda path: self.stamps[path].size, reverse=True)
+
+    def look(self) -> None:
+        happened = self._watch.happened() if self._watch else None
+        if happened is None:
+            self._walk()
+        else:
+            for path, mask in sorted(happened.items()):
+                self._look_at(path, written=bool(mask & (WRITTEN | OPENED)))
+        for path in list(self._held):
+            if self._compares_held:
+                self._read(path)
+            else:
+                self._look_at(path, written=False)
+        self._moving = None
+
+    def look_at(self, path: str) -> None:
+        self._look_at(path, written=True)
+
+    def changes(self) -> Delta:
+        """Since the last time."""
+        was, self._was = self._was, {}
+        delta = {path: (old, self.entries.get(path)) for path, old in was.items()}
+        return {path: pair for path, pair in delta.items() if pair[0] != pair[1]}
+
+    def digests(self) -> Iterator[str]:
+        """Of every content that is, or was when `changes` was last asked."""
+        for entry in (*self.entries.values(), *self._was.values()):
+            if isinstance(entry, File) and entry.digest:
+                yield entry.digest
+
+    def adopt(self, path: str, entry: File, stamp: Stamp) -> None:
+        """We have just made it."""
+        self._drop_below(path)
+        self._note(path, entry, stamp, is_fresh=True)
+
+    # The contents at the start
+
+    def next_unread(self) -> Unread | None:
+        """Opened; to be given to `read` by any thread, then to `finish`."""
+        while self._unread:
+            path = self._unread.pop()
+            if not self._is_unread(path):
+                continue
+            with suppress(OSError), self._top.opened(path) as fd:
+                if Stamp.of(os.fstat(fd)) == self.stamps[path]:
+                    return Unread(path, reopened(fd), self.stamps[path])
+            self._read(path)
+        return None
+
+    def read(self, unread: Unread) -> Entry | None:
+        """None: it is changing. Looks at nothing but the open file, so that cells need not wait for it."""
+        try:
+            digest = self._store.take(unread.fd, share=_START_SHARE)
+        except (NoRoom, TooLarge, OSError) as error:
+            return Uncovered(reason(error), unread.stamp.thing)
+        status = os.fstat(unread.fd)
+        return file_of(digest, status) if Stamp.of(status) == unread.stamp else None
+
+    def finish(self, unread: Unread, entry: Entry | None) -> None:
+        held = is_open_for_writing(unread.fd)
+        os.close(unread.fd)
+        if self._watch:
+            self._watch.collect(ours=unread.path)
+        if not self._is_unread(unread.path) or self.stamps[unread.path] != unread.stamp:
+            return  # it was changed meanwhile, and looked at
+        is_whole = not isinstance(entry, File) or self._store.has(entry.digest or "")
+        if entry is None or held or not is_whole:  # or room was made just when it was taken in
+            self._read(unread.path)
+        else:
+            self._note(unread.path, entry, unread.stamp)
+
+    def _is_unread(self, path: str) -> bool:
+        entry = self.entries.get(path)
+        return isinstance(entry, File) and entry.digest is None
+
+    # Looking
+
+    def _walk(self) -> None:
+        """At everything: nobody can say what happened."""
+        self._enter("")
+        if self._watch:
+            # Events were lost, of opening as well.
+            for path, entry in list(self.entries.items()):
+                if isinstance(entry, File):
+                    self._probe(path)
+
+    def _look_at(self, path: str, *, written: bool) -> None:
+        if path and parent_of(path) not in self._inside:
+            return  # in a folder that is not looked into, or is gone
+        try:
+            status = self._top.status(path)
+        except OSError as error:
+            if error.errno != errno.EACCES:  # a folder on the way was closed: see _shut
+                self._gone(path)
+                self._set(path, Uncovered(reason(error), (0, 0, 0)))
+            return
+        if status is None:
+            self._gone(path)
+        elif stat.S_ISDIR(status.st_mode):
+            self._enter(path, below=False)
+        elif not self._see(path, status, written=written) and written:
+            self._probe(path)
+
+    def _enter(self, first: str, *, below: bool = True) -> None:
+        """Looks into a folder and all below it; unless asked, only if something may have happened there unseen."""
+        waiting = [first]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+                    status = os.fstat(fd)
+                    is_new = self._watched(fd, folder)
+                    self._set_folder(folder, Folder(mode_of(status), owner_of(status)))
+                    if is_new or below or folder not in self._inside:
+                        waiting += self._list(fd, folder)
+            except OSError as error:
+                self._shut(folder, error)
+
+    def _list(self, fd: int, folder: str) -> list[str]:
+        """Returns the folders in it."""
+        with os.scandir(fd) as inside:
+            found = list(inside)
+        known = self._inside.get(folder, set())
+        if len(self.entries) + len(found) - len(known) > ENTRIES:
+            self._shut(folder, OSError(errno.E2BIG, ""))
+            return []
+        self._inside[folder] = names = {entry.name for entry in found}
+        for name in known - names:
+            self._gone(joined(folder, name))
+        folders: list[str] = []
+        for entry in found:
+            path = joined(folder, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+                continue
+            with suppress(FileNotFoundError):  # gone meanwhile: the next look will say so
+                status = entry.stat(follow_symlinks=False)
+                if path in self.stamps or not self._knows(path, Stamp.of(status)):
+                    self._see(path, status, written=True)
+        return folders
+
+    def _shut(self, folder: str, error: OSError) -> None:
+        """A folder that cannot be looked into."""
+        status = None
+        with suppress(OSError):
+            status = self._top.status(folder)
+        if status is None and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            self._gone(folder)
+        elif status and error.errno == errno.EACCES and folder in self._inside:
+            # It was just closed. Nobody gets in, so everything in it is as it was.
+            self._set_folder(folder, Folder(mode_of(status), owner_of(status)))
+        else:
+            self._drop_below(folder)
+            inode = status.st_ino if status else 0
+            self._set_folder(folder, Uncovered(reason(error), (inode, 0, 0), is_folder=True))
+
+    def _watched(self, fd: int, folder: str) -> bool:
+        """Whether nobody watched it until now."""
+        if self._watch is None:
+            return True
+        try:
+            is_new = self._watch.add(fd, folder)
+        except OSError:
+            # Too many. From now on every look is at everything, this one too.
+            self._watch.close()
+            self._watch = None
+            self._enter("")
+            return True
+        self._watch.collect()  # so that our own listing fills no queue
+        return is_new
+
+    # Seeing one file
+
+    def _see(self, path: str, status: os.stat_result, *, written: bool) -> bool:
+        """Whether it was looked at closely. `written`: perhaps; what was only renamed or made has another stamp for sure."""
+        stamp = Stamp.of(status)
+        if self.stamps.get(path) == stamp and not (written and path in self._unsure):
+            return False
+        self._drop_below(path)
+        if stat.S_ISREG(status.st_mode):
+            why = self._why_not(path, status)
+            if why:
+                self._note(path, Uncovered(why, stamp.thing), stamp)
+            elif self._started or is_fresh(stamp):
+                self._read(path)
+            else:
+                self._note(path, file_of(None, status), stamp)
+                self._unread.append(path)
+        elif stat.S_ISLNK(status.st_mode):
+            with suppress(OSError), self._top.opened(path) as fd:
+                target = os.fsdecode(os.readlink(b"", dir_fd=fd))
+                self._note(path, Link(target, owner_of(status)), stamp)
+        else:
+            self._note(path, Uncovered("special file", stamp.thing), stamp)
+        return True
+
+    def _why_not(self, path: str, status: os.stat_result) -> Why | None:
+        if status.st_nlink > 1:
+            return "hard link"
+        if status.st_size > self._largest:
+            return "too large"
+        # Secrets are not copied anywhere. In a git folder such a name is a branch.
+        return "secret" if whole(path) == path and any(map(is_masked, path.split("/"))) else None
+
+    def _knows(self, path: str, stamp: Stamp) -> bool:
+        """A file of a folder that was renamed: nothing about it changed but its path."""
+        if not self._started or stamp not in self._remembered():
+            return False
+        entry, is_held = self._remembered()[stamp]
+        self._note(path, entry, stamp)
+        if is_held:
+            self._held.add(path)
+        return True
+
+    def _remembered(self) -> dict[Stamp, tuple[Entry, bool]]:
+        if self._moving is None:
+            self._moving = {
+                stamp: (entry, path in self._held)
+                for path, stamp in self.stamps.items()
+                if path not in self._unsure and isinstance(entry := self.entries[path], File) and entry.digest
+            }
+        return self._moving
+
+    def _read(self, path: str) -> None:
+        with suppress(OSError), self._reading(path) as fd:
+            if fd is not None:
+                found = read(fd, self._take)
+                (self._held.add if found.is_held else self._held.discard)(path)
+                self._note(path, found.entry, found.stamp, is_fresh=found.is_fresh)
+
+    def _take(self, fd: int) -> str:
+        share = 1.0 if self._started else _START_SHARE
+        try:
+            return self._store.take(fd, share=share)
+        except NoRoom:
+            if not self._make_room(os.fstat(fd).st_size):
+                raise
+            return self._store.take(fd, share=share)
+
+    @contextmanager
+    def _reading(self, path: str) -> Generator[int | None]:
+        """The file, opened for reading; None: it cannot be, which is noted."""
+        if self._watch:
+            self._watch.collect()
+        with self._top.opened(path) as named:
+            status = os.fstat(named)
+            try:
+                fd = reopened(named) if stat.S_ISREG(status.st_mode) else None
+            except OSError as error:
+                stamp = Stamp.of(status)
+                self._note(path, Uncovered(reason(error), stamp.thing), stamp)
+                fd = None
+        try:
+            yield fd
+        finally:
+            if fd is not None:
+                os.close(fd)
+            if self._watch:
+                self._watch.collect(ours=path)
+
+    def _probe(self, path: str) -> None:
+        """Whether somebody has it open for writing."""
+        with suppress(OSError), self._reading(path) as fd:
+            if fd is not None and is_open_for_writing(fd):
+                self._held.add(path)
+            else:
+                self._held.discard(path)
+
+    # Noting
+
+    def _note(self, path: str, entry: Entry, stamp: Stamp, *, is_fresh: bool = False) -> None:
+        if self._is_unread(path) and self.stamps[path] == stamp:
+            self.entries[path] = entry  # what it was at the start: nothing changed
+        self._set(path, entry)
+        self.stamps[path] = stamp
+        (self._unsure.add if is_fresh else self._unsure.discard)(path)
+
+    def _set(self, path: str, entry: Entry | None) -> None:
+        old = self.entries.get(path)
+        if old != entry:
+            if isinstance(old, File) and old.digest is None:
+                old = Uncovered("changed before it was read", self.stamps[path].thing)
+            self._was.setdefault(path, old)
+        if entry is None:
+            self.entries.pop(path, None)
+        else:
+            self.entries[path] = entry
+            if path and (names := self._inside.get(parent_of(path))) is not None:
+                names.add(path.rpartition("/")[2])
+
+    def _set_folder(self, path: str, entry: Folder | Uncovered) -> None:
+        self._set(path, entry)
+        self._forget(path)
+
+    def _gone(self, path: str) -> None:
+        self._drop_below(path)
+        self._lose(path)
+        self._inside.get(parent_of(path), set()).discard(path.rpartition("/")[2])
+
+    def _drop_below(self, path: str) -> None:
+        """It is no folder any more."""
+        if self._inside.get(path):
+            self._remembered()
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            for name in self._inside.pop(folder, ()):
+                below = joined(folder, name)
+                waiting.append(below)
+                self._lose(below)
+            if self._watch:
+                self._watch.remove(folder)
+
+    def _lose(self, path: str) -> None:
+        self._set(path, None)
+        self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        """What is known of files only."""
+        self.stamps.pop(path, None)
+        self._held.discard(path)
+        self._unsure.discard(path)

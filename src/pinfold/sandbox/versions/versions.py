@@ -1,0 +1,308 @@
+"""The history of a workspace's files, for undo. Host side: the session never sees the store.
+
+Called from worker threads, one call at a time, but for `fill`, which runs beside the others and may take seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
+from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_git, whole
+from pinfold.sandbox.versions.history import History, Target
+from pinfold.sandbox.versions.putting import Putting
+from pinfold.sandbox.versions.seeing import Seeing
+from pinfold.sandbox.versions.store import Store
+from pinfold.sandbox.versions.top import Top
+
+FILE_CAP = 64 << 20
+"""Bytes of one file; a larger one is not covered."""
+TOTAL_CAP = 4 << 30
+"""Bytes of all contents that are kept."""
+WATCHES = 8192
+"""Folders that are watched; in a workspace with more, every cell costs a walk."""
+_NAMED = 1000
+"""Of what is not covered, by name; the rest is counted."""
+
+
+class StateUnknown(SandboxError):
+    """There was no such state, or it is no longer kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCovered:
+    """Undo neither restores nor removes it."""
+
+    path: str
+    why: Why
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    files: int
+    """That can be put back, those still unread included."""
+    size: int
+    unread: int
+    """Files that `fill` has still to read: if one changes before that, what it was is lost, and it is named then."""
+    not_covered: tuple[NotCovered, ...]
+    """The largest first, at most a thousand."""
+    not_covered_by_reason: dict[Why, int]
+    watched: bool
+    """If not, every cell costs a walk over all files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What changed while a cell ran. Paths are relative to the workspace; "" is the workspace itself."""
+
+    made: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    not_covered: tuple[NotCovered, ...] = ()
+    """Of these: what this cell made of it, or what it was before, is not kept."""
+    dropped: tuple[int, ...] = ()
+    """States that can no longer be gone back to, for want of room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A version that was replaced or removed; `Versions.content` has it."""
+
+    path: str
+    blob: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    put_back: tuple[str, ...] = ()
+    """Made again, changed back or removed."""
+    left: tuple[str, ...] = ()
+    """As the user has made it since, which no undo overwrites."""
+    replaced: tuple[Kept, ...] = ()
+    """Every version that gave way: who changed a file while a cell ran, the cell or the user, cannot be seen."""
+    aside: tuple[tuple[str, str], ...] = ()
+    """What is not covered and was in the way, and where it is now."""
+    missed: tuple[Missed, ...] = ()
+    """Not as it was after that cell, and why."""
+
+
+class Versions:
+    """`store` is a folder of our own, outside the workspace. Cells are numbered by the caller, each higher than all before.
+
+    begin, fill (beside the rest), then for each cell before and after; restore between cells; close.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        store: Path,
+        *,
+        file_cap: int = FILE_CAP,
+        total_cap: int = TOTAL_CAP,
+        watches: int = WATCHES,
+    ) -> None:
+        if store.resolve().is_relative_to(workspace.resolve()):
+            raise ValueError(f"{store} lies in the workspace, where a session could change it")
+        self._store = Store(store, total=total_cap, largest=file_cap)
+        self._history = History()
+        self._lock = Lock()
+        self._running: int | None = None
+        self._restoring = False
+        self._dropped: list[int] = []
+        self._aside: set[str] = set()
+        self._closed = False
+        try:
+            self._top = Top(workspace)
+        except OSError as error:
+            raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
+        self._seen = Seeing(
+            self._top, self._store, largest=file_cap, watches=watches, make_room=self._make_room
+        )
+
+    def begin(self) -> Coverage:
+        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little."""
+        with self._lock:
+            try:
+                self._seen.start()
+            except OSError as error:
+                words = f"the files of the workspace cannot be looked at: {error.strerror}"
+                raise SandboxUnavailable(f"{words}; undo needs Linux 5.6 or newer") from error
+            return self._coverage()
+
+    def fill(self) -> Coverage:
+        """Reads what `begin` found, while cells run. Ends early when `close` is called."""
+        while True:
+            with self._lock:
+                unread = None if self._closed else self._seen.next_unread()
+            if unread is None:
+                break
+            entry = self._seen.read(unread)
+            with self._lock:
+                self._seen.finish(unread, entry)
+        with self._lock:
+            return self._coverage()
+
+    def before(self, cell: int) -> None:
+        """A cell is about to run: what changed until now is the user's doing."""
+        with self._lock:
+            self._must_be_idle()
+            if cell <= max(self._history.states):
+                raise ValueError(f"cell {cell} does not come after cell {max(self._history.states)}")
+            self._look()
+            self._history.changed_by_user(self._seen.changes())
+            self._running = cell
+
+    def after(self, cell: int) -> Changes:
+        """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing."""
+        with self._lock:
+            if self._running != cell:
+                raise ValueError(f"cell {cell} is not running")
+            self._look()
+            delta = self._seen.changes()
+            self._history.grow(cell, delta)
+            self._running = None
+            dropped, self._dropped = self._dropped, []
+            return _changes(delta, dropped)
+
+    def restore(self, to: int) -> Restored:
+        """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
+        with self._lock:
+            self._must_be_idle()
+            self._look()
+            fresh = self._seen.changes()
+            self._history.changed_by_user(fresh)
+            if to not in self._history.states:
+                raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
+            target = self._history.target(to, fresh, self._seen.entries)
+            # With something of the user's among it, an old time could make a build tool believe that what was built from
+            # an undone version is up to date. What is all of one state can have the times of that state.
+            putting = Putting(
+                self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside
+            )
+            broken = self._without_what_breaks(putting, target)
+            self._restoring = True
+            try:
+                putting.put(target.wanted)
+                self._look()
+            finally:
+                self._restoring = False
+            done = putting.done
+            self._aside = {
+                path for path in (*self._aside, *done.aside.values()) if path in self._seen.entries
+            }
+            delta = self._seen.changes()
+            self._history.arrive(to, self._users_since(target, delta))
+            return Restored(
+                put_back=tuple(path for path in done.put_back if path in delta),
+                left=tuple(target.left),
+                replaced=tuple(_replaced(done.put_back, delta)),
+                aside=tuple(done.aside.items()),
+                missed=tuple(
+                    Missed(path=path, why=why) for path, why in sorted({**done.missed, **broken}.items())
+                ),
+            )
+
+    def content(self, blob: str) -> Path:
+        """The file that holds a version that was replaced. Raises StateUnknown."""
+        digest = blob.removeprefix("sha256:")
+        if not self._store.has(digest):
+            raise StateUnknown(f"{blob} is not known, or no longer kept")
+        return self._store.path(digest)
+
+    def close(self) -> None:
+        """Leaves the store as it is. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._seen.close()
+                self._top.close()
+
+    def _look(self) -> None:
+        if not self._top.is_there:
+            raise SandboxUnavailable(
+                "the workspace was removed or replaced; undo does not reach its files any more"
+            )
+        self._seen.look()
+
+    def _must_be_idle(self) -> None:
+        if self._running is not None:
+            raise ValueError(f"cell {self._running} has not ended")
+
+    def _users_since(self, target: Target, delta: Delta) -> Delta:
+        """What is not as it was after the cell that was gone to: no later cell has done it."""
+        now = self._seen.entries
+        users = {path: (was, now.get(path)) for path, was in target.state.items() if now.get(path) != was}
+        return users | {path: pair for path, pair in delta.items() if path not in target.state}
+
+    def _without_what_breaks(self, putting: Putting, target: Target) -> dict[str, str]:
+        """A git folder comes back as a whole or stays as it is."""
+        wanted = target.wanted
+        changed = {path: entry for path, entry in wanted.items() if self._seen.entries.get(path) != entry}
+        broken: dict[str, str] = {}
+        for path, entry in changed.items():
+            folder = whole(path)
+            if is_git(folder) and not putting.can_bring(path, entry, changed):
+                broken[folder] = f"{path} was not covered, and git's files mean something only together"
+        for path in [path for path in wanted if whole(path) in broken]:
+            del wanted[path]
+        return broken
+
+    def _make_room(self, size: int) -> bool:
+        """By forgetting the oldest states; none while one of them is being gone back to."""
+        while not self._store.has_room(size):
+            dropped = [] if self._restoring else self._history.drop_oldest()
+            if not dropped:
+                return False
+            self._dropped += dropped
+            self._store.drop({*self._history.digests(), *self._seen.digests()})
+        return True
+
+    def _coverage(self) -> Coverage:
+        files = [entry for entry in self._seen.entries.values() if isinstance(entry, File)]
+        missing = _not_covered(self._seen.entries.items())
+        missing.sort(key=lambda it: (-it.size, it.path))
+        return Coverage(
+            files=len(files),
+            size=sum(entry.size for entry in files),
+            unread=self._seen.unread,
+            not_covered=tuple(missing[:_NAMED]),
+            not_covered_by_reason=dict(Counter(it.why for it in missing)),
+            watched=self._seen.watches,
+        )
+
+
+def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:
+    return [
+        NotCovered(path=path, why=entry.why, size=entry.size)
+        for path, entry in entries
+        if isinstance(entry, Uncovered)
+    ]
+
+
+def _changes(delta: Delta, dropped: list[int]) -> Changes:
+    ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
+    return Changes(
+        made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),
+        changed=tuple(sorted(path for path, (old, new) in delta.items() if old and new)),
+        removed=tuple(sorted(path for path, (_, new) in delta.items() if new is None)),
+        not_covered=tuple(_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry)),
+        dropped=tuple(dropped),
+    )
+
+
+def _replaced(put_back: Iterable[str], delta: Delta) -> Iterable[Kept]:
+    for path in put_back:
+        old, new = delta.get(path, (None, None))
+        if isinstance(old, File) and old.digest and not (isinstance(new, File) and new.digest == old.digest):
+            yield Kept(path=path, blob=f"sha256:{old.digest}")
