@@ -218,3 +218,78 @@ async def test_older_states_make_room_before_the_program_is_ended(tmp_path: Path
             assert outcome.status == "ok", outcome
         await session.undo()
         assert await value(session, "held[0]") == "7"
+
+
+def tree(folder: Path) -> dict[str, str | None]:
+    found = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): path.read_text() if path.is_file() else None for path in found}
+
+
+FILES = """
+import os, shutil
+os.makedirs('deep/er', exist_ok=True)
+open('deep/er/one.txt', 'w').write('one')
+open('two.txt', 'w').write('two')
+"""
+RUIN = """
+import os, shutil
+for name in os.listdir('.'):
+    shutil.rmtree(name) if os.path.isdir(name) else os.unlink(name)
+open('three.txt', 'w').write('three')
+"""
+
+
+async def test_files_come_back_with_the_variables_and_go_again(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("before the session")
+    await session.run(FILES)
+    whole = tree(tmp_path)
+    await session.run(RUIN)
+    ruined = tree(tmp_path)
+    assert ruined == {"three.txt": "three"}
+    await session.undo()
+    assert tree(tmp_path) == whole
+    await session.redo()
+    assert tree(tmp_path) == ruined
+    await session.undo(to=0)
+    assert tree(tmp_path) == {"mine.txt": "before the session"}
+
+
+async def test_variables_and_files_can_be_undone_apart(session: Session, tmp_path: Path) -> None:
+    await session.run("items = [len('a')]; kept = open('a.txt', 'w').write('one')")
+    await session.run("items.append(2); kept = open('a.txt', 'w').write('two')")
+    await session.undo(what="files")
+    assert (tmp_path / "a.txt").read_text() == "one"
+    assert await value(session, "items") == "[1, 2]"
+    await session.run("items.append(3); kept = open('a.txt', 'w').write('three')")
+    await session.undo(what="variables")
+    assert (tmp_path / "a.txt").read_text() == "three"
+    assert await value(session, "items") == "[1, 2]"
+
+
+async def test_the_files_of_a_cell_that_was_rolled_back_are_as_before_it(
+    session: Session, tmp_path: Path
+) -> None:
+    await session.run(FILES)
+    whole = tree(tmp_path)
+    outcome = await session.run(f"{RUIN}\nos._exit(1)")
+    assert (outcome.status, outcome.rolled_back) == ("killed", True)
+    assert tree(tmp_path) == whole
+
+
+async def test_what_the_user_changed_between_cells_is_left_and_said(session: Session, tmp_path: Path) -> None:
+    await session.run(FILES)
+    await session.run("kept = open('two.txt', 'a').write(', and more')")
+    (tmp_path / "two.txt").write_text("the user's own")
+    (tmp_path / "new.txt").write_text("the user's too")
+    await session.undo()
+    assert (tmp_path / "two.txt").read_text() == "the user's own"
+    assert (tmp_path / "new.txt").read_text() == "the user's too"
+    assert (await session.run("1")).notices == ("Left as you changed them between cells: new.txt, two.txt.",)
+
+
+async def test_what_undo_does_not_cover_is_said_with_the_first_cell(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    async with open_session(tmp_path, Namespaces()) as session:
+        (notice,) = (await session.run("1")).notices
+        assert "Undo does not cover 1 of the workspace's files: pipe." in notice
+        assert (await session.run("1")).notices == ()

@@ -189,7 +189,9 @@ def observation(outcome: Outcome) -> str:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
     parts.extend(f"[{notice}]" for notice in outcome.notices)
     if outcome.rolled_back:
-        parts.append("[Files are as the code left them.]")
+        parts.append(
+            "[The session was rolled back: variables and files of the workspace are as before this code.]"
+        )
     if outcome.state_lost:
         parts.append(
             "[The interpreter was restarted: all variables are gone, files are as the code left them.]"

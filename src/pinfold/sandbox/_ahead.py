@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import Ends
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
@@ -28,6 +29,7 @@ class Begun:
 
     ends: Ends
     keeper: Keeper | None
+    history: FileHistory
     folder: Folder
     limits: Limits
 
@@ -43,6 +45,7 @@ class Begun:
         self.ends.close()
         if self.keeper:
             self.keeper.close()
+        self.history.close_now()
         self.folder.remove()
 
 

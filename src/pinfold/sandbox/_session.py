@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 
@@ -82,6 +82,8 @@ class GuestSession:
         self._lock = asyncio.Lock()
         self._guest: Guest | None = None
         self._cell_runs = False
+        self._cell_ran = False
+        """The guest ended while a cell ran, not between cells."""
         self._deadline: _Deadline | None = None
         """Of the cell that runs."""
         self._closed = False
@@ -114,9 +116,15 @@ class GuestSession:
         return keeper
 
     @classmethod
-    async def opened(cls, launcher: Launcher, capabilities: Capabilities, limits: Limits) -> GuestSession:
+    async def opened(
+        cls,
+        launcher: Launcher,
+        capabilities: Capabilities,
+        limits: Limits,
+        **more: Any,
+    ) -> GuestSession:
         """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
-        session = cls(launcher=launcher, capabilities=capabilities, limits=limits)
+        session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
         try:
             async with session._lock:
                 await session._live_guest()
@@ -138,7 +146,7 @@ class GuestSession:
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
-            await self._forget_undone()
+            await self._about_to_run()
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -186,10 +194,11 @@ class GuestSession:
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         rolled_back = False
         if isinstance(end, Death):
-            self._guest = None
+            self._guest, self._cell_ran = None, True
             rolled_back = await self._came_back(guest, end)
+            self._cell_ran = False
         else:
-            self._went_well()
+            await self._went_well()
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
@@ -213,10 +222,10 @@ class GuestSession:
         """What a cell's request says besides; it is about to run."""
         return {}
 
-    async def _forget_undone(self) -> None:
-        """A cell is about to run: what was undone cannot be redone any more."""
+    async def _about_to_run(self) -> None:
+        """A cell, if nothing comes between."""
 
-    def _went_well(self) -> None:
+    async def _went_well(self) -> None:
         """The cell has ended, and its interpreter has not."""
 
     async def _came_back(self, guest: Guest, death: Death) -> bool:  # noqa: ARG002

@@ -9,6 +9,8 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,10 +19,11 @@ import anyio
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._branch import Branch, BranchBody
 from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import ASK_STATUSES, GuestSession
 from pinfold.sandbox.channel import REFUSAL_BYTES
-from pinfold.sandbox.contract import SandboxUnavailable, Session, UndoRefused, What
+from pinfold.sandbox.contract import SandboxError, SandboxUnavailable, Session, UndoRefused, What
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class _Undone:
     """What one undo took back."""
     parked: Guest | None
     """Still in the state that was left, where no copy is."""
+    files: bool
+    """Whether those of the workspace went back as well."""
 
 
 THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
@@ -37,10 +42,12 @@ WAKE_S = 5.0
 
 
 class UndoableSession(GuestSession):
-    """Variables only."""
+    """`history`, once it is there, is that of the workspace's files; a session that may not write to them has none."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, *, history: Callable[[], Awaitable[FileHistory]] | None = None, **given: Any) -> None:
         super().__init__(**given)
+        self._begin_history = history
+        self._history: FileHistory | None = None
         self._number = 0
         """Of the last cell."""
         self._path: list[int] = []
@@ -51,16 +58,23 @@ class UndoableSession(GuestSession):
         self._branches: list[Branch] = []
 
     async def undo(self, to: int | None = None, what: What = "all") -> None:
-        if what == "files":
-            raise UndoRefused("files are not kept yet; `what='variables'` is")
         async with self._lock:
             guest = await self._live_guest()
             length = self._length_after(to)
             if length == len(self._path):
                 return
+            if what != "variables":
+                await self._restore_files(self._path[:length])
+            if what == "files":
+                return
             await self._done(guest, "idle")  # or the state we leave could not be gone back to
-            parked = await self._go(guest, self._path[:length])
-            self._undone.append(_Undone(cells=self._path[length:], parked=parked))
+            try:
+                parked = await self._go(guest, self._path[:length])
+            except UndoRefused:
+                if what == "all":
+                    await self._restore_files(self._path)
+                raise
+            self._undone.append(_Undone(cells=self._path[length:], parked=parked, files=what == "all"))
             del self._path[length:]
 
     async def redo(self) -> None:
@@ -77,6 +91,8 @@ class UndoableSession(GuestSession):
                 self._guest = last.parked
                 last.parked.listen()
                 self._kept_by(last.parked.keeper)
+            if last.files:
+                await self._restore_files(path)
             self._path = path
             self._undone.pop()
 
@@ -115,6 +131,10 @@ class UndoableSession(GuestSession):
             await self._close_branches()
             await self._forget_undone()
         await super().close()
+        if self._history is not None:
+            history, self._history = self._history, None
+            with anyio.CancelScope(shield=True):
+                await history.close()
 
     async def _close_branches(self) -> None:
         while self._branches:
@@ -164,8 +184,29 @@ class UndoableSession(GuestSession):
         self._sources[self._number] = code
         return {"cell": self._number}
 
-    def _went_well(self) -> None:
+    async def _went_well(self) -> None:
         self._path.append(self._number)
+        if self._history is not None:
+            await self._history.after(self._number)
+
+    async def _about_to_run(self) -> None:
+        await self._forget_undone()
+        if self._begin_history is not None:
+            begin, self._begin_history = self._begin_history, None
+            self._history = await begin()
+            if lacks := uncovered(self._history.coverage):
+                self._notices += (lacks,)
+        if self._history is not None:
+            await self._history.before(self._number + 1)
+
+    async def _restore_files(self, path: list[int]) -> None:
+        """As they were after these cells. Raises UndoRefused."""
+        if self._history is None:
+            return
+        try:
+            self._notices += tuple(await self._history.restore(path[-1] if path else 0))
+        except SandboxError as error:
+            raise UndoRefused(str(error)) from error
 
     async def _forget_undone(self) -> None:
         undone, self._undone = self._undone, []
@@ -177,6 +218,8 @@ class UndoableSession(GuestSession):
                     one.parked.keeper.close()
 
     async def _came_back(self, guest: Guest, death: Death) -> bool:
+        if self._history is not None and self._cell_ran:
+            await self._history.after(self._number)
         try:
             self._guest = await self._woken(guest, self._path) if death.cells and self._path else None
             if self._guest is None:
@@ -185,7 +228,12 @@ class UndoableSession(GuestSession):
             self._path.clear()
         if death.cells and (self._guest is None or self._guest.body is not guest.body):
             guest.give_up_session()
-        return self._guest is not None
+        if self._guest is None:
+            return False
+        if self._cell_ran:
+            with suppress(UndoRefused):  # then they are as the code left them, and it is said
+                await self._restore_files(self._path)
+        return True
 
     async def _go(self, guest: Guest, path: list[int]) -> Guest | None:
         """Be in the state after these cells. What holds the state that was left, if it had to be begun again.

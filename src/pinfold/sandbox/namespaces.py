@@ -20,6 +20,7 @@ from pinfold.sandbox._ahead import Ahead, Begun
 from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Ends, Launcher, begun
 from pinfold.sandbox._output import Output
@@ -166,7 +167,12 @@ class Namespaces:
         self, launcher: Launcher, spec: Spec, probe: Probe | None = None, begun: Begun | None = None
     ) -> Session:
         guests = _Guests(launcher, spec, probe, begun)
-        return await UndoableSession.opened(guests, self.capabilities, spec.limits)
+
+        async def history() -> FileHistory:
+            return begun.history if begun else await FileHistory.of(spec.workspace)
+
+        given = history if spec.writable and probe else None
+        return await UndoableSession.opened(guests, self.capabilities, spec.limits, history=given)
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""
@@ -223,7 +229,8 @@ class _Source:
             made.remove()
             raise
         body = Jailed(ends.control, ends.pidfd)
-        begun = Begun(ends=ends, keeper=_keeper(mounts[0], body), folder=made, limits=limits)
+        keeper, history = _keeper(mounts[0], body), FileHistory(made.path)
+        begun = Begun(ends=ends, keeper=keeper, history=history, folder=made, limits=limits)
         if not begun.says_hello(limits.start_s):
             begun.close()
             raise SandboxUnavailable("a session begun ahead did not start")

@@ -88,6 +88,10 @@ class Seeing:
         return self._watch is not None
 
     @property
+    def is_quiet(self) -> bool:
+        return self._watch is not None and not self._held and self._watch.is_quiet
+
+    @property
     def unread(self) -> int:
         return len(self._unread)
 

@@ -118,6 +118,7 @@ class Versions:
         self._history = History()
         self._lock = Lock()
         self._running: int | None = None
+        self._last = 0
         self._restoring = False
         self._dropped: list[int] = []
         self._aside: set[str] = set()
@@ -129,6 +130,11 @@ class Versions:
         self._seen = Seeing(
             self._top, self._store, largest=file_cap, watches=watches, make_room=self._make_room
         )
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing has happened since the last look, so that the next one costs nothing."""
+        return self._seen.is_quiet
 
     def begin(self) -> Coverage:
         """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little."""
@@ -157,18 +163,20 @@ class Versions:
         """A cell is about to run: what changed until now is the user's doing."""
         with self._lock:
             self._must_be_idle()
-            if cell <= max(self._history.states):
-                raise ValueError(f"cell {cell} does not come after cell {max(self._history.states)}")
-            self._look()
-            self._history.changed_by_user(self._seen.changes())
-            self._running = cell
+            if cell <= self._last:
+                raise ValueError(f"cell {cell} does not come after cell {self._last}")
+            if not self._seen.is_quiet:
+                self._look()
+                self._history.changed_by_user(self._seen.changes())
+            self._running = self._last = cell
 
     def after(self, cell: int) -> Changes:
         """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing."""
         with self._lock:
             if self._running != cell:
                 raise ValueError(f"cell {cell} is not running")
-            self._look()
+            if not self._seen.is_quiet:
+                self._look()
             delta = self._seen.changes()
             self._history.grow(cell, delta)
             self._running = None

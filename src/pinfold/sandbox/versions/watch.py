@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import struct
 from pathlib import Path
 
@@ -26,6 +27,8 @@ class Watch:
         given = Path("/proc/sys/fs/inotify/max_user_watches").read_text(encoding="ascii")
         self._most = min(most, int(given) // 4)
         self._fd = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
         self._folders: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         self._happened: dict[str, int] = {}
@@ -73,6 +76,10 @@ class Watch:
                     del self._numbers[self._folders.pop(number)]
                 else:
                     self._note(self._folders[number], os.fsdecode(name), mask, ours)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self._happened and not self._lost and not self._poll.poll(0)
 
     def happened(self) -> dict[str, int] | None:
         """By path, since the last call; None: too much to say."""

@@ -1,0 +1,83 @@
+"""The history of a workspace's files beside a live session: looked after in threads, so that no cell waits longer than it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import anyio.to_thread
+
+from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.versions import Coverage, Restored, Versions
+
+NAMED = 5
+"""Paths that are named in one line."""
+
+
+class FileHistory:
+    """Of one session. Cells are numbered as the session numbers them."""
+
+    def __init__(self, workspace: Path) -> None:
+        """In any thread; what can be restored is what is there now."""
+        self._folder = Folder("versions")
+        self._versions = Versions(workspace, self._folder.path)
+        try:
+            self.coverage: Coverage = self._versions.begin()
+        except BaseException:
+            self._folder.remove()
+            raise
+        Thread(target=self._versions.fill, daemon=True, name="pinfold-versions").start()
+
+    @classmethod
+    async def of(cls, workspace: Path) -> FileHistory:
+        return await anyio.to_thread.run_sync(cls, workspace)
+
+    async def before(self, cell: int) -> None:
+        if self._versions.is_quiet:
+            self._versions.before(cell)
+        else:
+            await anyio.to_thread.run_sync(self._versions.before, cell)
+
+    async def after(self, cell: int) -> None:
+        """It has ended, and whoever waits for it may change files the moment it is told."""
+        if self._versions.is_quiet:
+            self._versions.after(cell)
+        else:
+            await anyio.to_thread.run_sync(self._versions.after, cell)
+
+    async def restore(self, to: int) -> list[str]:
+        """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""
+        return _told(await anyio.to_thread.run_sync(self._versions.restore, to))
+
+    async def close(self) -> None:
+        await anyio.to_thread.run_sync(self.close_now)
+
+    def close_now(self) -> None:
+        self._versions.close()
+        self._folder.remove()
+
+
+def uncovered(coverage: Coverage) -> str | None:
+    """What undo will not bring back, in a line; None if it brings back everything."""
+    if not coverage.not_covered_by_reason:
+        return None
+    count = sum(coverage.not_covered_by_reason.values())
+    names = _names([one.path for one in coverage.not_covered])
+    return f"Undo does not cover {count:,} of the workspace's files: {names}. /tmp, /dev/shm and --mount folders neither."
+
+
+def _told(restored: Restored) -> list[str]:
+    said: list[str] = []
+    if restored.left:
+        said.append(f"Left as you changed them between cells: {_names(restored.left)}.")
+    if restored.aside:
+        moved = [f"{path} (now {place})" for path, place in restored.aside]
+        said.append(f"Not covered and in the way, put aside: {_names(moved)}.")
+    if restored.missed:
+        said.append(f"Not as it was: {_names([f'{one.path} ({one.why})' for one in restored.missed])}.")
+    return said
+
+
+def _names(paths: list[str] | tuple[str, ...]) -> str:
+    more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
+    return ", ".join(paths[:NAMED]) + more
