@@ -293,3 +293,48 @@ async def test_what_undo_does_not_cover_is_said_with_the_first_cell(tmp_path: Pa
         (notice,) = (await session.run("1")).notices
         assert "Undo does not cover 1 of the workspace's files: pipe." in notice
         assert (await session.run("1")).notices == ()
+
+
+async def test_a_cell_that_was_cancelled_counts_and_can_be_undone(session: Session, tmp_path: Path) -> None:
+    await session.run("items = list(range(3))")
+    code = (
+        "items.append(3); kept = open('a.txt', 'w').write('one')\nprint('on', flush=True)\nwhile True: pass"
+    )
+    with anyio.CancelScope() as scope:
+        await session.run(code, on_output=lambda _stream, _text: scope.cancel())
+    assert scope.cancelled_caught
+    assert await value(session, "items") == "[0, 1, 2, 3]"
+    await session.undo(to=1)
+    assert await value(session, "items") == "[0, 1, 2]"
+    assert not (tmp_path / "a.txt").exists()
+
+
+async def test_a_kept_branch_is_undone_as_a_whole(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    branch = await session.fork()
+    assert "read-only while a branch" in (await branch.run("items.append(3)")).notices[0]
+    assert (await branch.run("open('a.txt', 'w')")).status == "error"
+    assert (await session.run("open('a.txt', 'w')")).status == "error"
+    await branch.run("items.append(4)")
+    await session.keep(branch)
+    assert await value(session, "items.append(5); items") == "[0, 1, 2, 3, 4, 5]"
+    assert (await session.run("kept = open('a.txt', 'w').write('x')")).status == "ok"
+    await session.undo(to=3)
+    assert await value(session, "items") == "[0, 1, 2, 3, 4]"
+    await session.undo(to=1)
+    assert await value(session, "items") == "[0, 1, 2]"
+    with pytest.raises(UndoRefused, match="only an open branch of this session"):
+        await session.keep(branch)
+
+
+async def test_branches_have_random_numbers_of_their_own_and_end_alone(session: Session) -> None:
+    await session.run("import os, random\nown = random.Random(1)")
+    first, second = await session.fork(), await session.fork()
+    draw = "(random.random(), own.random())"
+    drawn = [await value(one, draw) for one in (session, first, second)]
+    assert len(set(drawn)) == 3
+    assert (await first.run("os._exit(1)")).status == "killed"
+    assert await value(second, "1 + 1") == "2"
+    await second.close()
+    assert await value(session, "2 + 2") == "4"
+    assert (await session.run("kept = open('a.txt', 'w').write('x')")).status == "ok"

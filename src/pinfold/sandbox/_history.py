@@ -21,6 +21,7 @@ class FileHistory:
         """In any thread; what can be restored is what is there now."""
         self._folder = Folder("versions")
         self._versions = Versions(workspace, self._folder.path)
+        self._running: int | None = None
         try:
             self.coverage: Coverage = self._versions.begin()
         except BaseException:
@@ -33,13 +34,21 @@ class FileHistory:
         return await anyio.to_thread.run_sync(cls, workspace)
 
     async def before(self, cell: int) -> None:
+        """Again, if it was given up before it ran."""
+        if self._running == cell:
+            return
+        await self.after()
         if self._versions.is_quiet:
             self._versions.before(cell)
         else:
             await anyio.to_thread.run_sync(self._versions.before, cell)
+        self._running = cell
 
-    async def after(self, cell: int) -> None:
-        """It has ended, and whoever waits for it may change files the moment it is told."""
+    async def after(self) -> None:
+        """The cell has ended, and whoever waits for it may change files the moment it is told."""
+        cell, self._running = self._running, None
+        if cell is None:
+            return
         if self._versions.is_quiet:
             self._versions.after(cell)
         else:
@@ -47,6 +56,7 @@ class FileHistory:
 
     async def restore(self, to: int) -> list[str]:
         """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""
+        await self.after()
         return _told(await anyio.to_thread.run_sync(self._versions.restore, to))
 
     async def close(self) -> None:

@@ -194,9 +194,8 @@ class GuestSession:
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         rolled_back = False
         if isinstance(end, Death):
-            self._guest, self._cell_ran = None, True
-            rolled_back = await self._came_back(guest, end)
-            self._cell_ran = False
+            self._guest = None
+            rolled_back = await self._returned(guest, end)
         else:
             await self._went_well()
         for output in (guest.stdout, guest.stderr):
@@ -227,6 +226,14 @@ class GuestSession:
 
     async def _went_well(self) -> None:
         """The cell has ended, and its interpreter has not."""
+
+    async def _returned(self, guest: Guest, death: Death) -> bool:
+        """As `_came_back`, after the cell that ended it."""
+        self._cell_ran = True
+        try:
+            return await self._came_back(guest, death)
+        finally:
+            self._cell_ran = False
 
     async def _came_back(self, guest: Guest, death: Death) -> bool:  # noqa: ARG002
         """Be in the state after the last cell that ended well, if there is a way."""
@@ -372,6 +379,8 @@ class GuestSession:
                 raise
             if isinstance(end, Death):
                 self._forget(f"was cancelled: {end.how}")
+                if await self._returned(guest, end):
+                    self._lost = None
 
     def _forget(self, how: str) -> None:
         self._guest = None

@@ -91,10 +91,10 @@ class UndoableSession(GuestSession):
                 self._guest = last.parked
                 last.parked.listen()
                 self._kept_by(last.parked.keeper)
-            if last.files:
-                await self._restore_files(path)
             self._path = path
             self._undone.pop()
+            if last.files:
+                await self._restore_files(path)
 
     async def fork(self) -> Session:
         """A session over the same live data. While it is open, nobody may write to the workspace."""
@@ -108,8 +108,8 @@ class UndoableSession(GuestSession):
             return branch
 
     async def keep(self, branch: Session) -> None:
-        if not isinstance(branch, Branch) or branch.of is not self:
-            raise UndoRefused("only a branch of this session can be kept")
+        if not isinstance(branch, Branch) or branch not in self._branches:
+            raise UndoRefused("only an open branch of this session can be kept")
         async with self._lock:
             guest = await self._live_guest()
             body = cast("Jailed", guest.body)
@@ -123,8 +123,11 @@ class UndoableSession(GuestSession):
             guest.let_go()
             self._guest = Guest(body, branch.channel, kept.stdout, kept.stderr, greeted=True)
             self._guest.keeper = guest.keeper
+            await self._about_to_run()
+            self._numbered("")
             await self._done(self._guest, "adopted")
-            await self._forget_undone()
+            await self._done(self._guest, "copy", cell=self._number)
+            await self._went_well()
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -182,12 +185,12 @@ class UndoableSession(GuestSession):
     def _numbered(self, code: str) -> dict[str, int]:
         self._number += 1
         self._sources[self._number] = code
+        self._path.append(self._number)
         return {"cell": self._number}
 
     async def _went_well(self) -> None:
-        self._path.append(self._number)
         if self._history is not None:
-            await self._history.after(self._number)
+            await self._history.after()
 
     async def _about_to_run(self) -> None:
         await self._forget_undone()
@@ -218,8 +221,10 @@ class UndoableSession(GuestSession):
                     one.parked.keeper.close()
 
     async def _came_back(self, guest: Guest, death: Death) -> bool:
-        if self._history is not None and self._cell_ran:
-            await self._history.after(self._number)
+        if self._cell_ran:
+            self._path.pop()
+            if self._history is not None:
+                await self._history.after()
         try:
             self._guest = await self._woken(guest, self._path) if death.cells and self._path else None
             if self._guest is None:
