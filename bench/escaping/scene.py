@@ -225,7 +225,11 @@ class Scene:
         for top in ("/srv", "/home", "/opt", "/run", "/mnt", "/tmp", "/dev/shm"):
             for folder, folders, files in os.walk(top):
                 # Where the programs of this suite live, and what the provider keeps.
-                folders[:] = [name for name in folders if f"{folder}/{name}" not in self._not_ours]
+                folders[:] = [
+                    name
+                    for name in folders
+                    if f"{folder}/{name}" not in self._not_ours and not name.startswith("pinfold-versions.")
+                ]
                 for name in [*files, *folders]:
                     path = Path(folder, name)
                     with suppress(OSError):

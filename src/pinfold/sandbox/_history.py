@@ -68,12 +68,11 @@ class FileHistory:
 
 
 def uncovered(coverage: Coverage) -> str | None:
-    """What undo will not bring back, in a line; None if it brings back everything."""
-    if not coverage.not_covered_by_reason:
+    """What undo will not bring back, in a line; None if it brings back everything. Git's own files are git's affair."""
+    paths = [one.path for one in coverage.not_covered if ".git" not in one.path.split("/")]
+    if not paths:
         return None
-    count = sum(coverage.not_covered_by_reason.values())
-    names = _names([one.path for one in coverage.not_covered])
-    return f"Undo does not cover {count:,} of the workspace's files: {names}. /tmp, /dev/shm and --mount folders neither."
+    return f"Undo does not cover {_names(paths)}; nor /tmp, /dev/shm and --mount folders."
 
 
 def _told(restored: Restored) -> list[str]:
