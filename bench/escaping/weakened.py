@@ -154,7 +154,7 @@ class Credulous(ReplyReader):
 
     def feed(self, data: bytes) -> Reply | None:
         self._buffer += data
-        if len(self._buffer) < LENGTHS.size:
+        if self._id is None or len(self._buffer) < LENGTHS.size:
             return None
         header, body = LENGTHS.unpack_from(self._buffer)
         end = LENGTHS.size + header + body
@@ -163,6 +163,7 @@ class Credulous(ReplyReader):
         start = LENGTHS.size + header
         text = bytes(self._buffer[start:end]).decode("utf-8", "replace")
         del self._buffer[:end]
+        self._id = None
         status = "hello" if "hello" in self._statuses else "ok"
         return Reply(status=status, body=text.encode(), value=text)
 
