@@ -9,6 +9,7 @@
 
 from pinfold.sandbox.versions.entries import Why
 from pinfold.sandbox.versions.versions import (
+    ENTRY_CAP,
     FILE_CAP,
     TOTAL_CAP,
     WATCHES,
@@ -23,6 +24,7 @@ from pinfold.sandbox.versions.versions import (
 )
 
 __all__ = [
+    "ENTRY_CAP",
     "FILE_CAP",
     "TOTAL_CAP",
     "WATCHES",

@@ -99,9 +99,11 @@ class History:
             if step.is_users and not step.is_back:
                 ahead.update(versions(step, state))
         stopped = {whole(path) for path in fresh}
+        passed: set[str] = set()
         for step in steps:
             if step.is_users and step.is_back:
-                stopped.update(version[0] for version in versions(step, wanted) if version not in ahead)
+                for version in versions(step, wanted):
+                    (passed if version[0] in passed or version in ahead else stopped).add(version[0])
             step.take(wanted, without=stopped)
         for path, (old, _) in self._departed.get(to, {}).items():
             state[path] = old

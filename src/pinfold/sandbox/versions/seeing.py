@@ -38,8 +38,6 @@ from pinfold.sandbox.versions.store import NoRoom, Store, TooLarge
 from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
 from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
 
-ENTRIES = 200_000
-"""A folder with which there would be more is not looked into."""
 _START_SHARE = 0.75
 """Of the store, for the contents at the start; the rest is for what cells make of them."""
 
@@ -57,7 +55,14 @@ class Seeing:
     """`make_room` is asked for bytes in the store and says whether there may be some now."""
 
     def __init__(
-        self, top: Top, store: Store, *, largest: int, watches: int, make_room: Callable[[int], bool]
+        self,
+        top: Top,
+        store: Store,
+        *,
+        largest: int,
+        most: int,
+        watches: int,
+        make_room: Callable[[int], bool],
     ) -> None:
         self.entries: dict[str, Entry] = {}
         self.stamps: dict[str, Stamp] = {}
@@ -65,6 +70,7 @@ class Seeing:
         self._top = top
         self._store = store
         self._largest = largest
+        self._most = most
         self._make_room = make_room
         self._inside: dict[str, set[str]] = {}
         """The names in each folder that was looked into."""
@@ -229,7 +235,7 @@ class Seeing:
         with os.scandir(fd) as inside:
             found = list(inside)
         known = self._inside.get(folder, set())
-        if len(self.entries) + len(found) - len(known) > ENTRIES:
+        if len(self.entries) + len(found) - len(known) > self._most:
             self._shut(folder, OSError(errno.E2BIG, ""))
             return []
         self._inside[folder] = names = {entry.name for entry in found}

@@ -23,6 +23,8 @@ FILE_CAP = 64 << 20
 """Bytes of one file; a larger one is not covered."""
 TOTAL_CAP = 4 << 30
 """Bytes of all contents that are kept."""
+ENTRY_CAP = 200_000
+"""Files and folders; a folder with which there would be more is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 _NAMED = 1000
@@ -110,6 +112,7 @@ class Versions:
         *,
         file_cap: int = FILE_CAP,
         total_cap: int = TOTAL_CAP,
+        entry_cap: int = ENTRY_CAP,
         watches: int = WATCHES,
     ) -> None:
         if store.resolve().is_relative_to(workspace.resolve()):
@@ -128,7 +131,12 @@ class Versions:
         except OSError as error:
             raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
         self._seen = Seeing(
-            self._top, self._store, largest=file_cap, watches=watches, make_room=self._make_room
+            self._top,
+            self._store,
+            largest=file_cap,
+            most=entry_cap,
+            watches=watches,
+            make_room=self._make_room,
         )
 
     @property

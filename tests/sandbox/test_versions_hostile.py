@@ -1,0 +1,255 @@
+"""Undo writes and reads nothing outside the workspace, whatever is swapped under its hands. Each with a control."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.sandbox.test_versions import Cells, history, tree
+
+from pinfold.sandbox.versions import Versions
+from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp
+from pinfold.sandbox.versions.top import Top
+
+pytestmark = [
+    pytest.mark.safety,
+    pytest.mark.skipif(sys.platform != "linux", reason="openat2 and inotify are Linux's"),
+]
+SECRET = "of the user's, outside"
+RACE_S = 1.5
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "x").write_text(SECRET)
+    return folder
+
+
+@pytest.fixture
+def top(workspace: Path) -> Generator[Top]:
+    top = Top(workspace)
+    yield top
+    top.close()
+
+
+def file(top: Path, name: str) -> Stamp:
+    return Stamp.of((top / name).lstat())
+
+
+A_FILE = File("0" * 64, 1, 0o644, (os.getuid(), os.getgid()), 1)
+OWNER = (os.getuid(), os.getgid())
+WAYS_OUT: dict[str, Callable[[Top, str], object]] = {
+    "looks": lambda top, path: top.status(path) or _refused(),
+    "opens": lambda top, path: top.opened(path).__enter__(),
+    "writes": lambda top, path: top.put_file(path, A_FILE, lambda fd: None, was=None),
+    "links": lambda top, path: top.put_link(path, Link("y", OWNER), was=None),
+    "makes": lambda top, path: top.make_folder(path),
+    "closes": lambda top, path: top.give(path, Folder(0o700, OWNER)),
+    "lets read": lambda top, path: top.let_read(path),
+    "removes": lambda top, path: top.remove(path, was=None),
+    "removes folders": lambda top, path: top.remove_folder(path),
+    "moves out": lambda top, path: top.move("own", path, was=None),
+    "moves in": lambda top, path: top.move(path, "taken", was=None),
+}
+
+
+def _refused() -> None:
+    raise FileNotFoundError
+
+
+@pytest.mark.parametrize("way", WAYS_OUT.values(), ids=WAYS_OUT)
+@pytest.mark.parametrize("name", ["x", "sub", "new"])
+@pytest.mark.parametrize("lead", ["link", "folder/../link", "../outside", "folder/link"])
+def test_no_way_leads_through_a_link_or_above(
+    workspace: Path, outside: Path, top: Top, way: Callable[[Top, str], object], name: str, lead: str
+) -> None:
+    (workspace / "link").symlink_to(outside)
+    (workspace / "folder").mkdir()
+    (workspace / "folder" / "link").symlink_to("../../outside")
+    (workspace / "own").touch()
+    before = tree(outside)
+    assert (workspace / lead / "x").read_text() == SECRET  # it does lead there
+    with pytest.raises(OSError):  # noqa: PT011
+        way(top, f"{lead}/{name}")
+    assert tree(outside) == before
+
+
+def test_the_same_ways_do_their_work_inside(workspace: Path, top: Top) -> None:
+    (workspace / "folder").mkdir()
+    top.put_file("folder/x", A_FILE, lambda fd: os.close(os.dup(fd)), was=None)
+    top.move("folder/x", "x", was=file(workspace, "folder/x"))
+    top.put_link("folder/y", Link("x", OWNER), was=None)
+    top.make_folder("folder/z")
+    top.give("folder/z", Folder(0o750, OWNER))
+    assert tree(workspace).keys() == {"folder", "folder/y", "folder/z", "x"}
+    top.remove("folder/y", was=file(workspace, "folder/y"))
+    top.remove_folder("folder/z")
+    assert (tree(workspace).keys(), (workspace / "x").stat().st_mode & 0o777) == ({"folder", "x"}, 0o644)
+
+
+def test_a_folder_swapped_for_a_link_while_a_file_is_written_keeps_the_file(
+    workspace: Path, outside: Path, top: Top
+) -> None:
+    (workspace / "folder").mkdir()
+    before = tree(outside)
+
+    def fill(fd: int) -> None:
+        os.write(fd, b"1")
+        (workspace / "folder").rename(workspace / "moved")
+        (workspace / "folder").symlink_to(outside)
+
+    top.put_file("folder/x", A_FILE, fill, was=None)
+    assert tree(outside) == before
+    assert (workspace / "moved" / "x").read_bytes() == b"1"
+
+
+def test_what_changed_after_it_was_seen_is_neither_replaced_nor_removed_nor_moved(
+    workspace: Path, top: Top
+) -> None:
+    (workspace / "x").write_text("one")
+    seen = file(workspace, "x")
+    (workspace / "x").write_text("two")
+    for attempt in (
+        lambda: top.put_file("x", A_FILE, lambda fd: None, was=seen),
+        lambda: top.put_file("x", A_FILE, lambda fd: None, was=None),
+        lambda: top.put_link("x", Link("y", OWNER), was=seen),
+        lambda: top.remove("x", was=seen),
+        lambda: top.move("x", "y", was=seen),
+    ):
+        with pytest.raises(OSError, match="changed meanwhile"):
+            attempt()
+    assert tree(workspace).keys() == {"x"}
+    assert (workspace / "x").read_text() == "two"
+
+
+SWAPPER = """
+import os, sys
+workspace, outside = sys.argv[1:]
+os.chdir(workspace)
+os.symlink(outside, "to-outside")
+os.symlink(outside + "/x", "to-x")
+print("ready", flush=True)
+while True:
+    for one, other in (("d", "to-outside"), ("d/x", "to-x"), ("d/sub", "to-outside")):
+        try:
+            os.rename(one, "aside"); os.rename(other, one)
+            os.rename(one, other); os.rename("aside", one)
+        except OSError:
+            pass
+        try: os.rename("aside", one)
+        except OSError: pass
+"""
+
+
+@contextmanager
+def swapping(workspace: Path, outside: Path) -> Generator[None]:
+    """Somebody who puts links to outside in the place of folders and files, and takes them away, as fast as can be."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SWAPPER, str(workspace), str(outside)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("watches", [8192, 0], ids=["watched", "walked"])
+def test_undo_stays_inside_while_links_to_outside_come_and_go(
+    workspace: Path, outside: Path, watches: int
+) -> None:
+    for name in ("d/x", "d/sub/y", "d/sub/z"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(name)
+    before = tree(outside)
+    put_back: set[str] = set()
+    with history(workspace, watches=watches) as cells, swapping(workspace, outside):
+        until = time.monotonic() + RACE_S
+        while time.monotonic() < until:
+            cells.run(change, workspace)
+            put_back.update(cells.versions.restore(0).put_back)
+            cells.versions.restore(cells.number)
+    assert put_back & {"d/x", "d/sub/y"}
+    assert tree(outside) == before
+    assert SECRET not in {path.read_text() for path in workspace.parent.glob("store-*/*/*")}
+
+
+def change(workspace: Path) -> None:
+    """As code in a sandbox: its writes cannot get out, so these look first, and are made where it is safe."""
+    for name in ("d/x", "d/sub/y"):
+        with suppress(OSError):
+            folder = os.open(workspace / "d", os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
+            try:
+                inner = name.removeprefix("d/")
+                if "/" in inner:
+                    continue
+                fd = os.open(inner, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, dir_fd=folder)
+                os.write(fd, b"by a cell")
+                os.close(fd)
+            finally:
+                os.close(folder)
+
+
+def test_without_such_care_the_same_swaps_lead_outside(workspace: Path, outside: Path) -> None:
+    (workspace / "d" / "sub").mkdir(parents=True)
+    before = tree(outside)
+    with swapping(workspace, outside):
+        until = time.monotonic() + 30
+        while tree(outside) == before and time.monotonic() < until:
+            with suppress(OSError):
+                (workspace / "d" / "x").write_text("put back")
+    assert (outside / "x").read_text() == "put back"
+
+
+def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(workspace: Path) -> None:
+    (workspace / "x").write_text("1")
+    with history(workspace) as cells:
+        cells.run(lambda: ((workspace / "x").unlink(), os.mkfifo(workspace / "x")))
+        assert cells.undo().missed == ()
+        assert (workspace / "x").read_text() == "1"
+
+
+def test_a_folder_too_deep_to_name_is_left_and_named(workspace: Path) -> None:
+    def dig() -> None:
+        here = os.open(workspace, os.O_PATH)
+        for _ in range(60):
+            os.mkdir("x" * 200, dir_fd=here)
+            below = os.open("x" * 200, os.O_PATH, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(here)
+
+    with history(workspace) as cells:
+        changes = cells.run(dig)
+        assert [it.why for it in changes.not_covered] == ["unreadable"]
+        undone = cells.undo()
+        assert undone.missed[-1].why == "unreadable"
+        assert cells.run(lambda: None).made == ()
+
+
+def test_too_many_files_are_named_and_the_rest_is_covered(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinfold.sandbox.versions.seeing.ENTRIES", 20)
+    (workspace / "many").mkdir()
+    for number in range(30):
+        (workspace / "many" / f"{number}").touch()
+    (workspace / "few").write_text("1")
+    versions = Versions(workspace, workspace.parent / "store")
+    coverage = versions.begin()
+    assert [(it.path, it.why) for it in coverage.not_covered] == [("many", "too many files")]
+    cells = Cells(versions)
+    cells.run(lambda: ((workspace / "few").unlink(), (workspace / "many" / "31").touch()))
+    assert cells.undo().missed == ()
+    assert (workspace / "few").read_text() == "1"
+    versions.close()
