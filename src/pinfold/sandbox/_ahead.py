@@ -29,7 +29,8 @@ class Begun:
 
     ends: Ends
     keeper: Keeper | None
-    history: FileHistory
+    history: FileHistory | str
+    """Or why there is none."""
     folder: Folder
     limits: Limits
 
@@ -45,7 +46,8 @@ class Begun:
         self.ends.close()
         if self.keeper:
             self.keeper.close()
-        self.history.close_now()
+        if isinstance(self.history, FileHistory):
+            self.history.close_now()
         self.folder.remove()
 
 

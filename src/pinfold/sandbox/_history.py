@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from threading import Thread
 
 import anyio.to_thread
 
+from pinfold.sandbox.contract import SandboxError
 from pinfold.sandbox.folders import Folder
-from pinfold.sandbox.versions import Coverage, Restored, Versions
+from pinfold.sandbox.versions import TOTAL_CAP, Coverage, Restored, Versions
 
+SHARE = 0.2
+"""Of the free disk, at most, for contents."""
 NAMED = 5
 """Paths that are named in one line."""
 
@@ -20,9 +24,11 @@ class FileHistory:
     def __init__(self, workspace: Path) -> None:
         """In any thread; what can be restored is what is there now."""
         self._folder = Folder("versions")
-        self._versions = Versions(workspace, self._folder.path)
         self._running: int | None = None
         try:
+            free = shutil.disk_usage(self._folder.path).free
+            cap = min(TOTAL_CAP, int(free * SHARE))
+            self._versions = Versions(workspace, self._folder.path, total_cap=cap)
             self.coverage: Coverage = self._versions.begin()
         except BaseException:
             self._folder.remove()
@@ -30,8 +36,12 @@ class FileHistory:
         Thread(target=self._versions.fill, daemon=True, name="pinfold-versions").start()
 
     @classmethod
-    async def of(cls, workspace: Path) -> FileHistory:
-        return await anyio.to_thread.run_sync(cls, workspace)
+    def where_possible(cls, workspace: Path) -> FileHistory | str:
+        """Or why not."""
+        try:
+            return cls(workspace)
+        except (OSError, RuntimeError, ValueError, SandboxError) as error:
+            return f"Undo brings back variables only, no files: {error}."
 
     async def before(self, cell: int) -> None:
         """Again, if it was given up before it ran."""

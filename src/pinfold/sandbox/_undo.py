@@ -44,7 +44,9 @@ WAKE_S = 5.0
 class UndoableSession(GuestSession):
     """`history`, once it is there, is that of the workspace's files; a session that may not write to them has none."""
 
-    def __init__(self, *, history: Callable[[], Awaitable[FileHistory]] | None = None, **given: Any) -> None:
+    def __init__(
+        self, *, history: Callable[[], Awaitable[FileHistory | str]] | None = None, **given: Any
+    ) -> None:
         super().__init__(**given)
         self._begin_history = history
         self._history: FileHistory | None = None
@@ -196,8 +198,13 @@ class UndoableSession(GuestSession):
         await self._forget_undone()
         if self._begin_history is not None:
             begin, self._begin_history = self._begin_history, None
-            self._history = await begin()
-            if lacks := uncovered(self._history.coverage):
+            history = await begin()
+            if isinstance(history, FileHistory):
+                self._history = history
+                lacks = uncovered(history.coverage)
+            else:
+                lacks = history
+            if lacks:
                 self._notices += (lacks,)
         if self._history is not None:
             await self._history.before(self._number + 1)

@@ -168,8 +168,10 @@ class Namespaces:
     ) -> Session:
         guests = _Guests(launcher, spec, probe, begun)
 
-        async def history() -> FileHistory:
-            return begun.history if begun else await FileHistory.of(spec.workspace)
+        async def history() -> FileHistory | str:
+            if begun:
+                return begun.history
+            return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace)
 
         given = history if spec.writable and probe else None
         return await UndoableSession.opened(guests, self.capabilities, spec.limits, history=given)
@@ -229,7 +231,7 @@ class _Source:
             made.remove()
             raise
         body = Jailed(ends.control, ends.pidfd)
-        keeper, history = _keeper(mounts[0], body), FileHistory(made.path)
+        keeper, history = _keeper(mounts[0], body), FileHistory.where_possible(made.path)
         begun = Begun(ends=ends, keeper=keeper, history=history, folder=made, limits=limits)
         if not begun.says_hello(limits.start_s):
             begun.close()
