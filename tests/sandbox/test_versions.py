@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -398,7 +399,7 @@ def test_what_is_not_covered_is_named_before_any_cell_runs(project: Path, tmp_pa
     (project / ".env").write_text("TOKEN=1")
     versions = Versions(project, tmp_path / "store", file_cap=1000)
     coverage = versions.begin()
-    assert coverage == versions.fill()
+    assert replace(coverage, unread=0) == versions.fill()
     versions.close()
     assert set(coverage.not_covered) == {
         NotCovered(path="src/deep/data.bin", why="too large", size=256 * 9),

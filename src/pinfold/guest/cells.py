@@ -103,6 +103,7 @@ class Engine:
             finally:
                 self._interrupts.disarm()
         except BaseException as raised:
+            value = None  # an interrupt may come when it is there already
             error = self._explained(raised)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)

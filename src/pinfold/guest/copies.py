@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from json import dumps
 
 from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
@@ -37,26 +38,28 @@ class Copies:
         threads = self._pools.rest()
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
-            pid = clone(CLONE_PARENT | SIGCHLD)
-            if pid:
-                prctl(PR_SET_DUMPABLE, 1)
-                self._pools.resume()
-                told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
+            with wake, waker:
+                prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
                 try:
-                    _send_fds(self._line, [told], [waker.fileno()])
-                finally:
-                    wake.close()
+                    pid = clone(CLONE_PARENT | SIGCHLD)
+                except OSError:  # no room for another process: then this state is not kept
+                    pid = -1
+                if pid:
+                    prctl(PR_SET_DUMPABLE, 1)
+                    self._pools.resume()
+                    told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
+                    with suppress(OSError):  # the program has closed the line: the same
+                        if pid > 0:
+                            _send_fds(self._line, [told], [waker.fileno()])
+                    return given
+                try:
                     waker.close()
-                return given
-            try:
-                waker.close()
-                for fd in (channel,) if given is None else given:
-                    _close(fd)
-                given = self._frozen(wake)
-                self._pools.do_with_one()
-            except BaseException:  # it must never answer beside the original
-                _exit(1)
+                    for fd in (channel,) if given is None else given:
+                        _close(fd)
+                    given = self._frozen(wake)
+                    self._pools.do_with_one()
+                except BaseException:  # it must never answer beside the original
+                    _exit(1)
 
     @staticmethod
     def _frozen(wake: socket.socket) -> list[int]:

@@ -68,6 +68,7 @@ class Init:
             b"branch": self._branch,
             b"signal": self._signal_branch,
             b"adopt": self._adopt,
+            b"reap": self._reap_now,
         }
 
     def live(self) -> None:
@@ -188,6 +189,12 @@ class Init:
         self._branches.clear()
         self._kept.end_all_but({self._runner})
         self._open_places()
+        _answer(reply, {})
+
+    def _reap_now(self, paper: int, reply: int) -> None:
+        """Whoever hears the answer knows that what has ended is known here."""
+        os.close(paper)
+        self._reap()
         _answer(reply, {})
 
     def _shut_places(self) -> None:

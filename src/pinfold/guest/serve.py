@@ -98,9 +98,7 @@ class Server:
         """In idle time: the host has its answer already."""
         try:
             given = copies.leave(cell, self._channel.fd)
-        except (
-            OSError
-        ):  # the program closed the line, or there is no room: then this state cannot be gone back to
+        except OSError:  # not even descriptors are left: then this state cannot be gone back to
             return
         if given is None:
             return

@@ -8,6 +8,8 @@ import socket
 from contextlib import suppress
 from dataclasses import replace
 
+import anyio
+
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._session import GuestSession
@@ -58,6 +60,10 @@ class BranchBody:
     def release(self) -> None:
         os.close(self._pidfd)
 
+    async def known_to_have_ended(self) -> None:
+        """To the session's init, which then lets the session write again."""
+        await self._session.ask(b"reap", {})
+
 
 class Branch(GuestSession):
     """Cannot be undone or branched itself."""
@@ -71,6 +77,16 @@ class Branch(GuestSession):
         self.body = body
         self.channel = channel
         self.of = of
+
+    async def close(self) -> None:
+        was_open = not self._closed
+        await super().close()
+        if was_open:
+            with (
+                anyio.CancelScope(shield=True),
+                suppress(SandboxUnavailable),
+            ):  # the session has ended as well
+                await self.body.known_to_have_ended()
 
     def given_up(self) -> Guest:
         """Its guest, for the session that adopts it. The branch is closed then."""

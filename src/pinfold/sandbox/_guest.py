@@ -104,9 +104,11 @@ class Guest:
 
     def leave(self) -> None:
         """Another takes over what it was listening to."""
-        self._loop.remove_writer(self._channel.fileno())
-        for fd in (self._channel.fileno(), self.stdout.fd, self.stderr.fd, self.body.fd, self.body.report_fd):
-            if fd is not None:
+        channel = self._channel.fileno()
+        if channel >= 0:
+            self._loop.remove_writer(channel)
+        for fd in (channel, self.stdout.fd, self.stderr.fd, self.body.fd, self.body.report_fd):
+            if fd is not None and fd >= 0:
                 self._loop.remove_reader(fd)
 
     def give_up_session(self) -> None:

@@ -5,6 +5,7 @@ Called from worker threads, one call at a time, but for `fill`, which runs besid
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -163,6 +164,9 @@ class Versions:
                 break
             entry = self._seen.read(unread)
             with self._lock:
+                if self._closed:
+                    os.close(unread.fd)
+                    break
                 self._seen.finish(unread, entry)
         with self._lock:
             return self._coverage()
