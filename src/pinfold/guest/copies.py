@@ -6,6 +6,7 @@ A copy is a sibling, not a child: the program can neither wait for it nor, as it
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from contextlib import suppress
 from json import dumps
@@ -14,10 +15,9 @@ from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
 from .threads import Pools
 
 FREED = b"wake"
-SIGCHLD = 17
 
 # Bound now: a program may replace these names in their modules.
-_write, _close, _setsid, _exit = os.write, os.close, os.setsid, os._exit
+_close, _setsid, _exit = os.close, os.setsid, os._exit
 _send_fds, _recv_fds, _pair = socket.send_fds, socket.recv_fds, socket.socketpair
 
 
@@ -41,7 +41,7 @@ class Copies:
             with wake, waker:
                 prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
                 try:
-                    pid = clone(CLONE_PARENT | SIGCHLD)
+                    pid = clone(CLONE_PARENT | signal.SIGCHLD)
                 except OSError:  # no room for another process: then this state is not kept
                     pid = -1
                 if pid:

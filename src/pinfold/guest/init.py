@@ -234,7 +234,7 @@ class Init:
         os.close(paper)
         self._kept.take_all()  # the copy it has left in its own place must be known by now
         self._runner, self._candidate = self._candidate, 0
-        self._kept.end_all_but({self._runner})
+        self._kept.end_all_but({self._runner} | self._spared())
         _answer(reply, {})
 
     def _reap(self) -> None:
@@ -302,6 +302,8 @@ class Init:
         if used > enough and not self._kept.drop_oldest() and self._oom_count is None:
             self._over = True
             self._kept.end_all_but(set())
+            self._branches.clear()
+            self._open_places()
             if self._runner:
                 self._ended(-signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
@@ -355,11 +357,8 @@ def guard(request: Request) -> None:
 @contextmanager
 def _found(path: str) -> Generator[str]:
     """A name for what is there now, whatever the program does to the path: no link on the way is followed."""
-    fd = open_without_links(path)
-    try:
+    with opened(path) as fd:
         yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
 
 
 def _only_wake(_number: int, _frame: object) -> None:

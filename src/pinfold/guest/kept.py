@@ -35,8 +35,8 @@ class Kept:
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
-        line.setblocking(False)
         """Leads to the programs, whichever of them answers cells."""
+        line.setblocking(False)
         self._copies: dict[int, Copy] = {}
         self._last = self._highest = 0
         """Number of a process: the one made last when we looked, and the highest there can be."""
@@ -143,7 +143,7 @@ def _is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

@@ -76,7 +76,6 @@ class Branch(GuestSession):
         self._notices = (READ_ONLY,)
         self.body = body
         self.channel = channel
-        self.of = of
 
     async def close(self) -> None:
         was_open = not self._closed

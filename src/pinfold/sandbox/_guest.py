@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -127,22 +127,21 @@ class Guest:
         self._channel.close()
 
     def post(
-        self, op: str, body: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
+        self,
+        op: str,
+        body: bytes,
+        statuses: frozenset[GuestStatus],
+        reply_bytes: int,
+        fields: Mapping[str, str | int],
+        *,
+        calls: bool = False,
     ) -> None:
-        """Send a request; `end` then gives its one end."""
+        """Send a request; `end` then gives its one end, and `called`, where `calls` will be answered, those before it."""
         self._id = _new_id()
-        self._open(self._id, statuses, reply_bytes)
+        self._open(self._id, statuses, reply_bytes, self._on_call if calls else None)
         if self.death is None:
-            self._send(frame({"id": self._id, "op": op, **fields}, body))
-
-    def post_cell(
-        self, code: bytes, statuses: frozenset[GuestStatus], reply_bytes: int, **fields: str | int
-    ) -> None:
-        """Send a cell whose calls will be answered: `called` then gives them, until it has ended."""
-        self._id = _new_id()
-        self._open(self._id, statuses, reply_bytes, self._on_call)
-        if self.death is None:
-            self._send(frame({"id": self._id, "op": "run", "calls": True, **fields}, code))
+            more = {"calls": True} if calls else {}
+            self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
 
     @property
     def is_busy(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -48,21 +49,21 @@ class FileHistory:
         if self._running == cell:
             return
         await self.after()
-        if self._versions.is_quiet:
-            self._versions.before(cell)
-        else:
-            await anyio.to_thread.run_sync(self._versions.before, cell)
+        await self._step(self._versions.before, cell)
         self._running = cell
 
     async def after(self) -> None:
         """The cell has ended, and whoever waits for it may change files the moment it is told."""
         cell, self._running = self._running, None
-        if cell is None:
-            return
+        if cell is not None:
+            await self._step(self._versions.after, cell)
+
+    async def _step(self, step: Callable[[int], object], cell: int) -> None:
+        """Where nothing has happened it is over before a thread would be reached."""
         if self._versions.is_quiet:
-            self._versions.after(cell)
+            step(cell)
         else:
-            await anyio.to_thread.run_sync(self._versions.after, cell)
+            await anyio.to_thread.run_sync(step, cell)
 
     async def restore(self, to: int) -> list[str]:
         """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""

@@ -82,8 +82,6 @@ class GuestSession:
         self._lock = asyncio.Lock()
         self._guest: Guest | None = None
         self._cell_runs = False
-        self._cell_ran = False
-        """The guest ended while a cell ran, not between cells."""
         self._deadline: _Deadline | None = None
         """Of the cell that runs."""
         self._closed = False
@@ -173,10 +171,7 @@ class GuestSession:
         guest.stderr.begin(on_output)
         source = code.encode("utf-8", "surrogatepass")
         fields = self._numbered(code)
-        if on_call is None:
-            guest.post("run", source, CELL_STATUSES, CELL_BYTES, **fields)
-        else:
-            guest.post_cell(source, CELL_STATUSES, CELL_BYTES, **fields)
+        guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
         self._cell_runs = True
         overdue = False
         try:
@@ -195,7 +190,7 @@ class GuestSession:
         rolled_back = False
         if isinstance(end, Death):
             self._guest = None
-            rolled_back = await self._returned(guest, end)
+            rolled_back = await self._came_back(guest, end, ran=True)
         else:
             await self._went_well()
         for output in (guest.stdout, guest.stderr):
@@ -227,16 +222,8 @@ class GuestSession:
     async def _went_well(self) -> None:
         """The cell has ended, and its interpreter has not."""
 
-    async def _returned(self, guest: Guest, death: Death) -> bool:
-        """As `_came_back`, after the cell that ended it."""
-        self._cell_ran = True
-        try:
-            return await self._came_back(guest, death)
-        finally:
-            self._cell_ran = False
-
-    async def _came_back(self, guest: Guest, death: Death) -> bool:  # noqa: ARG002
-        """Be in the state after the last cell that ended well, if there is a way."""
+    async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
+        """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""
         return False
 
     async def interrupt(self) -> None:
@@ -311,7 +298,7 @@ class GuestSession:
         guest = self._guest
         if guest is not None and guest.death is not None:
             self._forget(f"died between cells: {guest.death.how}")
-            if await self._came_back(guest, guest.death):
+            if await self._came_back(guest, guest.death, ran=False):
                 self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
                 self._lost = None
         if self._guest is None:
@@ -324,7 +311,7 @@ class GuestSession:
         """Anything that is not a cell."""
         async with self._lock:
             guest = await self._live_guest()
-            guest.post(op, body, ASK_STATUSES, reply_bytes, **fields)
+            guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
             deadline = _Deadline(guest, self._limits.reply_s, 0.0)
             end = await self._settled(guest, deadline)
             if isinstance(end, Death):
@@ -379,7 +366,7 @@ class GuestSession:
                 raise
             if isinstance(end, Death):
                 self._forget(f"was cancelled: {end.how}")
-                if await self._returned(guest, end):
+                if await self._came_back(guest, end, ran=True):
                     self._lost = None
 
     def _forget(self, how: str) -> None:

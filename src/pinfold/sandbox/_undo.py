@@ -227,8 +227,8 @@ class UndoableSession(GuestSession):
                 if one.parked.keeper:
                     one.parked.keeper.close()
 
-    async def _came_back(self, guest: Guest, death: Death) -> bool:
-        if self._cell_ran:
+    async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:
+        if ran:
             self._path.pop()
             if self._history is not None:
                 await self._history.after()
@@ -242,7 +242,7 @@ class UndoableSession(GuestSession):
             guest.give_up_session()
         if self._guest is None:
             return False
-        if self._cell_ran:
+        if ran:
             with suppress(UndoRefused):  # then they are as the code left them, and it is said
                 await self._restore_files(self._path)
         return True
@@ -327,7 +327,7 @@ class UndoableSession(GuestSession):
             raise UndoRefused(f"the state after cell {cells[-1]} is no longer kept")
 
     async def _done(self, guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
-        guest.post(op, body, ASK_STATUSES, REFUSAL_BYTES, **fields)
+        guest.post(op, body, ASK_STATUSES, REFUSAL_BYTES, fields)
         try:
             end = await asyncio.wait_for(guest.end(), WAKE_S)
         except TimeoutError:
