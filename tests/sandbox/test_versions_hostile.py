@@ -49,7 +49,7 @@ OWNER = (os.getuid(), os.getgid())
 WAYS_OUT: dict[str, Callable[[Top, str], object]] = {
     "looks": lambda top, path: top.status(path) or _refused(),
     "opens": lambda top, path: top.opened(path).__enter__(),
-    "writes": lambda top, path: top.put_file(path, A_FILE, lambda fd: None, was=None),
+    "writes": lambda top, path: top.put_file(path, A_FILE, lambda _: None, was=None),
     "links": lambda top, path: top.put_link(path, Link("y", OWNER), was=None),
     "makes": lambda top, path: top.make_folder(path),
     "closes": lambda top, path: top.give(path, Folder(0o700, OWNER)),
@@ -118,8 +118,8 @@ def test_what_changed_after_it_was_seen_is_neither_replaced_nor_removed_nor_move
     seen = file(workspace, "x")
     (workspace / "x").write_text("two")
     for attempt in (
-        lambda: top.put_file("x", A_FILE, lambda fd: None, was=seen),
-        lambda: top.put_file("x", A_FILE, lambda fd: None, was=None),
+        lambda: top.put_file("x", A_FILE, lambda _: None, was=seen),
+        lambda: top.put_file("x", A_FILE, lambda _: None, was=None),
         lambda: top.put_link("x", Link("y", OWNER), was=seen),
         lambda: top.remove("x", was=seen),
         lambda: top.move("x", "y", was=seen),
@@ -134,19 +134,23 @@ SWAPPER = """
 import os, sys
 workspace, outside = sys.argv[1:]
 os.chdir(workspace)
-os.symlink(outside, "to-outside")
-os.symlink(outside + "/x", "to-x")
 print("ready", flush=True)
 while True:
-    for one, other in (("d", "to-outside"), ("d/x", "to-x"), ("d/sub", "to-outside")):
+    for name, target in (("d", outside), ("f", outside + "/x")):
         try:
-            os.rename(one, "aside"); os.rename(other, one)
-            os.rename(one, other); os.rename("aside", one)
+            os.rename(name, name + "-aside")
+            os.symlink(target, name)
+            for _ in range(500): pass
+            os.unlink(name)
         except OSError:
             pass
-        try: os.rename("aside", one)
-        except OSError: pass
+        try:
+            os.rename(name + "-aside", name)
+        except OSError:
+            pass
+        for _ in range(500): pass
 """
+"""Only names of the workspace itself: through a link it would get outside by its own doing."""
 
 
 @contextmanager
@@ -168,7 +172,7 @@ def swapping(workspace: Path, outside: Path) -> Generator[None]:
 def test_undo_stays_inside_while_links_to_outside_come_and_go(
     workspace: Path, outside: Path, watches: int
 ) -> None:
-    for name in ("d/x", "d/sub/y", "d/sub/z"):
+    for name in ("d/x", "d/sub/y", "f"):
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).write_text(name)
     before = tree(outside)
@@ -179,25 +183,40 @@ def test_undo_stays_inside_while_links_to_outside_come_and_go(
             cells.run(change, workspace)
             put_back.update(cells.versions.restore(0).put_back)
             cells.versions.restore(cells.number)
-    assert put_back & {"d/x", "d/sub/y"}
+    assert put_back
     assert tree(outside) == before
     assert SECRET not in {path.read_text() for path in workspace.parent.glob("store-*/*/*")}
 
 
 def change(workspace: Path) -> None:
-    """As code in a sandbox: its writes cannot get out, so these look first, and are made where it is safe."""
-    for name in ("d/x", "d/sub/y"):
-        with suppress(OSError):
-            folder = os.open(workspace / "d", os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
+    """As code in a sandbox, whose writes do not get out: in the folder itself, and through no link."""
+    with suppress(OSError):
+        folder = os.open(workspace / "d", os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
+        try:
+            fd = os.open("x", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, dir_fd=folder)
+            os.write(fd, b"by a cell")
+            os.close(fd)
+        finally:
+            os.close(folder)
+
+
+def test_each_write_is_made_inside_or_refused_while_links_come_and_go(
+    workspace: Path, outside: Path, top: Top
+) -> None:
+    (workspace / "d" / "sub").mkdir(parents=True)
+    before = tree(outside)
+    made = refused = 0
+    with swapping(workspace, outside):
+        until = time.monotonic() + 30
+        while min(made, refused) < 50 and time.monotonic() < until:
             try:
-                inner = name.removeprefix("d/")
-                if "/" in inner:
-                    continue
-                fd = os.open(inner, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, dir_fd=folder)
-                os.write(fd, b"by a cell")
-                os.close(fd)
-            finally:
-                os.close(folder)
+                status = top.status("d/sub/x")
+                top.put_file("d/sub/x", A_FILE, lambda _: None, was=Stamp.of(status) if status else None)
+                made += 1
+            except OSError:
+                refused += 1
+    assert min(made, refused) >= 50
+    assert tree(outside) == before
 
 
 def test_without_such_care_the_same_swaps_lead_outside(workspace: Path, outside: Path) -> None:
@@ -207,8 +226,8 @@ def test_without_such_care_the_same_swaps_lead_outside(workspace: Path, outside:
         until = time.monotonic() + 30
         while tree(outside) == before and time.monotonic() < until:
             with suppress(OSError):
-                (workspace / "d" / "x").write_text("put back")
-    assert (outside / "x").read_text() == "put back"
+                (workspace / "d" / "sub" / "x").write_text("put back")
+    assert (outside / "sub" / "x").read_text() == "put back"
 
 
 def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(workspace: Path) -> None:
@@ -232,20 +251,16 @@ def test_a_folder_too_deep_to_name_is_left_and_named(workspace: Path) -> None:
     with history(workspace) as cells:
         changes = cells.run(dig)
         assert [it.why for it in changes.not_covered] == ["unreadable"]
-        undone = cells.undo()
-        assert undone.missed[-1].why == "unreadable"
+        assert len(cells.undo().missed) == len(changes.made)
         assert cells.run(lambda: None).made == ()
 
 
-def test_too_many_files_are_named_and_the_rest_is_covered(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pinfold.sandbox.versions.seeing.ENTRIES", 20)
+def test_too_many_files_are_named_and_the_rest_is_covered(workspace: Path) -> None:
     (workspace / "many").mkdir()
     for number in range(30):
         (workspace / "many" / f"{number}").touch()
     (workspace / "few").write_text("1")
-    versions = Versions(workspace, workspace.parent / "store")
+    versions = Versions(workspace, workspace.parent / "store", entry_cap=20)
     coverage = versions.begin()
     assert [(it.path, it.why) for it in coverage.not_covered] == [("many", "too many files")]
     cells = Cells(versions)
