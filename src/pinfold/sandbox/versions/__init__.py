@@ -4,7 +4,7 @@
 - `history.py` the tree of states, and what the workspace must be to be at one of them; pure
 - `seeing.py` what the workspace holds now; `watch.py` (inotify) where to look
 - `putting.py` makes it what it must be; `top.py` every access to it, never through a link
-- `store.py` contents by their hash; `entries.py` what a path can be
+- `store.py` contents by their hash; `journal.py` what happened, for another process to go on; `entries.py` what a path can be
 """
 
 from pinfold.sandbox.versions.entries import Why
@@ -20,6 +20,7 @@ from pinfold.sandbox.versions.versions import (
     NotCovered,
     Restored,
     StateUnknown,
+    Tally,
     Versions,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "NotCovered",
     "Restored",
     "StateUnknown",
+    "Tally",
     "Versions",
     "Why",
 ]

@@ -54,6 +54,8 @@ class History:
     def __init__(self) -> None:
         self.states: dict[int, State] = {0: State(None)}
         self.head = 0
+        self.last = 0
+        """The highest number a state ever had."""
         self.user: Delta = {}
         """What the user changed since the state at the head."""
         self._departed: dict[int, Delta] = {}
@@ -67,7 +69,7 @@ class History:
     def grow(self, number: int, cell: Delta) -> None:
         self._departed.pop(self.head, None)
         self.states[number] = State(self.head, self.user, cell)
-        self.head, self.user = number, {}
+        self.head, self.last, self.user = number, number, {}
 
     def arrive(self, number: int, user: Delta) -> None:
         """The workspace is now at this state, but for what is the user's."""

@@ -23,6 +23,8 @@ _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 @dataclass(frozen=True, slots=True)
 class Done:
     put_back: list[str] = field(default_factory=list[str])
+    replaced: dict[str, str] = field(default_factory=dict[str, str])
+    """The content that was there, by its hash."""
     aside: dict[str, str] = field(default_factory=dict[str, str])
     """Where each thing that had to make way is now."""
     missed: dict[str, str] = field(default_factory=dict[str, str])
@@ -50,6 +52,7 @@ class Putting:
         try:
             for path in changed:
                 self._let_read(path)
+            there = {path: content for path in changed if (content := self._content(path))}
             self._lift(changed)
             for path in upwards:
                 self._try(self._clear, path, changed[path])
@@ -62,6 +65,11 @@ class Putting:
         finally:
             self._top.finish()
         self.done.put_back.extend(path for path in reversed(upwards) if path not in self.done.missed)
+        self.done.replaced.update(
+            (path, was)
+            for path, was in there.items()
+            if self._content(path) != was and path not in self.done.missed
+        )
 
     def can_bring(self, path: str, entry: Entry | None, wanted: Mapping[str, Entry | None]) -> bool:
         """Whether nothing is known that would stand against it."""
@@ -72,6 +80,10 @@ class Putting:
                 return self._seen.entries.get(path) == entry or entry.thing in self._leaving(wanted)
             case _:
                 return True
+
+    def _content(self, path: str) -> str | None:
+        entry = self._seen.entries.get(path)
+        return entry.digest if isinstance(entry, File) else None
 
     # What is moved
 

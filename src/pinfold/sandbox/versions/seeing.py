@@ -109,6 +109,23 @@ class Seeing:
         # From the end: small ones first.
         self._unread.sort(key=lambda path: self.stamps[path].size, reverse=True)
 
+    def resume(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
+        """Everything is looked at; `changes` then says what is no longer as it was known."""
+        self.entries, self.stamps = entries, stamps
+        for path, entry in entries.items():
+            if isinstance(entry, Folder):
+                self._inside.setdefault(path, set())
+            if path:
+                self._inside.setdefault(parent_of(path), set()).add(path.rpartition("/")[2])
+        self._unread = [path for path in entries if self._is_unread(path)]
+        self._started = True
+        self._walk()
+        self._moving = None
+
+    def sure_stamps(self) -> dict[str, Stamp]:
+        """By which another process may know what has not changed."""
+        return {path: stamp for path, stamp in self.stamps.items() if path not in self._unsure}
+
     def look(self) -> None:
         happened = self._watch.happened() if self._watch else None
         if happened is None:
@@ -166,18 +183,20 @@ class Seeing:
         status = os.fstat(unread.fd)
         return file_of(digest, status) if Stamp.of(status) == unread.stamp else None
 
-    def finish(self, unread: Unread, entry: Entry | None) -> None:
+    def finish(self, unread: Unread, entry: Entry | None) -> bool:
+        """Whether it is read now, as it was at the start."""
         held = is_open_for_writing(unread.fd)
         os.close(unread.fd)
         if self._watch:
             self._watch.collect(ours=unread.path)
         if not self._is_unread(unread.path) or self.stamps[unread.path] != unread.stamp:
-            return  # it was changed meanwhile, and looked at
+            return False  # it was changed meanwhile, and looked at
         is_whole = not isinstance(entry, File) or self._store.has(entry.digest or "")
         if entry is None or held or not is_whole:  # or room was made just when it was taken in
             self._read(unread.path)
         else:
             self._note(unread.path, entry, unread.stamp)
+        return unread.path not in self._was and not self._is_unread(unread.path)
 
     def _is_unread(self, path: str) -> bool:
         entry = self.entries.get(path)

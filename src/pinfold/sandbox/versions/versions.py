@@ -5,8 +5,7 @@ Called from worker threads, one call at a time, but for `fill`, which runs besid
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -14,6 +13,7 @@ from threading import Lock
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_git, whole
 from pinfold.sandbox.versions.history import History, Target
+from pinfold.sandbox.versions.journal import Journal, Told
 from pinfold.sandbox.versions.putting import Putting
 from pinfold.sandbox.versions.seeing import Seeing
 from pinfold.sandbox.versions.store import Store
@@ -27,6 +27,7 @@ ENTRY_CAP = 200_000
 """Files and folders; a folder with which there would be more is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
+_PREFIX = "sha256:"
 _NAMED = 1000
 """Of what is not covered, by name; the rest is counted."""
 
@@ -44,6 +45,12 @@ class NotCovered:
     size: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    count: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     files: int
@@ -53,7 +60,8 @@ class Coverage:
     """Files that `fill` has still to read: if one changes before that, what it was is lost, and it is named then."""
     not_covered: tuple[NotCovered, ...]
     """The largest first, at most a thousand."""
-    not_covered_by_reason: dict[Why, int]
+    by_reason: Mapping[Why, Tally]
+    """All that is not covered."""
     watched: bool
     """If not, every cell costs a walk over all files."""
 
@@ -119,9 +127,10 @@ class Versions:
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
         self._store = Store(store, total=total_cap, largest=file_cap)
         self._history = History()
+        self._journal = Journal(store / "journal")
         self._lock = Lock()
         self._running: int | None = None
-        self._restoring = False
+        self._is_going = False
         self._dropped: list[int] = []
         self._aside: set[str] = set()
         self._closed = False
@@ -139,10 +148,19 @@ class Versions:
         )
 
     def begin(self) -> Coverage:
-        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little."""
+        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
+
+        If the store holds a history, that goes on: what changed since is the user's doing, or of the cell that ran when
+        its owner was lost, which becomes a state like any other.
+        """
         with self._lock:
+            told = self._journal.told()
             try:
-                self._seen.start()
+                if told is None:
+                    self._seen.start()
+                    self._journal.start(dict(self._seen.entries), self._seen.sure_stamps())
+                else:
+                    self._resume(told)
             except OSError as error:
                 words = f"the files of the workspace cannot be looked at: {error.strerror}"
                 raise SandboxUnavailable(f"{words}; undo needs Linux 5.6 or newer") from error
@@ -150,6 +168,10 @@ class Versions:
 
     def fill(self) -> Coverage:
         """Reads what `begin` found, while cells run. Ends early when `close` is called."""
+        self._journal.write_start()
+        with self._lock:
+            if not self._closed:
+                self._journal.go_on()
         while True:
             with self._lock:
                 unread = None if self._closed else self._seen.next_unread()
@@ -157,19 +179,31 @@ class Versions:
                 break
             entry = self._seen.read(unread)
             with self._lock:
-                self._seen.finish(unread, entry)
+                if not self._closed and self._seen.finish(unread, entry):
+                    self._journal.read(unread.path, self._seen.entries[unread.path])
         with self._lock:
             return self._coverage()
+
+    @property
+    def at(self) -> int:
+        """The state the workspace is at, but for what the user has changed since."""
+        return self._history.head
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """Those that can be gone to."""
+        return tuple(sorted(self._history.states))
 
     def before(self, cell: int) -> None:
         """A cell is about to run: what changed until now is the user's doing."""
         with self._lock:
             self._must_be_idle()
-            if cell <= max(self._history.states):
-                raise ValueError(f"cell {cell} does not come after cell {max(self._history.states)}")
+            if cell <= self._history.last:
+                raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
             self._look()
-            self._history.changed_by_user(self._seen.changes())
+            self._note_users()
             self._running = cell
+            self._journal.runs(cell)
 
     def after(self, cell: int) -> Changes:
         """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing."""
@@ -177,53 +211,21 @@ class Versions:
             if self._running != cell:
                 raise ValueError(f"cell {cell} is not running")
             self._look()
-            delta = self._seen.changes()
-            self._history.grow(cell, delta)
-            self._running = None
-            dropped, self._dropped = self._dropped, []
-            return _changes(delta, dropped)
+            return self._grow(cell)
 
     def restore(self, to: int) -> Restored:
         """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
         with self._lock:
             self._must_be_idle()
             self._look()
-            fresh = self._seen.changes()
-            self._history.changed_by_user(fresh)
+            fresh = self._note_users()
             if to not in self._history.states:
                 raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
-            target = self._history.target(to, fresh, self._seen.entries)
-            # With something of the user's among it, an old time could make a build tool believe that what was built from
-            # an undone version is up to date. What is all of one state can have the times of that state.
-            putting = Putting(
-                self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside
-            )
-            broken = self._without_what_breaks(putting, target)
-            self._restoring = True
-            try:
-                putting.put(target.wanted)
-                self._look()
-            finally:
-                self._restoring = False
-            done = putting.done
-            self._aside = {
-                path for path in (*self._aside, *done.aside.values()) if path in self._seen.entries
-            }
-            delta = self._seen.changes()
-            self._history.arrive(to, self._users_since(target, delta))
-            return Restored(
-                put_back=tuple(path for path in done.put_back if path in delta),
-                left=tuple(target.left),
-                replaced=tuple(_replaced(done.put_back, delta)),
-                aside=tuple(done.aside.items()),
-                missed=tuple(
-                    Missed(path=path, why=why) for path, why in sorted({**done.missed, **broken}.items())
-                ),
-            )
+            return self._go(to, fresh)
 
     def content(self, blob: str) -> Path:
         """The file that holds a version that was replaced. Raises StateUnknown."""
-        digest = blob.removeprefix("sha256:")
+        digest = blob.removeprefix(_PREFIX)
         if not self._store.has(digest):
             raise StateUnknown(f"{blob} is not known, or no longer kept")
         return self._store.path(digest)
@@ -235,6 +237,59 @@ class Versions:
                 self._closed = True
                 self._seen.close()
                 self._top.close()
+                self._journal.close()
+
+    def _resume(self, told: Told) -> None:
+        self._history, self._aside = told.history, told.aside
+        self._seen.resume(told.entries, told.stamps)
+        if told.running is not None:
+            self._grow(told.running)
+        elif told.going is not None:
+            self._seen.changes()  # partly ours: none of it is the user's for sure
+            self._go(told.going, fresh=())
+        else:
+            self._note_users()
+
+    def _note_users(self) -> Delta:
+        delta = self._seen.changes()
+        self._history.changed_by_user(delta)
+        self._journal.user(delta)
+        return delta
+
+    def _grow(self, cell: int) -> Changes:
+        delta = self._seen.changes()
+        self._history.grow(cell, delta)
+        self._journal.grows(cell, delta)
+        self._running = None
+        dropped, self._dropped = self._dropped, []
+        return _changes(delta, dropped)
+
+    def _go(self, to: int, fresh: Collection[str]) -> Restored:
+        self._journal.goes(to)
+        target = self._history.target(to, fresh, self._seen.entries)
+        # With something of the user's among it, an old time could make a build tool believe that what was built from an
+        # undone version is up to date. What is all of one state can have the times of that state.
+        putting = Putting(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
+        broken = self._without_what_breaks(putting, target)
+        self._is_going = True
+        try:
+            putting.put(target.wanted)
+            self._look()
+        finally:
+            self._is_going = False
+        done, delta = putting.done, self._seen.changes()
+        self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._seen.entries}
+        users = self._users_since(target, delta)
+        self._history.arrive(to, users)
+        self._journal.arrives(to, users, delta, self._aside)
+        missed = {**done.missed, **broken}
+        return Restored(
+            put_back=tuple(path for path in done.put_back if path in delta),
+            left=tuple(target.left),
+            replaced=tuple(Kept(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()),
+            aside=tuple(done.aside.items()),
+            missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
+        )
 
     def _look(self) -> None:
         if not self._top.is_there:
@@ -269,10 +324,11 @@ class Versions:
     def _make_room(self, size: int) -> bool:
         """By forgetting the oldest states; none while one of them is being gone back to."""
         while not self._store.has_room(size):
-            dropped = [] if self._restoring else self._history.drop_oldest()
+            dropped = [] if self._is_going else self._history.drop_oldest()
             if not dropped:
                 return False
             self._dropped += dropped
+            self._journal.drops()
             self._store.drop({*self._history.digests(), *self._seen.digests()})
         return True
 
@@ -285,7 +341,7 @@ class Versions:
             size=sum(entry.size for entry in files),
             unread=self._seen.unread,
             not_covered=tuple(missing[:_NAMED]),
-            not_covered_by_reason=dict(Counter(it.why for it in missing)),
+            by_reason=_tallies(missing),
             watched=self._seen.watches,
         )
 
@@ -298,6 +354,14 @@ def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:
     ]
 
 
+def _tallies(missing: list[NotCovered]) -> dict[Why, Tally]:
+    tallies: dict[Why, Tally] = {}
+    for it in missing:
+        so_far = tallies.get(it.why, Tally(0, 0))
+        tallies[it.why] = Tally(so_far.count + 1, so_far.size + it.size)
+    return tallies
+
+
 def _changes(delta: Delta, dropped: list[int]) -> Changes:
     ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
     return Changes(
@@ -307,10 +371,3 @@ def _changes(delta: Delta, dropped: list[int]) -> Changes:
         not_covered=tuple(_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry)),
         dropped=tuple(dropped),
     )
-
-
-def _replaced(put_back: Iterable[str], delta: Delta) -> Iterable[Kept]:
-    for path in put_back:
-        old, new = delta.get(path, (None, None))
-        if isinstance(old, File) and old.digest and not (isinstance(new, File) and new.digest == old.digest):
-            yield Kept(path=path, blob=f"sha256:{old.digest}")

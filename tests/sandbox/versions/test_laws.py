@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,14 +11,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.sandbox.test_versions import Tree, tree
+from tests.sandbox.versions.cells import Tree, tree
 
 from pinfold.sandbox.versions import Versions
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(sys.platform != "linux", reason="openat2 and inotify are Linux's"),
-]
+pytestmark = pytest.mark.integration
 
 NESTED = ("a", "b", "d", "d/x", "d/y", "d/e", "d/e/z", ".git", ".git/HEAD")
 FLAT = ("a", "b", "c", "e")
@@ -55,7 +51,7 @@ def act(workspace: Path, what: str, name: str, other: str, number: int) -> None:
             os.utime(path, ns=(number, number), follow_symlinks=False)
         case "chmod" if is_there and not path.is_symlink():
             path.chmod(
-                (0o755, 0o700, 0o750)[number % 3] if path.is_dir() else (0o644, 0o755, 0o400)[number % 3]
+                (0o755, 0o700, 0o750)[number % 3] if path.is_dir() else (0o644, 0o755, 0o600)[number % 3]
             )
         case "folder":
             make_way(workspace, name).mkdir()
@@ -110,6 +106,15 @@ class Machine(RuleBasedStateMachine):
         assert set(changes.changed) == {
             path for path in before.keys() & after.keys() if before[path] != after[path]
         }
+
+    @rule()
+    def is_taken_over(self) -> None:
+        """By another process."""
+        self.versions.close()
+        self.versions = Versions(self.workspace, self.folder / "store", watches=self.watches)
+        self.versions.begin()
+        self.versions.fill()
+        assert self.versions.states == tuple(sorted(self.after))
 
     def teardown(self) -> None:
         self.versions.close()

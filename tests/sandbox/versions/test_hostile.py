@@ -11,16 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.sandbox.test_versions import Cells, history, tree
+from tests.sandbox.versions.cells import Cells, history, tree
 
 from pinfold.sandbox.versions import Versions
 from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp
 from pinfold.sandbox.versions.top import Top
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="openat2 and inotify are Linux's"),
-]
+pytestmark = pytest.mark.safety
 SECRET = "of the user's, outside"
 RACE_S = 1.5
 
