@@ -161,3 +161,17 @@ def test_every_version_that_gives_way_is_kept_and_named(project: Path, watches: 
         "notes.txt": "by the user, while the cell ran",
         "own": "of the user's, made while the cell ran",
     }
+
+
+def test_what_could_not_be_put_back_is_not_taken_for_the_users(project: Path, watches: int) -> None:
+    with history(project, file_cap=2500, watches=watches) as cells:
+        cells.run((project / "log").write_bytes, b"x" * 3000)
+        cells.run((project / "log").write_bytes, b"y" * 4000)
+        cells.run((project / "log").write_bytes, b"small")
+        assert [it.path for it in cells.versions.restore(1).missed] == ["log"]
+        cells.versions.restore(3)
+        assert (project / "log").read_bytes() == b"small"
+        assert [it.path for it in cells.versions.restore(2).missed] == ["log"]
+        cells.run((project / "log").write_bytes, b"other")
+        assert cells.versions.restore(3).left == ()
+        assert (project / "log").read_bytes() == b"small"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pinfold.sandbox.versions.entries import Delta, Entry, File, Folder, Link, Stamp, Uncovered
-from pinfold.sandbox.versions.history import History
+from pinfold.sandbox.versions.history import History, Users
 
 _AT_ONCE = 500
 """Entries on one line of the start, so that nobody waits long for this one thread."""
@@ -104,8 +104,8 @@ class Journal:
     def goes(self, to: int) -> None:
         self._write("goes", to)
 
-    def arrives(self, to: int, user: Delta, delta: Delta, aside: Collection[str]) -> None:
-        self._write("arrives", to, _all_said(user), _all_said(delta), sorted(aside))
+    def arrives(self, to: int, user: Users, delta: Delta, aside: Collection[str]) -> None:
+        self._write("arrives", to, _all_said(user.delta), user.since, _all_said(delta), sorted(aside))
 
     def drops(self) -> None:
         self._write("drops")
@@ -141,9 +141,9 @@ def _replayed(lines: Iterable[list[Any]]) -> Told | None:
                 told.running = None
             case ["goes", to]:
                 told.going = to
-            case ["arrives", to, user, delta, aside]:
+            case ["arrives", to, user, since, delta, aside]:
                 told.change(_delta(delta))
-                told.history.arrive(to, _delta(user))
+                told.history.arrive(to, Users(_delta(user), since))
                 told.going, told.aside = None, set(aside)
             case ["drops"]:
                 told.history.drop_oldest()

@@ -40,14 +40,15 @@ class Putting:
         self._top = top
         self._store = store
         self._seen = seen
+        self._now = seen.known
         self._keeps_times = keeps_times
-        self._aside = [path for path in seen.entries if is_below(path, aside)] if aside else []
+        self._aside = [path for path in seen.known.entries if is_below(path, aside)] if aside else []
         self._lifted: dict[str, str] = {}
         """Where something waits that is to be moved to a path."""
         self.done = Done()
 
     def put(self, wanted: Mapping[str, Entry | None]) -> None:
-        changed = {path: entry for path, entry in wanted.items() if self._seen.entries.get(path) != entry}
+        changed = self._now.differs(wanted)
         upwards = sorted(changed, reverse=True)
         try:
             for path in changed:
@@ -77,12 +78,12 @@ class Putting:
             case File(digest=digest):
                 return digest is not None and self._store.has(digest)
             case Uncovered():
-                return self._seen.entries.get(path) == entry or entry.thing in self._leaving(wanted)
+                return self._now.entries.get(path) == entry or entry.thing in self._leaving(wanted)
             case _:
                 return True
 
     def _content(self, path: str) -> str | None:
-        entry = self._seen.entries.get(path)
+        entry = self._now.entries.get(path)
         return entry.digest if isinstance(entry, File) else None
 
     # What is moved
@@ -91,10 +92,10 @@ class Putting:
         """What is to go from where it is, by its content and by what it is."""
         found: dict[str | Thing, str] = {}
         for path in (*changed, *self._aside):
-            entry = self._seen.entries.get(path)
+            entry = self._now.entries.get(path)
             wanted = changed.get(path)
             if isinstance(entry, File) and not (isinstance(wanted, File) and wanted.digest == entry.digest):
-                found[self._seen.stamps[path].thing] = path
+                found[self._now.stamps[path].thing] = path
                 if entry.digest:
                     found[entry.digest] = path
             elif isinstance(entry, Uncovered) and entry != wanted:
@@ -113,7 +114,7 @@ class Putting:
                 else None
             )
             source = leaving.pop(key, None) if key else None
-            if source is not None and source in self._seen.entries:
+            if source is not None and source in self._now.entries:
                 waiting = partial_name()
                 try:
                     self._move(source, waiting)
@@ -133,7 +134,7 @@ class Putting:
             self._clear_folder(path, wanted)
         elif not self._is_kept(path, entry):
             if wanted is None or isinstance(wanted, Folder) or path in self._lifted:
-                self._top.remove(path, was=self._seen.stamps[path])
+                self._top.remove(path, was=self._now.stamps[path])
                 self._seen.look_at(path)
             # Else it is replaced in one step.
         elif wanted is not None:
@@ -142,10 +143,10 @@ class Putting:
             self.done.missed[path] = entry.why
 
     def _entry(self, path: str) -> Entry | None:
-        entry = self._seen.entries.get(path)
+        entry = self._now.entries.get(path)
         if isinstance(entry, Uncovered) and entry.why == "hard link":
             self._seen.look_at(path)  # its other name may be gone by now
-            return self._seen.entries.get(path)
+            return self._now.entries.get(path)
         return entry
 
     def _clear_folder(self, path: str, wanted: Entry | None) -> None:
@@ -174,26 +175,26 @@ class Putting:
 
     def _move(self, path: str, to: str) -> None:
         status = self._top.status(path)
-        stamp = self._seen.stamps.get(path) or (Stamp.of(status) if status else None)
-        entry = self._seen.entries.get(path)
+        stamp = self._now.stamps.get(path) or (Stamp.of(status) if status else None)
+        entry = self._now.entries.get(path)
         moved = self._top.move(path, to, was=stamp)
         self._seen.look_at(path)
         if isinstance(entry, File) and entry.digest:
-            self._seen.adopt(to, entry, moved)
+            self._now.note(to, entry, moved, is_fresh=True)
         else:
             self._seen.look_at(to)
 
     def _tidy(self) -> None:
         """Folders put aside of which everything has returned."""
         for path in sorted(self._aside, reverse=True):
-            if isinstance(self._seen.entries.get(path), Folder):
+            if isinstance(self._now.entries.get(path), Folder):
                 with suppress(OSError):  # not empty
                     self._top.remove_folder(path)
                     self._seen.look_at(path)
 
     def _let_read(self, path: str) -> None:
         """What a cell made unreadable is about to be replaced: it must be kept first."""
-        entry = self._seen.entries.get(path)
+        entry = self._now.entries.get(path)
         if isinstance(entry, Uncovered) and entry.why == "unreadable" and not entry.is_folder:
             self._top.let_read(path)
             self._seen.look_at(path)
@@ -212,7 +213,7 @@ class Putting:
                     self._top.make_folder(path)
                     self._seen.look_at(path)
             case Link():
-                self._top.put_link(path, wanted, was=self._seen.stamps.get(path))
+                self._top.put_link(path, wanted, was=self._now.stamps.get(path))
                 self._seen.look_at(path)
             case File():
                 self._make_file(path, wanted)
@@ -222,7 +223,7 @@ class Putting:
     def _make_file(self, path: str, wanted: File) -> None:
         if path in self._lifted:
             self._move(self._lifted[path], path)
-        there = self._seen.entries.get(path)
+        there = self._now.entries.get(path)
         if there == wanted:
             return
         if isinstance(there, File) and there.digest == wanted.digest:
@@ -234,9 +235,9 @@ class Putting:
         if not self._keeps_times:
             wanted = replace(wanted, mtime_ns=time.time_ns())
         stamp = self._top.put_file(
-            path, wanted, lambda fd: self._store.copy(digest, fd), was=self._seen.stamps.get(path)
+            path, wanted, lambda fd: self._store.copy(digest, fd), was=self._now.stamps.get(path)
         )
-        self._seen.adopt(path, wanted, stamp)
+        self._now.note(path, wanted, stamp, is_fresh=True)
 
     def _close(self, path: str, wanted: Entry | None) -> None:
         assert isinstance(wanted, Folder)

@@ -5,6 +5,7 @@ Called from worker threads, one call at a time, but for `fill`, which runs besid
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from threading import Lock
 
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_git, whole
-from pinfold.sandbox.versions.history import History, Target
+from pinfold.sandbox.versions.history import History, Target, Users
 from pinfold.sandbox.versions.journal import Journal, Told
 from pinfold.sandbox.versions.putting import Putting
 from pinfold.sandbox.versions.seeing import Seeing
@@ -133,6 +134,8 @@ class Versions:
         self._is_going = False
         self._dropped: list[int] = []
         self._aside: set[str] = set()
+        self._crowded: set[str] = set()
+        """Those that were said."""
         self._closed = False
         try:
             self._top = Top(workspace)
@@ -146,6 +149,7 @@ class Versions:
             watches=watches,
             make_room=self._make_room,
         )
+        self._now = self._seen.known
 
     def begin(self) -> Coverage:
         """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
@@ -158,7 +162,7 @@ class Versions:
             try:
                 if told is None:
                     self._seen.start()
-                    self._journal.start(dict(self._seen.entries), self._seen.sure_stamps())
+                    self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
                 else:
                     self._resume(told)
             except OSError as error:
@@ -179,8 +183,10 @@ class Versions:
                 break
             entry = self._seen.read(unread)
             with self._lock:
-                if not self._closed and self._seen.finish(unread, entry):
-                    self._journal.read(unread.path, self._seen.entries[unread.path])
+                if self._closed:
+                    os.close(unread.fd)
+                elif self._seen.finish(unread, entry):
+                    self._journal.read(unread.path, self._now.entries[unread.path])
         with self._lock:
             return self._coverage()
 
@@ -218,10 +224,10 @@ class Versions:
         with self._lock:
             self._must_be_idle()
             self._look()
-            fresh = self._note_users()
+            self._note_users()
             if to not in self._history.states:
                 raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
-            return self._go(to, fresh)
+            return self._go(to)
 
     def content(self, blob: str) -> Path:
         """The file that holds a version that was replaced. Raises StateUnknown."""
@@ -245,28 +251,29 @@ class Versions:
         if told.running is not None:
             self._grow(told.running)
         elif told.going is not None:
-            self._seen.changes()  # partly ours: none of it is the user's for sure
-            self._go(told.going, fresh=())
+            self._now.changes()  # partly ours: none of it is the user's for sure
+            self._go(told.going)
         else:
             self._note_users()
 
-    def _note_users(self) -> Delta:
-        delta = self._seen.changes()
+    def _note_users(self) -> None:
+        delta = self._now.changes()
         self._history.changed_by_user(delta)
         self._journal.user(delta)
-        return delta
 
     def _grow(self, cell: int) -> Changes:
-        delta = self._seen.changes()
+        delta = self._now.changes()
         self._history.grow(cell, delta)
         self._journal.grows(cell, delta)
         self._running = None
         dropped, self._dropped = self._dropped, []
-        return _changes(delta, dropped)
+        crowded = self._seen.crowded - self._crowded
+        self._crowded |= crowded
+        return _changes(delta, dropped, crowded)
 
-    def _go(self, to: int, fresh: Collection[str]) -> Restored:
+    def _go(self, to: int) -> Restored:
         self._journal.goes(to)
-        target = self._history.target(to, fresh, self._seen.entries)
+        target = self._history.target(to, self._now.entries)
         # With something of the user's among it, an old time could make a build tool believe that what was built from an
         # undone version is up to date. What is all of one state can have the times of that state.
         putting = Putting(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
@@ -277,8 +284,8 @@ class Versions:
             self._look()
         finally:
             self._is_going = False
-        done, delta = putting.done, self._seen.changes()
-        self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._seen.entries}
+        done, delta = putting.done, self._now.changes()
+        self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._now.entries}
         users = self._users_since(target, delta)
         self._history.arrive(to, users)
         self._journal.arrives(to, users, delta, self._aside)
@@ -302,16 +309,26 @@ class Versions:
         if self._running is not None:
             raise ValueError(f"cell {self._running} has not ended")
 
-    def _users_since(self, target: Target, delta: Delta) -> Delta:
-        """What is not as it was after the cell that was gone to: no later cell has done it."""
-        now = self._seen.entries
-        users = {path: (was, now.get(path)) for path, was in target.state.items() if now.get(path) != was}
-        return users | {path: pair for path, pair in delta.items() if path not in target.state}
+    def _users_since(self, target: Target, delta: Delta) -> Users:
+        """What is the user's, and what is not as it was after that cell for another reason: no later cell has done it."""
+        users = Users()
+        for path in target.state.keys() | delta.keys():
+            now = self._now.entries.get(path)
+            before = delta[path][0] if path in delta else now
+            was = target.state.get(path, before)
+            if now not in (before, target.wanted.get(path, before)):
+                when = self._history.count + 1  # by somebody else, just now
+            else:
+                when = target.since.get(whole(path), 0)
+            if now != was or when:
+                users.delta[path] = (was, now)
+                users.since[whole(path)] = max(when, users.since.get(whole(path), 0))
+        return users
 
     def _without_what_breaks(self, putting: Putting, target: Target) -> dict[str, str]:
         """A git folder comes back as a whole or stays as it is."""
         wanted = target.wanted
-        changed = {path: entry for path, entry in wanted.items() if self._seen.entries.get(path) != entry}
+        changed = self._now.differs(wanted)
         broken: dict[str, str] = {}
         for path, entry in changed.items():
             folder = whole(path)
@@ -329,12 +346,12 @@ class Versions:
                 return False
             self._dropped += dropped
             self._journal.drops()
-            self._store.drop({*self._history.digests(), *self._seen.digests()})
+            self._store.drop({*self._history.digests(), *self._now.digests()})
         return True
 
     def _coverage(self) -> Coverage:
-        files = [entry for entry in self._seen.entries.values() if isinstance(entry, File)]
-        missing = _not_covered(self._seen.entries.items())
+        files = [entry for entry in self._now.entries.values() if isinstance(entry, File)]
+        missing = [*_not_covered(self._now.entries.items()), *_crowded(self._seen.crowded)]
         missing.sort(key=lambda it: (-it.size, it.path))
         return Coverage(
             files=len(files),
@@ -362,12 +379,19 @@ def _tallies(missing: list[NotCovered]) -> dict[Why, Tally]:
     return tallies
 
 
-def _changes(delta: Delta, dropped: list[int]) -> Changes:
+def _crowded(folders: Iterable[str]) -> list[NotCovered]:
+    return [NotCovered(path=folder, why="too many files") for folder in sorted(folders)]
+
+
+def _changes(delta: Delta, dropped: list[int], crowded: Collection[str]) -> Changes:
     ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
     return Changes(
         made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),
         changed=tuple(sorted(path for path, (old, new) in delta.items() if old and new)),
         removed=tuple(sorted(path for path, (_, new) in delta.items() if new is None)),
-        not_covered=tuple(_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry)),
+        not_covered=(
+            *_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry),
+            *_crowded(crowded),
+        ),
         dropped=tuple(dropped),
     )
