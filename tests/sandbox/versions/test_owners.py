@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -71,29 +70,35 @@ def test_what_a_cell_did_whose_owner_was_lost_can_be_undone(project: Path) -> No
 
 
 def test_a_restore_that_was_cut_short_is_finished(project: Path) -> None:
+    (project / "src" / "large").write_bytes(b"x" * 3000)
     before = tree(project)
-    with history(project) as cells:
-        cells.run(ACTS["removes everything"], project)
+    with history(project, file_cap=2500) as cells:
+        cells.run((project / "src").rename, project / "lib")
         cells.versions.restore(0)
         (journal,) = project.parent.glob("store-*/journal")
         lines = journal.read_text().splitlines(keepends=True)
         assert lines[-1].startswith('["arrives", 0')
         journal.write_text("".join(lines[:-1]) + lines[-1][:20])
-        shutil.rmtree(project / "src")
-        with resumed(project, cells) as versions:
-            assert versions.at == 0
-            assert tree(project) == before
-        with resumed(project, cells) as versions:
-            assert versions.at == 0
+        (project / "src" / "large").rename(project / f".pinfold-{'0' * 16}")
+        (project / "src" / "main.py").rename(project / f".pinfold-{'1' * 16}")
+        (project / f".pinfold-{'2' * 16}").write_text("half a fi")
+        for _ in range(2):
+            with resumed(project, cells, file_cap=2500) as versions:
+                assert versions.at == 0
+                assert tree(project) == before
+                assert versions.restore(1).left == ()
+                assert versions.restore(0).missed == ()
+                assert tree(project) == before
 
 
 def test_a_start_that_was_not_written_whole_is_a_new_start(project: Path) -> None:
     with history(project) as cells:
         cells.run((project / "notes.txt").write_text, "two")
         (journal,) = project.parent.glob("store-*/journal")
-        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
-        with resumed(project, cells) as versions:
-            assert versions.states == (0,)
+        for damaged in (journal.read_text().splitlines(keepends=True)[0], "[]\n", "{\n", "\0"):
+            journal.write_text(damaged)
+            with resumed(project, cells) as versions:
+                assert versions.states == (0,)
 
 
 def test_states_that_were_dropped_stay_dropped(workspace: Path) -> None:
@@ -124,3 +129,18 @@ def test_files_that_were_not_read_yet_are_read_by_the_next_owner(project: Path) 
     versions.restore(0)
     assert (project / "notes.txt").read_text() == "one"
     versions.close()
+
+
+def test_without_room_for_the_story_undo_goes_on_and_nobody_else_can(project: Path) -> None:
+    store = project.parent / "store-1"
+    versions = Versions(project, store)
+    versions.begin()
+    (store / "journal").symlink_to("/dev/full")
+    versions.fill()
+    versions.before(1)
+    (project / "notes.txt").write_text("two")
+    versions.after(1)
+    versions.restore(0)
+    assert (project / "notes.txt").read_text() == "one"
+    versions.close()
+    assert not (store / "journal").is_symlink()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,18 +53,20 @@ class Journal:
         self._fd: int | None = None
         self._start: tuple[Mapping[str, Entry], Mapping[str, Stamp]] = ({}, {})
         self._waiting: list[list[Any]] = []
+        self._is_broken = False
 
     def told(self) -> Told | None:
-        """None: there is no whole start. Otherwise what is written from now on is added to it."""
+        """None: there is no whole start, or it is damaged. Otherwise what is written from now on is added to it."""
         try:
             lines = self._path.read_text(encoding="ascii").splitlines(keepends=True)
-        except FileNotFoundError:
-            return None
-        told = _replayed(json.loads(line) for line in lines if line.endswith("\n"))
-        if told:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            if lines[-1:] and not lines[-1].endswith("\n"):
+            if lines and not lines[-1].endswith("\n"):  # it was being written
                 os.truncate(self._path, sum(map(len, lines[:-1])))
+                lines.pop()
+            told = _replayed(json.loads(line) for line in lines)
+        except (OSError, ValueError):
+            return None
+        if told:
+            self._open()
         return told
 
     def start(self, entries: Mapping[str, Entry], stamps: Mapping[str, Stamp]) -> None:
@@ -75,14 +78,17 @@ class Journal:
             return
         entries, stamps = self._start
         paths = list(entries)
-        with self._path.open("w", encoding="ascii") as file:
-            for at in range(0, len(paths), _AT_ONCE):
-                some = {path: (_said(entries[path]), stamps.get(path)) for path in paths[at : at + _AT_ONCE]}
-                file.write(json.dumps(["start", some]) + "\n")
+        try:
+            with self._path.open("w", encoding="ascii") as file:
+                for at in range(0, len(paths), _AT_ONCE):
+                    some = {it: (_said(entries[it]), stamps.get(it)) for it in paths[at : at + _AT_ONCE]}
+                    file.write(json.dumps(["start", some]) + "\n")
+        except OSError:
+            self._give_up()
 
     def go_on(self) -> None:
-        if self._fd is None:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        if self._fd is None and not self._is_broken:
+            self._open()
             waiting, self._waiting = self._waiting, []
             self._write("started")
             for line in waiting:
@@ -94,6 +100,10 @@ class Journal:
     def user(self, delta: Delta) -> None:
         if delta:
             self._write("user", _all_said(delta))
+
+    def found(self, delta: Delta) -> None:
+        """Of which nobody can say who did it."""
+        self._write("found", _all_said(delta))
 
     def runs(self, cell: int) -> None:
         self._write("runs", cell)
@@ -113,12 +123,32 @@ class Journal:
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> None:
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def _write(self, *line: Any) -> None:
+        if self._is_broken:
+            return
         if self._fd is None:
             self._waiting.append(list(line))
-        else:
-            os.write(self._fd, json.dumps(line).encode("ascii") + b"\n")
+            return
+        data = json.dumps(line).encode("ascii") + b"\n"
+        try:
+            is_whole = os.write(self._fd, data) == len(data)
+        except OSError:
+            is_whole = False
+        if not is_whole:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The disk is full: undo goes on, but with a gap in the story nobody else can."""
+        self._is_broken = True
+        self.close()
+        self._waiting.clear()
+        with suppress(OSError):
+            self._path.unlink()
 
 
 def _replayed(lines: Iterable[list[Any]]) -> Told | None:
@@ -134,8 +164,10 @@ def _replayed(lines: Iterable[list[Any]]) -> Told | None:
                 told.entries[path] = _entry(said)
             case ["user", delta]:
                 told.history.changed_by_user(told.change(_delta(delta)))
+            case ["found", delta]:
+                told.change(_delta(delta))
             case ["runs", cell]:
-                told.running = cell
+                told.running, told.going = cell, None
             case ["grows", cell, delta]:
                 told.history.grow(cell, told.change(_delta(delta)))
                 told.running = None

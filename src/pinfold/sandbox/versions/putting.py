@@ -45,6 +45,8 @@ class Putting:
         self._aside = [path for path in seen.known.entries if is_below(path, aside)] if aside else []
         self._lifted: dict[str, str] = {}
         """Where something waits that is to be moved to a path."""
+        self._sources: dict[str, str] = {}
+        """Where that was taken from."""
         self.done = Done()
 
     def put(self, wanted: Mapping[str, Entry | None]) -> None:
@@ -62,6 +64,7 @@ class Putting:
             for path in upwards:
                 if isinstance(entry := changed[path], Folder) and path not in self.done.missed:
                     self._try(self._close, path, entry)
+            self._return_lifted()
             self._tidy()
         finally:
             self._top.finish()
@@ -88,9 +91,9 @@ class Putting:
 
     # What is moved
 
-    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[str | Thing, str]:
+    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[str | Thing | None, str]:
         """What is to go from where it is, by its content and by what it is."""
-        found: dict[str | Thing, str] = {}
+        found: dict[str | Thing | None, str] = {}
         for path in (*changed, *self._aside):
             entry = self._now.entries.get(path)
             wanted = changed.get(path)
@@ -106,21 +109,23 @@ class Putting:
         """Takes each thing that is wanted elsewhere off its place, for two may be wanted in each other's."""
         leaving = self._leaving(changed)
         for path, entry in changed.items():
-            key = (
-                entry.digest
-                if isinstance(entry, File)
-                else entry.thing
-                if isinstance(entry, Uncovered)
-                else None
-            )
-            source = leaving.pop(key, None) if key else None
-            if source is not None and source in self._now.entries:
+            source = leaving.pop(_key(entry), None)
+            if source in self._now.entries:
                 waiting = partial_name()
-                try:
+                with suppress(OSError):  # it is copied, or missed
                     self._move(source, waiting)
-                except OSError:
-                    continue  # it is copied, or missed
-                self._lifted[path] = waiting
+                    self._lifted[path] = waiting
+                    self._sources[waiting] = source
+
+    def _return_lifted(self) -> None:
+        """What could not be put where it was wanted."""
+        for waiting, source in self._sources.items():
+            if waiting in self._now.entries:
+                with suppress(OSError):
+                    back = name_aside(source) if source in self._now.entries else source
+                    self._move(waiting, back)
+                    if back != source:
+                        self.done.aside[source] = back
 
     # What is in the way
 
@@ -196,8 +201,9 @@ class Putting:
         """What a cell made unreadable is about to be replaced: it must be kept first."""
         entry = self._now.entries.get(path)
         if isinstance(entry, Uncovered) and entry.why == "unreadable" and not entry.is_folder:
-            self._top.let_read(path)
-            self._seen.look_at(path)
+            with suppress(OSError):
+                self._top.let_read(path)
+                self._seen.look_at(path)
 
     # What comes back
 
@@ -251,3 +257,14 @@ class Putting:
             self.done.missed[path] = "changed meanwhile"
         except OSError as error:
             self.done.missed[path] = error.strerror or "unreadable"
+
+
+def _key(entry: Entry | None) -> str | Thing | None:
+    """By which it is found elsewhere."""
+    match entry:
+        case File(digest=digest):
+            return digest
+        case Uncovered(thing=thing):
+            return thing
+        case _:
+            return None

@@ -18,13 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinfold.sandbox._syscalls import X86_64
-from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, mode_of
+from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, mode_of, name_of
 
 _OPENAT2 = X86_64["openat2"]
 """The same on every machine."""
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Also where a link is on the way: what it leads to is not ours."""
+_PARTIAL = ".pinfold-"
 _F_SETSIG = 10
 _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
 """ext4, xfs, btrfs: a write through a shared map shows in a file's times once its pages are clean."""
@@ -189,7 +190,11 @@ class Top:
 
 def partial_name() -> str:
     """For what is not yet where it belongs."""
-    return f".pinfold-{secrets.token_hex(8)}"
+    return f"{_PARTIAL}{secrets.token_hex(8)}"
+
+
+def is_partial(path: str) -> bool:
+    return name_of(path).startswith(_PARTIAL)
 
 
 def name_aside(path: str) -> str:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
-from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_git, whole
+from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_below, is_git, whole
 from pinfold.sandbox.versions.history import History, Target, Users
 from pinfold.sandbox.versions.journal import Journal, Told
 from pinfold.sandbox.versions.putting import Putting
 from pinfold.sandbox.versions.seeing import Seeing
 from pinfold.sandbox.versions.store import Store
-from pinfold.sandbox.versions.top import Top
+from pinfold.sandbox.versions.top import Top, is_partial
 
 FILE_CAP = 64 << 20
 """Bytes of one file; a larger one is not covered."""
@@ -251,10 +252,22 @@ class Versions:
         if told.running is not None:
             self._grow(told.running)
         elif told.going is not None:
-            self._now.changes()  # partly ours: none of it is the user's for sure
-            self._go(told.going)
+            self._finish_going(told.going)
         else:
             self._note_users()
+
+    def _finish_going(self, to: int) -> None:
+        """Of what has changed since, nobody knows what the user did. What was on its way arrives."""
+        found = self._now.changes()
+        self._journal.found(found)
+        ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
+        self._aside |= ours
+        self._go(to)
+        for path in filter(self._now.is_file, ours):
+            with suppress(OSError):
+                self._top.remove(path, was=self._now.stamps[path])
+        self._look()
+        self._journal.found(self._now.changes())
 
     def _note_users(self) -> None:
         delta = self._now.changes()
@@ -285,8 +298,8 @@ class Versions:
         finally:
             self._is_going = False
         done, delta = putting.done, self._now.changes()
+        users = self._users_since(target, delta, without={*self._aside, *done.aside.values()})
         self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._now.entries}
-        users = self._users_since(target, delta)
         self._history.arrive(to, users)
         self._journal.arrives(to, users, delta, self._aside)
         missed = {**done.missed, **broken}
@@ -309,10 +322,14 @@ class Versions:
         if self._running is not None:
             raise ValueError(f"cell {self._running} has not ended")
 
-    def _users_since(self, target: Target, delta: Delta) -> Users:
-        """What is the user's, and what is not as it was after that cell for another reason: no later cell has done it."""
+    def _users_since(self, target: Target, delta: Delta, *, without: Collection[str]) -> Users:
+        """What is the user's, and what is not as it was after that cell for another reason: no later cell has done it.
+
+        `without`: what lies or lay aside, which is no part of any state."""
         users = Users()
         for path in target.state.keys() | delta.keys():
+            if path not in target.state and is_below(path, without):
+                continue
             now = self._now.entries.get(path)
             before = delta[path][0] if path in delta else now
             was = target.state.get(path, before)
