@@ -6,17 +6,25 @@ Called from worker threads, one call at a time, but for `fill`, which runs besid
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
-from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_below, is_git, whole
+from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.versions.history import History, Target, Users
 from pinfold.sandbox.versions.journal import Journal, Told
 from pinfold.sandbox.versions.putting import Putting
+from pinfold.sandbox.versions.reports import (
+    Changes,
+    Coverage,
+    Kept,
+    Missed,
+    Restored,
+    changes_of,
+    coverage_of,
+)
 from pinfold.sandbox.versions.seeing import Seeing
 from pinfold.sandbox.versions.store import Store
 from pinfold.sandbox.versions.top import Top, is_partial
@@ -30,83 +38,10 @@ ENTRY_CAP = 200_000
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 _PREFIX = "sha256:"
-_NAMED = 1000
-"""Of what is not covered, by name; the rest is counted."""
 
 
 class StateUnknown(SandboxError):
     """There was no such state, or it is no longer kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotCovered:
-    """Undo neither restores nor removes it."""
-
-    path: str
-    why: Why
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    count: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    files: int
-    """That can be put back, those still unread included."""
-    size: int
-    unread: int
-    """Files that `fill` has still to read: if one changes before that, what it was is lost, and it is named then."""
-    not_covered: tuple[NotCovered, ...]
-    """The largest first, at most a thousand."""
-    by_reason: Mapping[Why, Tally]
-    """All that is not covered."""
-    watched: bool
-    """If not, every cell costs a walk over all files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What changed while a cell ran. Paths are relative to the workspace; "" is the workspace itself."""
-
-    made: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    not_covered: tuple[NotCovered, ...] = ()
-    """Of these: what this cell made of it, or what it was before, is not kept."""
-    dropped: tuple[int, ...] = ()
-    """States that can no longer be gone back to, for want of room."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A version that was replaced or removed; `Versions.content` has it."""
-
-    path: str
-    blob: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
-    path: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    put_back: tuple[str, ...] = ()
-    """Made again, changed back or removed."""
-    left: tuple[str, ...] = ()
-    """As the user has made it since, which no undo overwrites."""
-    replaced: tuple[Kept, ...] = ()
-    """Every version that gave way: who changed a file while a cell ran, the cell or the user, cannot be seen."""
-    aside: tuple[tuple[str, str], ...] = ()
-    """What is not covered and was in the way, and where it is now."""
-    missed: tuple[Missed, ...] = ()
-    """Not as it was after that cell, and why."""
 
 
 class Versions:
@@ -282,7 +217,7 @@ class Versions:
         dropped, self._dropped = self._dropped, []
         crowded = self._seen.crowded - self._crowded
         self._crowded |= crowded
-        return _changes(delta, dropped, crowded)
+        return changes_of(delta, dropped, crowded)
 
     def _go(self, to: int) -> Restored:
         self._journal.goes(to)
@@ -367,48 +302,6 @@ class Versions:
         return True
 
     def _coverage(self) -> Coverage:
-        files = [entry for entry in self._now.entries.values() if isinstance(entry, File)]
-        missing = [*_not_covered(self._now.entries.items()), *_crowded(self._seen.crowded)]
-        missing.sort(key=lambda it: (-it.size, it.path))
-        return Coverage(
-            files=len(files),
-            size=sum(entry.size for entry in files),
-            unread=self._seen.unread,
-            not_covered=tuple(missing[:_NAMED]),
-            by_reason=_tallies(missing),
-            watched=self._seen.watches,
+        return coverage_of(
+            self._now.entries, self._seen.crowded, unread=self._seen.unread, watched=self._seen.watches
         )
-
-
-def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:
-    return [
-        NotCovered(path=path, why=entry.why, size=entry.size)
-        for path, entry in entries
-        if isinstance(entry, Uncovered)
-    ]
-
-
-def _tallies(missing: list[NotCovered]) -> dict[Why, Tally]:
-    tallies: dict[Why, Tally] = {}
-    for it in missing:
-        so_far = tallies.get(it.why, Tally(0, 0))
-        tallies[it.why] = Tally(so_far.count + 1, so_far.size + it.size)
-    return tallies
-
-
-def _crowded(folders: Iterable[str]) -> list[NotCovered]:
-    return [NotCovered(path=folder, why="too many files") for folder in sorted(folders)]
-
-
-def _changes(delta: Delta, dropped: list[int], crowded: Collection[str]) -> Changes:
-    ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
-    return Changes(
-        made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),
-        changed=tuple(sorted(path for path, (old, new) in delta.items() if old and new)),
-        removed=tuple(sorted(path for path, (_, new) in delta.items() if new is None)),
-        not_covered=(
-            *_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry),
-            *_crowded(crowded),
-        ),
-        dropped=tuple(dropped),
-    )
