@@ -34,6 +34,13 @@ def tree(workspace: Path) -> Tree:
     return found
 
 
+def let_settle(workspace: Path) -> None:
+    """Until nothing in it has changed just now: that would be read at once."""
+    newest = max(path.lstat().st_ctime_ns for path in (workspace, *workspace.rglob("*")))
+    while time.time_ns() - newest < 30_000_000:
+        pass
+
+
 class Cells:
     """Functions run as cells."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from tests.sandbox.versions.cells import history
+from tests.sandbox.versions.cells import history, let_settle
 
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox.versions import Missed, NotCovered, StateUnknown, Versions
@@ -48,7 +47,7 @@ def test_a_branch_that_led_from_a_dropped_state_is_dropped_with_it(workspace: Pa
 def test_what_the_store_has_no_room_for_is_named(workspace: Path) -> None:
     for number in range(4):
         (workspace / f"{number}").write_bytes(f"{number}".encode() * (1000 + number))
-    time.sleep(0.03)
+    let_settle(workspace)
     versions = Versions(workspace, workspace.parent / "store", total_cap=4100)
     versions.begin()
     assert versions.fill().not_covered == (NotCovered(path="3", why="no room", size=1003),)

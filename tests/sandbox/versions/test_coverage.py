@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.sandbox.versions.cells import history, to_folder, tree
+from tests.sandbox.versions.cells import history, let_settle, to_folder, tree
 
 from pinfold.sandbox.versions import Missed, NotCovered, Tally, Versions
 
@@ -140,7 +139,7 @@ def test_pipes_and_other_names_made_by_a_cell_are_removed(project: Path, watches
 
 
 def test_a_file_changed_before_it_was_read_is_named_and_left(project: Path, watches: int) -> None:
-    time.sleep(0.03)  # what was made just now is read at once
+    let_settle(project)
     versions = Versions(project, project.parent / "store", watches=watches)
     assert versions.begin().unread == 7
     versions.before(1)
@@ -165,7 +164,7 @@ def test_a_file_changed_before_it_was_read_is_named_and_left(project: Path, watc
 def test_contents_are_read_while_cells_run(project: Path, watches: int) -> None:
     for number in range(500):
         (project / f"{number}").write_text(f"{number}" * 100)
-    time.sleep(0.03)
+    let_settle(project)
     versions = Versions(project, project.parent / "store", watches=watches)
     versions.begin()
     lost: set[str] = set()

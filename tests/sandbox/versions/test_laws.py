@@ -198,6 +198,28 @@ class WithUserWalked(WithUser):
     watches = 0
 
 
+class WithUserNested(Machine):
+    """With folders the user's and the cells' get into each other's way: going there and back still changes nothing."""
+
+    @rule(doing=acts(NESTED, ("make", "write", "chmod", "folder", "link", "rename", "remove")))
+    def runs(self, doing: list[tuple[str, str, str, int]]) -> None:
+        self.run(doing)
+
+    @rule(doing=acts(NESTED, ("make", "write", "chmod", "folder", "link", "rename", "remove")))
+    def user_changes(self, doing: list[tuple[str, str, str, int]]) -> None:
+        for one in doing:
+            act(self.workspace, *one)
+
+    @rule(data=st.data())
+    def goes(self, data: st.DataObject) -> None:
+        back, to = self.versions.at, data.draw(st.sampled_from(sorted(self.after)))
+        before = tree(self.workspace)
+        assert self.versions.restore(to).missed == ()
+        if data.draw(st.booleans()):
+            assert self.versions.restore(back).missed == ()
+            assert tree(self.workspace) == before
+
+
 EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
 
 
@@ -206,7 +228,7 @@ def test_every_state_comes_back_whatever_cells_do(machine: type[Machine]) -> Non
     holds(machine)
 
 
-@pytest.mark.parametrize("machine", [WithUser, WithUserWalked])
+@pytest.mark.parametrize("machine", [WithUser, WithUserWalked, WithUserNested])
 def test_what_the_user_changed_stays_and_there_and_back_is_as_before(machine: type[Machine]) -> None:
     holds(machine)
 

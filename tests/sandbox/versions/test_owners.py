@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.sandbox.versions.cells import ACTS, Cells, history, tree
+from tests.sandbox.versions.cells import ACTS, Cells, history, let_settle, tree
 
 from pinfold.sandbox.versions import Versions
 
@@ -114,7 +113,7 @@ def test_states_that_were_dropped_stay_dropped(workspace: Path) -> None:
 
 
 def test_files_that_were_not_read_yet_are_read_by_the_next_owner(project: Path) -> None:
-    time.sleep(0.03)
+    let_settle(project)
     with history(project):
         (store,) = project.parent.glob("store-*")
         journal = store / "journal"

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.sandbox.versions.cells import history
+from tests.sandbox.versions.cells import history, let_settle
 
 from pinfold.sandbox.versions import Changes
 
@@ -54,7 +54,7 @@ def mapped(request: pytest.FixtureRequest, workspace: Path, tmp_path: Path) -> G
         folder = Path("/dev/shm") / f"pinfold-{os.getpid()}-{time.monotonic_ns()}" / "workspace"
         folder.mkdir(parents=True)
     (folder / "map").write_bytes(b"0" * 10_000)
-    time.sleep(0.03)
+    let_settle(folder)
     yield folder / "map"
     if folder != workspace:
         shutil.rmtree(folder.parent)
