@@ -114,20 +114,17 @@ class Top:
         """Takes the place of what is there, if that is still as it `was`, in one step."""
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(partial, flags, 0o600, dir_fd=folder)
+            made = _made(folder, partial, entry, fill)
             try:
-                fill(fd)
-                _give(fd, entry)
                 _check(folder, name, was)
                 os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-                return Stamp.of(os.fstat(fd))
+                return Stamp.of(os.fstat(made))
             except BaseException:
                 with suppress(OSError):
                     os.unlink(partial, dir_fd=folder)
                 raise
             finally:
-                os.close(fd)
+                os.close(made)
 
     def put_link(self, path: str, entry: Link, *, was: Stamp | None) -> None:
         with self.place(path, writable=True) as (folder, name):
@@ -218,6 +215,22 @@ def is_open_for_writing(fd: int) -> bool:
         return True  # it is, or this file system has no leases
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
+
+
+def _made(folder: int, name: str, entry: File, fill: Callable[[int], None]) -> int:
+    """A new file, whole and closed, so that nothing tells of writing under its later name. Returns a descriptor of it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        fill(fd)
+        _give(fd, entry)
+        return os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(fd)
 
 
 def _check(folder: int, name: str, was: Stamp | None) -> None:
