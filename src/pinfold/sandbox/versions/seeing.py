@@ -33,8 +33,8 @@ from pinfold.sandbox.versions.entries import (
     whole,
 )
 from pinfold.sandbox.versions.known import Known
-from pinfold.sandbox.versions.reading import file_of, is_fresh, read, reason
-from pinfold.sandbox.versions.store import NoRoom, Store, TooLarge
+from pinfold.sandbox.versions.reading import Read, file_of, is_fresh, read, reason
+from pinfold.sandbox.versions.store import NoRoom, Store
 from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
 from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
 
@@ -142,29 +142,25 @@ class Seeing:
             self._read(path)
         return None
 
-    def read(self, unread: Unread) -> Entry | None:
-        """None: it is changing. Looks at nothing but the open file, so that cells need not wait for it."""
-        try:
-            digest = self._store.take(unread.fd, share=_START_SHARE)
-        except (NoRoom, TooLarge, OSError) as error:
-            return Uncovered(reason(error), unread.stamp.thing)
-        status = os.fstat(unread.fd)
-        return file_of(digest, status) if Stamp.of(status) == unread.stamp else None
+    def read(self, unread: Unread) -> Read:
+        """Looks at nothing but the open file, so that cells need not wait for it."""
+        return read(unread.fd, lambda fd: self._store.take(fd, share=_START_SHARE))
 
-    def finish(self, unread: Unread, entry: Entry | None) -> bool:
+    def finish(self, unread: Unread, found: Read) -> bool:
         """Whether it is read now, as it was at the start."""
-        held = is_open_for_writing(unread.fd)
         os.close(unread.fd)
         if self._watch:
             self._watch.collect(ours=unread.path)
-        if not self.known.is_unread(unread.path) or self.known.stamps[unread.path] != unread.stamp:
+        path, entry = unread.path, found.entry
+        if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
             return False  # it was changed meanwhile, and looked at
-        is_whole = not isinstance(entry, File) or self._store.has(entry.digest or "")
-        if entry is None or held or not is_whole:  # or room was made just when it was taken in
-            self._read(unread.path)
-        else:
-            self.known.note(unread.path, entry, unread.stamp)
-        return not self.known.has_changed(unread.path) and not self.known.is_unread(unread.path)
+        is_kept = not isinstance(entry, File) or self._store.has(entry.digest or "")
+        if found.stamp == unread.stamp and is_kept:
+            self.known.note(path, entry, unread.stamp)
+            self._hold(path, found.is_held)
+        else:  # it was changed, or room was made just when it was taken in
+            self._read(path)
+        return not self.known.has_changed(path) and not self.known.is_unread(path)
 
     # Looking
 

@@ -117,11 +117,11 @@ class Versions:
                 unread = None if self._closed else self._seen.next_unread()
             if unread is None:
                 break
-            entry = self._seen.read(unread)
+            found = self._seen.read(unread)
             with self._lock:
                 if self._closed:
                     os.close(unread.fd)
-                elif self._seen.finish(unread, entry):
+                elif self._seen.finish(unread, found):
                     self._journal.read(unread.path, self._now.entries[unread.path])
         with self._lock:
             return self._coverage()
