@@ -99,6 +99,10 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 

@@ -2,21 +2,32 @@
 
 States form a tree: a cell grows a new one from where the workspace is. Each keeps only how it differs from its parent, in
 two steps: what the user changed before the cell ran, and what changed while it ran.
+
+The user's changes go along wherever one goes. A state knows what the user did until it was made, or until it was last left
+for another: going there, only what the user changed later than that stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from pinfold.sandbox.versions.entries import Delta, Entry, Folder, above, digests, whole
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Users:
+    """What the user changed since a state, and when each thing last: by the count of what happened."""
+
+    delta: Delta = field(default_factory=Delta)
+    since: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     parent: int | None
-    user: Delta = field(default_factory=Delta)
+    made: int = 0
+    user: Users = field(default_factory=Users)
     """What the user changed after the parent and before the cell."""
     cell: Delta = field(default_factory=Delta)
 
@@ -28,21 +39,21 @@ class Target:
     state: dict[str, Entry | None]
     """As it was after that cell."""
     wanted: dict[str, Entry | None]
-    """The same, but for what the user has changed since."""
+    """The same, but for what is the user's."""
+    since: dict[str, int]
+    """Which is this, and from when."""
 
     @property
     def left(self) -> list[str]:
-        return sorted(path for path, entry in self.wanted.items() if self.state.get(path, entry) != entry)
+        differing = {path for path, entry in self.wanted.items() if self.state.get(path, entry) != entry}
+        return sorted({whole(path) for path in differing})
 
 
-_Version: TypeAlias = tuple[str, Entry | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Step:
-    delta: Delta = field(kw_only=False)
-    is_users: bool
+    delta: Delta
     is_back: bool
+    since: dict[str, int] = field(default_factory=dict[str, int])
 
     def take(self, paths: dict[str, Entry | None], *, without: Collection[str] = ()) -> None:
         for path, (old, new) in self.delta.items():
@@ -54,77 +65,68 @@ class History:
     def __init__(self) -> None:
         self.states: dict[int, State] = {0: State(None)}
         self.head = 0
-        self.user: Delta = {}
-        """What the user changed since the state at the head."""
-        self._departed: dict[int, Delta] = {}
-        """What the user had changed since a state when it was left by going elsewhere: coming back brings it back."""
+        self.last = 0
+        """The highest number a state ever had."""
+        self.user = Users()
+        """Since the state at the head."""
+        self._departed: dict[int, tuple[int, Users]] = {}
+        """When a state was left for another, and what the user had changed since it: coming back brings it back."""
+        self.count = 0
+        """Of what happened."""
 
     def changed_by_user(self, delta: Delta) -> None:
         """A path that is changed back stays in: the user has chosen what it is."""
+        if delta:
+            self.count += 1
         for path, (was, now) in delta.items():
-            self.user[path] = (self.user[path][0] if path in self.user else was, now)
+            self.user.delta[path] = (self.user.delta[path][0] if path in self.user.delta else was, now)
+            self.user.since[whole(path)] = self.count
 
     def grow(self, number: int, cell: Delta) -> None:
+        self.count += 1
         self._departed.pop(self.head, None)
-        self.states[number] = State(self.head, self.user, cell)
-        self.head, self.user = number, {}
+        self.states[number] = State(self.head, self.count, self.user, cell)
+        self.head, self.last, self.user = number, number, Users()
 
-    def arrive(self, number: int, user: Delta) -> None:
+    def arrive(self, number: int, user: Users) -> None:
         """The workspace is now at this state, but for what is the user's."""
+        self.count += 1
         self._departed.pop(number, None)
         if self.head != number:
-            self._departed[self.head] = self.user
+            self._departed[self.head] = (self.count, self.user)
         self.head, self.user = number, user
 
-    def target(self, to: int, fresh: Collection[str], now: Mapping[str, Entry]) -> Target:
-        """What the workspace, which is `now`, must become. `fresh`: what the user changed after we last looked.
-
-        Going back, everything stops at the user's last change of it, unless that very version is part of where we go.
-        """
+    def target(self, to: int, now: Mapping[str, Entry]) -> Target:
+        """What the workspace, which is `now`, must become. Going back, each thing stops at the user's last change of it,
+        unless the state knows of that."""
+        knows_until, departed = self._departed.get(to, (self.states[to].made, Users()))
         steps = self._steps(to)
-        paths: dict[str, list[str]] = {}
-        for path in dict.fromkeys(path for step in steps for path in step.delta):
-            paths.setdefault(whole(path), []).append(path)
-
-        def versions(step: _Step, at: dict[str, Entry | None]) -> Iterator[tuple[str, frozenset[_Version]]]:
-            """Of all the step changes, as it is at one point of the way."""
-            for thing in {whole(path) for path in step.delta}:
-                yield thing, frozenset((path, at[path]) for path in paths[thing])
-
-        state = {path: now.get(path) for of_one in paths.values() for path in of_one}
+        state = {path: now.get(path) for step in steps for path in (*step.delta, *departed.delta)}
         wanted = dict(state)
-        ahead: set[tuple[str, frozenset[_Version]]] = set()
+        stopped: dict[str, int] = {}
         for step in steps:
             step.take(state)
-            if step.is_users and not step.is_back:
-                ahead.update(versions(step, state))
-        stopped = {whole(path) for path in fresh}
-        passed: set[str] = set()
-        for step in steps:
-            if step.is_users and step.is_back:
-                for version in versions(step, wanted):
-                    (passed if version[0] in passed or version in ahead else stopped).add(version[0])
+            stopped.update((thing, when) for thing, when in step.since.items() if when > knows_until)
             step.take(wanted, without=stopped)
-        for path, (old, _) in self._departed.get(to, {}).items():
-            state[path] = old
+        _Step(departed.delta, is_back=False).take(wanted, without=stopped)
         _fit(wanted, stopped, now)
-        return Target(state, wanted)
+        return Target(state, wanted, departed.since | stopped)
 
     def _steps(self, to: int) -> list[_Step]:
         """Back to the last common state, then forth."""
         here, there = [*self._line(self.head)], [*self._line(to)]
-        steps = [_Step(self.user, is_users=True, is_back=True)]
+        steps = [_Step(self.user.delta, is_back=True, since=self.user.since)]
         for number in here:
             if number not in there:
                 state = self.states[number]
-                steps.append(_Step(state.cell, is_users=False, is_back=True))
-                steps.append(_Step(state.user, is_users=True, is_back=True))
+                steps.append(_Step(state.cell, is_back=True))
+                steps.append(_Step(state.user.delta, is_back=True, since=state.user.since))
         for number in reversed(there):
             if number not in here:
                 state = self.states[number]
-                steps.append(_Step(state.user, is_users=True, is_back=False))
-                steps.append(_Step(state.cell, is_users=False, is_back=False))
-        return [*steps, _Step(self._departed.get(to, {}), is_users=True, is_back=False)]
+                steps.append(_Step(state.user.delta, is_back=False))
+                steps.append(_Step(state.cell, is_back=False))
+        return steps
 
     def drop_oldest(self) -> list[int]:
         """Forgets the state furthest back, and every state that can be reached through it only. Never the head."""
@@ -137,16 +139,16 @@ class History:
         for number in dropped:
             del self.states[number]
             self._departed.pop(number, None)
-        self.states[root] = State(None)
+        self.states[root] = State(None, self.states[root].made)
         return dropped
 
     def digests(self) -> Iterator[str]:
         """Of every content that some state needs."""
         for state in self.states.values():
-            yield from digests(state.user)
+            yield from digests(state.user.delta)
             yield from digests(state.cell)
-        for delta in (self.user, *self._departed.values()):
-            yield from digests(delta)
+        for users in (self.user, *(users for _, users in self._departed.values())):
+            yield from digests(users.delta)
 
     def _line(self, number: int) -> Iterator[int]:
         """The state and those it grew from, back to the first."""
@@ -156,7 +158,7 @@ class History:
             at = self.states[at].parent
 
 
-def _fit(wanted: dict[str, Entry | None], stopped: set[str], now: Mapping[str, Entry]) -> None:
+def _fit(wanted: dict[str, Entry | None], stopped: Collection[str], now: Mapping[str, Entry]) -> None:
     """What is the user's keeps the folders it lies in; under what is no folder nothing can be put back."""
 
     def will_be(path: str) -> Entry | None:

@@ -23,6 +23,8 @@ _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 @dataclass(frozen=True, slots=True)
 class Done:
     put_back: list[str] = field(default_factory=list[str])
+    replaced: dict[str, str] = field(default_factory=dict[str, str])
+    """The content that was there, by its hash."""
     aside: dict[str, str] = field(default_factory=dict[str, str])
     """Where each thing that had to make way is now."""
     missed: dict[str, str] = field(default_factory=dict[str, str])
@@ -38,18 +40,22 @@ class Putting:
         self._top = top
         self._store = store
         self._seen = seen
+        self._now = seen.known
         self._keeps_times = keeps_times
-        self._aside = [path for path in seen.entries if is_below(path, aside)] if aside else []
+        self._aside = [path for path in seen.known.entries if is_below(path, aside)] if aside else []
         self._lifted: dict[str, str] = {}
         """Where something waits that is to be moved to a path."""
+        self._sources: dict[str, str] = {}
+        """Where that was taken from."""
         self.done = Done()
 
     def put(self, wanted: Mapping[str, Entry | None]) -> None:
-        changed = {path: entry for path, entry in wanted.items() if self._seen.entries.get(path) != entry}
+        changed = self._now.differs(wanted)
         upwards = sorted(changed, reverse=True)
         try:
             for path in changed:
                 self._let_read(path)
+            there = {path: content for path in changed if (content := self._content(path))}
             self._lift(changed)
             for path in upwards:
                 self._try(self._clear, path, changed[path])
@@ -58,10 +64,16 @@ class Putting:
             for path in upwards:
                 if isinstance(entry := changed[path], Folder) and path not in self.done.missed:
                     self._try(self._close, path, entry)
+            self._return_lifted()
             self._tidy()
         finally:
             self._top.finish()
         self.done.put_back.extend(path for path in reversed(upwards) if path not in self.done.missed)
+        self.done.replaced.update(
+            (path, was)
+            for path, was in there.items()
+            if self._content(path) != was and path not in self.done.missed
+        )
 
     def can_bring(self, path: str, entry: Entry | None, wanted: Mapping[str, Entry | None]) -> bool:
         """Whether nothing is known that would stand against it."""
@@ -69,20 +81,24 @@ class Putting:
             case File(digest=digest):
                 return digest is not None and self._store.has(digest)
             case Uncovered():
-                return self._seen.entries.get(path) == entry or entry.thing in self._leaving(wanted)
+                return self._now.entries.get(path) == entry or entry.thing in self._leaving(wanted)
             case _:
                 return True
 
+    def _content(self, path: str) -> str | None:
+        entry = self._now.entries.get(path)
+        return entry.digest if isinstance(entry, File) else None
+
     # What is moved
 
-    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[str | Thing, str]:
+    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[str | Thing | None, str]:
         """What is to go from where it is, by its content and by what it is."""
-        found: dict[str | Thing, str] = {}
+        found: dict[str | Thing | None, str] = {}
         for path in (*changed, *self._aside):
-            entry = self._seen.entries.get(path)
+            entry = self._now.entries.get(path)
             wanted = changed.get(path)
             if isinstance(entry, File) and not (isinstance(wanted, File) and wanted.digest == entry.digest):
-                found[self._seen.stamps[path].thing] = path
+                found[self._now.stamps[path].thing] = path
                 if entry.digest:
                     found[entry.digest] = path
             elif isinstance(entry, Uncovered) and entry != wanted:
@@ -93,21 +109,23 @@ class Putting:
         """Takes each thing that is wanted elsewhere off its place, for two may be wanted in each other's."""
         leaving = self._leaving(changed)
         for path, entry in changed.items():
-            key = (
-                entry.digest
-                if isinstance(entry, File)
-                else entry.thing
-                if isinstance(entry, Uncovered)
-                else None
-            )
-            source = leaving.pop(key, None) if key else None
-            if source is not None and source in self._seen.entries:
+            source = leaving.pop(_key(entry), None)
+            if source in self._now.entries:
                 waiting = partial_name()
-                try:
+                with suppress(OSError):  # it is copied, or missed
                     self._move(source, waiting)
-                except OSError:
-                    continue  # it is copied, or missed
-                self._lifted[path] = waiting
+                    self._lifted[path] = waiting
+                    self._sources[waiting] = source
+
+    def _return_lifted(self) -> None:
+        """What could not be put where it was wanted."""
+        for waiting, source in self._sources.items():
+            if waiting in self._now.entries:
+                with suppress(OSError):
+                    back = name_aside(source) if source in self._now.entries else source
+                    self._move(waiting, back)
+                    if back != source:
+                        self.done.aside[source] = back
 
     # What is in the way
 
@@ -121,7 +139,7 @@ class Putting:
             self._clear_folder(path, wanted)
         elif not self._is_kept(path, entry):
             if wanted is None or isinstance(wanted, Folder) or path in self._lifted:
-                self._top.remove(path, was=self._seen.stamps[path])
+                self._top.remove(path, was=self._now.stamps[path])
                 self._seen.look_at(path)
             # Else it is replaced in one step.
         elif wanted is not None:
@@ -130,10 +148,10 @@ class Putting:
             self.done.missed[path] = entry.why
 
     def _entry(self, path: str) -> Entry | None:
-        entry = self._seen.entries.get(path)
+        entry = self._now.entries.get(path)
         if isinstance(entry, Uncovered) and entry.why == "hard link":
             self._seen.look_at(path)  # its other name may be gone by now
-            return self._seen.entries.get(path)
+            return self._now.entries.get(path)
         return entry
 
     def _clear_folder(self, path: str, wanted: Entry | None) -> None:
@@ -162,29 +180,30 @@ class Putting:
 
     def _move(self, path: str, to: str) -> None:
         status = self._top.status(path)
-        stamp = self._seen.stamps.get(path) or (Stamp.of(status) if status else None)
-        entry = self._seen.entries.get(path)
+        stamp = self._now.stamps.get(path) or (Stamp.of(status) if status else None)
+        entry = self._now.entries.get(path)
         moved = self._top.move(path, to, was=stamp)
         self._seen.look_at(path)
         if isinstance(entry, File) and entry.digest:
-            self._seen.adopt(to, entry, moved)
+            self._now.note(to, entry, moved, is_fresh=True)
         else:
             self._seen.look_at(to)
 
     def _tidy(self) -> None:
         """Folders put aside of which everything has returned."""
         for path in sorted(self._aside, reverse=True):
-            if isinstance(self._seen.entries.get(path), Folder):
+            if isinstance(self._now.entries.get(path), Folder):
                 with suppress(OSError):  # not empty
                     self._top.remove_folder(path)
                     self._seen.look_at(path)
 
     def _let_read(self, path: str) -> None:
         """What a cell made unreadable is about to be replaced: it must be kept first."""
-        entry = self._seen.entries.get(path)
+        entry = self._now.entries.get(path)
         if isinstance(entry, Uncovered) and entry.why == "unreadable" and not entry.is_folder:
-            self._top.let_read(path)
-            self._seen.look_at(path)
+            with suppress(OSError):
+                self._top.let_read(path)
+                self._seen.look_at(path)
 
     # What comes back
 
@@ -200,7 +219,7 @@ class Putting:
                     self._top.make_folder(path)
                     self._seen.look_at(path)
             case Link():
-                self._top.put_link(path, wanted, was=self._seen.stamps.get(path))
+                self._top.put_link(path, wanted, was=self._now.stamps.get(path))
                 self._seen.look_at(path)
             case File():
                 self._make_file(path, wanted)
@@ -210,7 +229,7 @@ class Putting:
     def _make_file(self, path: str, wanted: File) -> None:
         if path in self._lifted:
             self._move(self._lifted[path], path)
-        there = self._seen.entries.get(path)
+        there = self._now.entries.get(path)
         if there == wanted:
             return
         if isinstance(there, File) and there.digest == wanted.digest:
@@ -222,9 +241,9 @@ class Putting:
         if not self._keeps_times:
             wanted = replace(wanted, mtime_ns=time.time_ns())
         stamp = self._top.put_file(
-            path, wanted, lambda fd: self._store.copy(digest, fd), was=self._seen.stamps.get(path)
+            path, wanted, lambda fd: self._store.copy(digest, fd), was=self._now.stamps.get(path)
         )
-        self._seen.adopt(path, wanted, stamp)
+        self._now.note(path, wanted, stamp, is_fresh=True)
 
     def _close(self, path: str, wanted: Entry | None) -> None:
         assert isinstance(wanted, Folder)
@@ -238,3 +257,14 @@ class Putting:
             self.done.missed[path] = "changed meanwhile"
         except OSError as error:
             self.done.missed[path] = error.strerror or "unreadable"
+
+
+def _key(entry: Entry | None) -> str | Thing | None:
+    """By which it is found elsewhere."""
+    match entry:
+        case File(digest=digest):
+            return digest
+        case Uncovered(thing=thing):
+            return thing
+        case _:
+            return None

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pinfold.sandbox.versions.entries import File, Stamp, Uncovered, Why, mode_of, owner_of
@@ -32,7 +33,8 @@ def read(fd: int, take: Callable[[int], str]) -> Read:
     is_held = is_open_for_writing(fd)
     if is_held:
         # A page that is dirty already can be written through a map without a trace; a clean one cannot.
-        os.fdatasync(fd)
+        with suppress(OSError):  # not every file system has it
+            os.fdatasync(fd)
     stamp = Stamp.of(os.fstat(fd))
     for _ in range(_TRIES):
         fresh = is_fresh(stamp)
@@ -42,7 +44,8 @@ def read(fd: int, take: Callable[[int], str]) -> Read:
             return Read(Uncovered(reason(error), stamp.thing), stamp, fresh, is_held)
         status = os.fstat(fd)
         if Stamp.of(status) == stamp:
-            return Read(file_of(digest, status), stamp, fresh, is_held)
+            # Asked again: nobody is told of who opened it while we had it open.
+            return Read(file_of(digest, status), stamp, fresh, is_held or is_open_for_writing(fd))
         stamp = Stamp.of(status)
     return Read(Uncovered("changed while it was read", stamp.thing), stamp, is_fresh=True, is_held=is_held)
 

@@ -13,13 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pinfold.sandbox._workspace import is_masked
 from pinfold.sandbox.versions.entries import (
-    Delta,
     Entry,
     File,
     Folder,
@@ -33,8 +32,9 @@ from pinfold.sandbox.versions.entries import (
     parent_of,
     whole,
 )
-from pinfold.sandbox.versions.reading import file_of, is_fresh, read, reason
-from pinfold.sandbox.versions.store import NoRoom, Store, TooLarge
+from pinfold.sandbox.versions.known import Known
+from pinfold.sandbox.versions.reading import Read, file_of, is_fresh, read, reason
+from pinfold.sandbox.versions.store import NoRoom, Store
 from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
 from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
 
@@ -64,24 +64,14 @@ class Seeing:
         watches: int,
         make_room: Callable[[int], bool],
     ) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.stamps: dict[str, Stamp] = {}
-        """Of everything that is no folder."""
+        self.known = Known(self._unwatch)
+        self.crowded: set[str] = set()
+        """Folders in which more was made than can be covered: only what was known before still is."""
         self._top = top
         self._store = store
         self._largest = largest
         self._most = most
         self._make_room = make_room
-        self._inside: dict[str, set[str]] = {}
-        """The names in each folder that was looked into."""
-        self._was: dict[str, Entry | None] = {}
-        """What each changed path was when `changes` was last asked."""
-        self._unsure: set[str] = set()
-        """Changed so shortly before it was read that the next change could bear the same time."""
-        self._held: set[str] = set()
-        """Open for writing."""
-        self._moving: dict[Stamp, tuple[Entry, bool]] | None = None
-        """What was there when this look began, to know it again under a new name."""
         self._unread: list[str] = []
         self._started = False
         self._compares_held = not top.tells_of_maps
@@ -95,7 +85,7 @@ class Seeing:
 
     @property
     def is_quiet(self) -> bool:
-        return self._watch is not None and not self._held and self._watch.is_quiet
+        return self._watch is not None and not self.known.held and self._watch.is_quiet
 
     @property
     def unread(self) -> int:
@@ -109,9 +99,21 @@ class Seeing:
         """Everything is looked at and nothing read, but what could change again unseen."""
         self._enter("")
         self._started = True
-        self._was.clear()
+        self.known.changes()
         # From the end: small ones first.
-        self._unread.sort(key=lambda path: self.stamps[path].size, reverse=True)
+        self._unread.sort(key=lambda path: self.known.stamps[path].size, reverse=True)
+
+    def resume(self, entries: dict[str, Entry], stamps: dict[str, Stamp]) -> None:
+        """Everything is looked at; `changes` then says what is no longer as it was known."""
+        self.known.recall(entries, stamps)
+        self._unread = [path for path in entries if self.known.is_unread(path)]
+        self._started = True
+        self._walk()
+        self.known.forget_moves()
+
+    def sure_stamps(self) -> dict[str, Stamp]:
+        """By which another process may know what has not changed."""
+        return {path: stamp for path, stamp in self.known.stamps.items() if path not in self.known.unsure}
 
     def look(self) -> None:
         happened = self._watch.happened() if self._watch else None
@@ -120,32 +122,15 @@ class Seeing:
         else:
             for path, mask in sorted(happened.items()):
                 self._look_at(path, written=bool(mask & (WRITTEN | OPENED)))
-        for path in list(self._held):
+        for path in list(self.known.held):
             if self._compares_held:
                 self._read(path)
             else:
                 self._look_at(path, written=False)
-        self._moving = None
+        self.known.forget_moves()
 
     def look_at(self, path: str) -> None:
         self._look_at(path, written=True)
-
-    def changes(self) -> Delta:
-        """Since the last time."""
-        was, self._was = self._was, {}
-        delta = {path: (old, self.entries.get(path)) for path, old in was.items()}
-        return {path: pair for path, pair in delta.items() if pair[0] != pair[1]}
-
-    def digests(self) -> Iterator[str]:
-        """Of every content that is, or was when `changes` was last asked."""
-        for entry in (*self.entries.values(), *self._was.values()):
-            if isinstance(entry, File) and entry.digest:
-                yield entry.digest
-
-    def adopt(self, path: str, entry: File, stamp: Stamp) -> None:
-        """We have just made it."""
-        self._drop_below(path)
-        self._note(path, entry, stamp, is_fresh=True)
 
     # The contents at the start
 
@@ -153,39 +138,33 @@ class Seeing:
         """Opened; to be given to `read` by any thread, then to `finish`."""
         while self._unread:
             path = self._unread.pop()
-            if not self._is_unread(path):
+            if not self.known.is_unread(path):
                 continue
             with suppress(OSError), self._top.opened(path) as fd:
-                if Stamp.of(os.fstat(fd)) == self.stamps[path]:
-                    return Unread(path, reopened(fd), self.stamps[path])
+                if Stamp.of(os.fstat(fd)) == self.known.stamps[path]:
+                    return Unread(path, reopened(fd), self.known.stamps[path])
             self._read(path)
         return None
 
-    def read(self, unread: Unread) -> Entry | None:
-        """None: it is changing. Looks at nothing but the open file, so that cells need not wait for it."""
-        try:
-            digest = self._store.take(unread.fd, share=_START_SHARE)
-        except (NoRoom, TooLarge, OSError) as error:
-            return Uncovered(reason(error), unread.stamp.thing)
-        status = os.fstat(unread.fd)
-        return file_of(digest, status) if Stamp.of(status) == unread.stamp else None
+    def read(self, unread: Unread) -> Read:
+        """Looks at nothing but the open file, so that cells need not wait for it."""
+        return read(unread.fd, lambda fd: self._store.take(fd, share=_START_SHARE))
 
-    def finish(self, unread: Unread, entry: Entry | None) -> None:
-        held = is_open_for_writing(unread.fd)
+    def finish(self, unread: Unread, found: Read) -> bool:
+        """Whether it is read now, as it was at the start."""
         os.close(unread.fd)
         if self._watch:
             self._watch.collect(ours=unread.path)
-        if not self._is_unread(unread.path) or self.stamps[unread.path] != unread.stamp:
-            return  # it was changed meanwhile, and looked at
-        is_whole = not isinstance(entry, File) or self._store.has(entry.digest or "")
-        if entry is None or held or not is_whole:  # or room was made just when it was taken in
-            self._read(unread.path)
-        else:
-            self._note(unread.path, entry, unread.stamp)
-
-    def _is_unread(self, path: str) -> bool:
-        entry = self.entries.get(path)
-        return isinstance(entry, File) and entry.digest is None
+        path, entry = unread.path, found.entry
+        if not self.known.is_unread(path) or self.known.stamps[path] != unread.stamp:
+            return False  # it was changed meanwhile, and looked at
+        is_kept = not isinstance(entry, File) or self._store.has(entry.digest or "")
+        if found.stamp == unread.stamp and is_kept:
+            self.known.note(path, entry, unread.stamp)
+            self._hold(path, found.is_held)
+        else:  # it was changed, or room was made just when it was taken in
+            self._read(path)
+        return not self.known.has_changed(path) and not self.known.is_unread(path)
 
     # Looking
 
@@ -194,25 +173,27 @@ class Seeing:
         self._enter("")
         if self._watch:
             # Events were lost, of opening as well.
-            for path, entry in list(self.entries.items()):
-                if isinstance(entry, File):
-                    self._probe(path)
+            for path in filter(self.known.is_file, list(self.known.entries)):
+                self._probe(path)
 
     def _look_at(self, path: str, *, written: bool) -> None:
-        if path and parent_of(path) not in self._inside:
+        if path and parent_of(path) not in self.known.inside:
             return  # in a folder that is not looked into, or is gone
+        if path not in self.known.entries and len(self.known.entries) >= self._most:
+            self.crowded.add(parent_of(path))
+            return
         try:
             status = self._top.status(path)
         except OSError as error:
             if error.errno != errno.EACCES:  # a folder on the way was closed: see _shut
-                self._gone(path)
-                self._set(path, Uncovered(reason(error), (0, 0, 0)))
+                self.known.gone(path)
+                self.known.note_folder(path, Uncovered(reason(error), (0, 0, 0)))
             return
         if status is None:
-            self._gone(path)
+            self.known.gone(path)
         elif stat.S_ISDIR(status.st_mode):
             self._enter(path, below=False)
-        elif not self._see(path, status, written=written) and written:
+        elif not self._see(path, status, written=written) and written and self.known.is_file(path):
             self._probe(path)
 
     def _enter(self, first: str, *, below: bool = True) -> None:
@@ -224,8 +205,8 @@ class Seeing:
                 with self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
                     status = os.fstat(fd)
                     is_new = self._watched(fd, folder)
-                    self._set_folder(folder, Folder(mode_of(status), owner_of(status)))
-                    if is_new or below or folder not in self._inside:
+                    self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
+                    if is_new or below or folder not in self.known.inside:
                         waiting += self._list(fd, folder)
             except OSError as error:
                 self._shut(folder, error)
@@ -234,13 +215,16 @@ class Seeing:
         """Returns the folders in it."""
         with os.scandir(fd) as inside:
             found = list(inside)
-        known = self._inside.get(folder, set())
-        if len(self.entries) + len(found) - len(known) > self._most:
-            self._shut(folder, OSError(errno.E2BIG, ""))
-            return []
-        self._inside[folder] = names = {entry.name for entry in found}
+        known = self.known.inside.get(folder, set())
+        if len(self.known.entries) + sum(entry.name not in known for entry in found) > self._most:
+            if not known:
+                self._shut(folder, OSError(errno.E2BIG, ""))
+                return []
+            self.crowded.add(folder)
+            found = [entry for entry in found if entry.name in known]
+        self.known.inside[folder] = names = {entry.name for entry in found}
         for name in known - names:
-            self._gone(joined(folder, name))
+            self.known.gone(joined(folder, name))
         folders: list[str] = []
         for entry in found:
             path = joined(folder, entry.name)
@@ -249,7 +233,7 @@ class Seeing:
                 continue
             with suppress(FileNotFoundError):  # gone meanwhile: the next look will say so
                 status = entry.stat(follow_symlinks=False)
-                if path in self.stamps or not self._knows(path, Stamp.of(status)):
+                if path in self.known.stamps or not self._knows(path, Stamp.of(status)):
                     self._see(path, status, written=True)
         return folders
 
@@ -259,14 +243,14 @@ class Seeing:
         with suppress(OSError):
             status = self._top.status(folder)
         if status is None and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            self._gone(folder)
-        elif status and error.errno == errno.EACCES and folder in self._inside:
+            self.known.gone(folder)
+        elif status and error.errno == errno.EACCES and folder in self.known.inside:
             # It was just closed. Nobody gets in, so everything in it is as it was.
-            self._set_folder(folder, Folder(mode_of(status), owner_of(status)))
+            self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
         else:
-            self._drop_below(folder)
+            self.known.drop_below(folder)
             inode = status.st_ino if status else 0
-            self._set_folder(folder, Uncovered(reason(error), (inode, 0, 0), is_folder=True))
+            self.known.note_folder(folder, Uncovered(reason(error), (inode, 0, 0), is_folder=True))
 
     def _watched(self, fd: int, folder: str) -> bool:
         """Whether nobody watched it until now."""
@@ -283,29 +267,32 @@ class Seeing:
         self._watch.collect()  # so that our own listing fills no queue
         return is_new
 
+    def _unwatch(self, folder: str) -> None:
+        if self._watch:
+            self._watch.remove(folder)
+
     # Seeing one file
 
     def _see(self, path: str, status: os.stat_result, *, written: bool) -> bool:
         """Whether it was looked at closely. `written`: perhaps; what was only renamed or made has another stamp for sure."""
         stamp = Stamp.of(status)
-        if self.stamps.get(path) == stamp and not (written and path in self._unsure):
+        if self.known.stamps.get(path) == stamp and not (written and path in self.known.unsure):
             return False
-        self._drop_below(path)
         if stat.S_ISREG(status.st_mode):
             why = self._why_not(path, status)
             if why:
-                self._note(path, Uncovered(why, stamp.thing), stamp)
+                self.known.note(path, Uncovered(why, stamp.thing), stamp)
             elif self._started or is_fresh(stamp):
                 self._read(path)
             else:
-                self._note(path, file_of(None, status), stamp)
+                self.known.note(path, file_of(None, status), stamp)
                 self._unread.append(path)
         elif stat.S_ISLNK(status.st_mode):
             with suppress(OSError), self._top.opened(path) as fd:
                 target = os.fsdecode(os.readlink(b"", dir_fd=fd))
-                self._note(path, Link(target, owner_of(status)), stamp)
+                self.known.note(path, Link(target, owner_of(status)), stamp)
         else:
-            self._note(path, Uncovered("special file", stamp.thing), stamp)
+            self.known.note(path, Uncovered("special file", stamp.thing), stamp)
         return True
 
     def _why_not(self, path: str, status: os.stat_result) -> Why | None:
@@ -318,29 +305,19 @@ class Seeing:
 
     def _knows(self, path: str, stamp: Stamp) -> bool:
         """A file of a folder that was renamed: nothing about it changed but its path."""
-        if not self._started or stamp not in self._remembered():
+        if not self._started or stamp not in self.known.remembered():
             return False
-        entry, is_held = self._remembered()[stamp]
-        self._note(path, entry, stamp)
-        if is_held:
-            self._held.add(path)
+        entry, is_held = self.known.remembered()[stamp]
+        self.known.note(path, entry, stamp)
+        self._hold(path, is_held)
         return True
-
-    def _remembered(self) -> dict[Stamp, tuple[Entry, bool]]:
-        if self._moving is None:
-            self._moving = {
-                stamp: (entry, path in self._held)
-                for path, stamp in self.stamps.items()
-                if path not in self._unsure and isinstance(entry := self.entries[path], File) and entry.digest
-            }
-        return self._moving
 
     def _read(self, path: str) -> None:
         with suppress(OSError), self._reading(path) as fd:
             if fd is not None:
                 found = read(fd, self._take)
-                (self._held.add if found.is_held else self._held.discard)(path)
-                self._note(path, found.entry, found.stamp, is_fresh=found.is_fresh)
+                self.known.note(path, found.entry, found.stamp, is_fresh=found.is_fresh)
+                self._hold(path, found.is_held)
 
     def _take(self, fd: int) -> str:
         share = 1.0 if self._started else _START_SHARE
@@ -362,7 +339,7 @@ class Seeing:
                 fd = reopened(named) if stat.S_ISREG(status.st_mode) else None
             except OSError as error:
                 stamp = Stamp.of(status)
-                self._note(path, Uncovered(reason(error), stamp.thing), stamp)
+                self.known.note(path, Uncovered(reason(error), stamp.thing), stamp)
                 fd = None
         try:
             yield fd
@@ -375,62 +352,7 @@ class Seeing:
     def _probe(self, path: str) -> None:
         """Whether somebody has it open for writing."""
         with suppress(OSError), self._reading(path) as fd:
-            if fd is not None and is_open_for_writing(fd):
-                self._held.add(path)
-            else:
-                self._held.discard(path)
+            self._hold(path, fd is not None and is_open_for_writing(fd))
 
-    # Noting
-
-    def _note(self, path: str, entry: Entry, stamp: Stamp, *, is_fresh: bool = False) -> None:
-        if self._is_unread(path) and self.stamps[path] == stamp:
-            self.entries[path] = entry  # what it was at the start: nothing changed
-        self._set(path, entry)
-        self.stamps[path] = stamp
-        (self._unsure.add if is_fresh else self._unsure.discard)(path)
-
-    def _set(self, path: str, entry: Entry | None) -> None:
-        old = self.entries.get(path)
-        if old != entry:
-            if isinstance(old, File) and old.digest is None:
-                old = Uncovered("changed before it was read", self.stamps[path].thing)
-            self._was.setdefault(path, old)
-        if entry is None:
-            self.entries.pop(path, None)
-        else:
-            self.entries[path] = entry
-            if path and (names := self._inside.get(parent_of(path))) is not None:
-                names.add(path.rpartition("/")[2])
-
-    def _set_folder(self, path: str, entry: Folder | Uncovered) -> None:
-        self._set(path, entry)
-        self._forget(path)
-
-    def _gone(self, path: str) -> None:
-        self._drop_below(path)
-        self._lose(path)
-        self._inside.get(parent_of(path), set()).discard(path.rpartition("/")[2])
-
-    def _drop_below(self, path: str) -> None:
-        """It is no folder any more."""
-        if self._inside.get(path):
-            self._remembered()
-        waiting = [path]
-        while waiting:
-            folder = waiting.pop()
-            for name in self._inside.pop(folder, ()):
-                below = joined(folder, name)
-                waiting.append(below)
-                self._lose(below)
-            if self._watch:
-                self._watch.remove(folder)
-
-    def _lose(self, path: str) -> None:
-        self._set(path, None)
-        self._forget(path)
-
-    def _forget(self, path: str) -> None:
-        """What is known of files only."""
-        self.stamps.pop(path, None)
-        self._held.discard(path)
-        self._unsure.discard(path)
+    def _hold(self, path: str, is_held: bool) -> None:
+        (self.known.held.add if is_held else self.known.held.discard)(path)

@@ -41,6 +41,11 @@ class Store:
         self._clones = True
         """Until the file system says that it cannot share blocks."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for blob in folder.glob("??/*"):  # of an earlier owner
+            self._sizes[blob.name] = blob.stat().st_size
+        self._used = sum(self._sizes.values())
+        for partial in folder.glob("partial-*"):
+            partial.unlink()
 
     @property
     def used(self) -> int:

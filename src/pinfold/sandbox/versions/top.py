@@ -18,13 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinfold.sandbox._syscalls import X86_64
-from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, mode_of
+from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, mode_of, name_of
 
 _OPENAT2 = X86_64["openat2"]
 """The same on every machine."""
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Also where a link is on the way: what it leads to is not ours."""
+_PARTIAL = ".pinfold-"
 _F_SETSIG = 10
 _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
 """ext4, xfs, btrfs: a write through a shared map shows in a file's times once its pages are clean."""
@@ -113,20 +114,17 @@ class Top:
         """Takes the place of what is there, if that is still as it `was`, in one step."""
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(partial, flags, 0o600, dir_fd=folder)
+            made = _made(folder, partial, entry, fill)
             try:
-                fill(fd)
-                _give(fd, entry)
                 _check(folder, name, was)
                 os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-                return Stamp.of(os.fstat(fd))
+                return Stamp.of(os.fstat(made))
             except BaseException:
                 with suppress(OSError):
                     os.unlink(partial, dir_fd=folder)
                 raise
             finally:
-                os.close(fd)
+                os.close(made)
 
     def put_link(self, path: str, entry: Link, *, was: Stamp | None) -> None:
         with self.place(path, writable=True) as (folder, name):
@@ -189,7 +187,11 @@ class Top:
 
 def partial_name() -> str:
     """For what is not yet where it belongs."""
-    return f".pinfold-{secrets.token_hex(8)}"
+    return f"{_PARTIAL}{secrets.token_hex(8)}"
+
+
+def is_partial(path: str) -> bool:
+    return name_of(path).startswith(_PARTIAL)
 
 
 def name_aside(path: str) -> str:
@@ -213,6 +215,22 @@ def is_open_for_writing(fd: int) -> bool:
         return True  # it is, or this file system has no leases
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
+
+
+def _made(folder: int, name: str, entry: File, fill: Callable[[int], None]) -> int:
+    """A new file, whole and closed, so that nothing tells of writing under its later name. Returns a descriptor of it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        fill(fd)
+        _give(fd, entry)
+        return os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(fd)
 
 
 def _check(folder: int, name: str, was: Stamp | None) -> None:

@@ -6,19 +6,28 @@ Called from worker threads, one call at a time, but for `fill`, which runs besid
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
-from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why, is_git, whole
-from pinfold.sandbox.versions.history import History, Target
+from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
+from pinfold.sandbox.versions.history import History, Target, Users
+from pinfold.sandbox.versions.journal import Journal, Told
 from pinfold.sandbox.versions.putting import Putting
+from pinfold.sandbox.versions.reports import (
+    Changes,
+    Coverage,
+    Kept,
+    Missed,
+    Restored,
+    changes_of,
+    coverage_of,
+)
 from pinfold.sandbox.versions.seeing import Seeing
 from pinfold.sandbox.versions.store import Store
-from pinfold.sandbox.versions.top import Top
+from pinfold.sandbox.versions.top import Top, is_partial
 
 FILE_CAP = 64 << 20
 """Bytes of one file; a larger one is not covered."""
@@ -28,76 +37,11 @@ ENTRY_CAP = 200_000
 """Files and folders; a folder with which there would be more is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
-_NAMED = 1000
-"""Of what is not covered, by name; the rest is counted."""
+_PREFIX = "sha256:"
 
 
 class StateUnknown(SandboxError):
     """There was no such state, or it is no longer kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotCovered:
-    """Undo neither restores nor removes it."""
-
-    path: str
-    why: Why
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    files: int
-    """That can be put back, those still unread included."""
-    size: int
-    unread: int
-    """Files that `fill` has still to read: if one changes before that, what it was is lost, and it is named then."""
-    not_covered: tuple[NotCovered, ...]
-    """The largest first, at most a thousand."""
-    not_covered_by_reason: dict[Why, int]
-    watched: bool
-    """If not, every cell costs a walk over all files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What changed while a cell ran. Paths are relative to the workspace; "" is the workspace itself."""
-
-    made: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    not_covered: tuple[NotCovered, ...] = ()
-    """Of these: what this cell made of it, or what it was before, is not kept."""
-    dropped: tuple[int, ...] = ()
-    """States that can no longer be gone back to, for want of room."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A version that was replaced or removed; `Versions.content` has it."""
-
-    path: str
-    blob: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
-    path: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    put_back: tuple[str, ...] = ()
-    """Made again, changed back or removed."""
-    left: tuple[str, ...] = ()
-    """As the user has made it since, which no undo overwrites."""
-    replaced: tuple[Kept, ...] = ()
-    """Every version that gave way: who changed a file while a cell ran, the cell or the user, cannot be seen."""
-    aside: tuple[tuple[str, str], ...] = ()
-    """What is not covered and was in the way, and where it is now."""
-    missed: tuple[Missed, ...] = ()
-    """Not as it was after that cell, and why."""
 
 
 class Versions:
@@ -120,12 +64,14 @@ class Versions:
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
         self._store = Store(store, total=total_cap, largest=file_cap)
         self._history = History()
+        self._journal = Journal(store / "journal")
         self._lock = Lock()
         self._running: int | None = None
-        self._last = 0
-        self._restoring = False
+        self._is_going = False
         self._dropped: list[int] = []
         self._aside: set[str] = set()
+        self._crowded: set[str] = set()
+        """Those that were said."""
         self._closed = False
         try:
             self._top = Top(workspace)
@@ -139,6 +85,7 @@ class Versions:
             watches=watches,
             make_room=self._make_room,
         )
+        self._now = self._seen.known
 
     @property
     def is_quiet(self) -> bool:
@@ -146,10 +93,19 @@ class Versions:
         return self._seen.is_quiet
 
     def begin(self) -> Coverage:
-        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little."""
+        """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
+
+        If the store holds a history, that goes on: what changed since is the user's doing, or of the cell that ran when
+        its owner was lost, which becomes a state like any other.
+        """
         with self._lock:
+            told = self._journal.told()
             try:
-                self._seen.start()
+                if told is None:
+                    self._seen.start()
+                    self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
+                else:
+                    self._resume(told)
             except OSError as error:
                 words = f"the files of the workspace cannot be looked at: {error.strerror}"
                 raise SandboxUnavailable(f"{words}; undo needs Linux 5.6 or newer") from error
@@ -157,30 +113,45 @@ class Versions:
 
     def fill(self) -> Coverage:
         """Reads what `begin` found, while cells run. Ends early when `close` is called."""
+        self._journal.write_start()
+        with self._lock:
+            if not self._closed:
+                self._journal.go_on()
         while True:
             with self._lock:
                 unread = None if self._closed else self._seen.next_unread()
             if unread is None:
                 break
-            entry = self._seen.read(unread)
+            found = self._seen.read(unread)
             with self._lock:
                 if self._closed:
                     os.close(unread.fd)
-                    break
-                self._seen.finish(unread, entry)
+                elif self._seen.finish(unread, found):
+                    self._journal.read(unread.path, self._now.entries[unread.path])
         with self._lock:
             return self._coverage()
+
+    @property
+    def at(self) -> int:
+        """The state the workspace is at, but for what the user has changed since."""
+        return self._history.head
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """Those that can be gone to."""
+        return tuple(sorted(self._history.states))
 
     def before(self, cell: int) -> None:
         """A cell is about to run: what changed until now is the user's doing."""
         with self._lock:
             self._must_be_idle()
-            if cell <= self._last:
-                raise ValueError(f"cell {cell} does not come after cell {self._last}")
+            if cell <= self._history.last:
+                raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
             if not self._seen.is_quiet:
                 self._look()
-                self._history.changed_by_user(self._seen.changes())
-            self._running = self._last = cell
+                self._note_users()
+            self._running = cell
+            self._journal.runs(cell)
 
     def after(self, cell: int) -> Changes:
         """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing."""
@@ -189,53 +160,21 @@ class Versions:
                 raise ValueError(f"cell {cell} is not running")
             if not self._seen.is_quiet:
                 self._look()
-            delta = self._seen.changes()
-            self._history.grow(cell, delta)
-            self._running = None
-            dropped, self._dropped = self._dropped, []
-            return _changes(delta, dropped)
+            return self._grow(cell)
 
     def restore(self, to: int) -> Restored:
         """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
         with self._lock:
             self._must_be_idle()
             self._look()
-            fresh = self._seen.changes()
-            self._history.changed_by_user(fresh)
+            self._note_users()
             if to not in self._history.states:
                 raise StateUnknown(f"the files after cell {to} are not known, or no longer kept")
-            target = self._history.target(to, fresh, self._seen.entries)
-            # With something of the user's among it, an old time could make a build tool believe that what was built from
-            # an undone version is up to date. What is all of one state can have the times of that state.
-            putting = Putting(
-                self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside
-            )
-            broken = self._without_what_breaks(putting, target)
-            self._restoring = True
-            try:
-                putting.put(target.wanted)
-                self._look()
-            finally:
-                self._restoring = False
-            done = putting.done
-            self._aside = {
-                path for path in (*self._aside, *done.aside.values()) if path in self._seen.entries
-            }
-            delta = self._seen.changes()
-            self._history.arrive(to, self._users_since(target, delta))
-            return Restored(
-                put_back=tuple(path for path in done.put_back if path in delta),
-                left=tuple(target.left),
-                replaced=tuple(_replaced(done.put_back, delta)),
-                aside=tuple(done.aside.items()),
-                missed=tuple(
-                    Missed(path=path, why=why) for path, why in sorted({**done.missed, **broken}.items())
-                ),
-            )
+            return self._go(to)
 
     def content(self, blob: str) -> Path:
         """The file that holds a version that was replaced. Raises StateUnknown."""
-        digest = blob.removeprefix("sha256:")
+        digest = blob.removeprefix(_PREFIX)
         if not self._store.has(digest):
             raise StateUnknown(f"{blob} is not known, or no longer kept")
         return self._store.path(digest)
@@ -247,6 +186,72 @@ class Versions:
                 self._closed = True
                 self._seen.close()
                 self._top.close()
+                self._journal.close()
+
+    def _resume(self, told: Told) -> None:
+        self._history, self._aside = told.history, told.aside
+        self._seen.resume(told.entries, told.stamps)
+        if told.running is not None:
+            self._grow(told.running)
+        elif told.going is not None:
+            self._finish_going(told.going)
+        else:
+            self._note_users()
+
+    def _finish_going(self, to: int) -> None:
+        """Of what has changed since, nobody knows what the user did. What was on its way arrives."""
+        found = self._now.changes()
+        self._journal.found(found)
+        ours = {path for path, (old, _) in found.items() if old is None and is_partial(path)}
+        self._aside |= ours
+        self._go(to)
+        for path in filter(self._now.is_file, ours):
+            with suppress(OSError):
+                self._top.remove(path, was=self._now.stamps[path])
+        self._look()
+        self._journal.found(self._now.changes())
+
+    def _note_users(self) -> None:
+        delta = self._now.changes()
+        self._history.changed_by_user(delta)
+        self._journal.user(delta)
+
+    def _grow(self, cell: int) -> Changes:
+        delta = self._now.changes()
+        self._history.grow(cell, delta)
+        self._journal.grows(cell, delta)
+        self._running = None
+        dropped, self._dropped = self._dropped, []
+        crowded = self._seen.crowded - self._crowded
+        self._crowded |= crowded
+        return changes_of(delta, dropped, crowded)
+
+    def _go(self, to: int) -> Restored:
+        self._journal.goes(to)
+        target = self._history.target(to, self._now.entries)
+        # With something of the user's among it, an old time could make a build tool believe that what was built from an
+        # undone version is up to date. What is all of one state can have the times of that state.
+        putting = Putting(self._top, self._store, self._seen, keeps_times=not target.left, aside=self._aside)
+        broken = self._without_what_breaks(putting, target)
+        self._is_going = True
+        try:
+            putting.put(target.wanted)
+            self._look()
+        finally:
+            self._is_going = False
+        done, delta = putting.done, self._now.changes()
+        users = self._users_since(target, delta, without={*self._aside, *done.aside.values()})
+        self._aside = {path for path in (*self._aside, *done.aside.values()) if path in self._now.entries}
+        self._history.arrive(to, users)
+        self._journal.arrives(to, users, delta, self._aside)
+        missed = {**done.missed, **broken}
+        return Restored(
+            put_back=tuple(path for path in done.put_back if path in delta),
+            left=tuple(target.left),
+            replaced=tuple(Kept(path=path, blob=_PREFIX + digest) for path, digest in done.replaced.items()),
+            aside=tuple(done.aside.items()),
+            missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
+        )
 
     def _look(self) -> None:
         if not self._top.is_there:
@@ -259,16 +264,30 @@ class Versions:
         if self._running is not None:
             raise ValueError(f"cell {self._running} has not ended")
 
-    def _users_since(self, target: Target, delta: Delta) -> Delta:
-        """What is not as it was after the cell that was gone to: no later cell has done it."""
-        now = self._seen.entries
-        users = {path: (was, now.get(path)) for path, was in target.state.items() if now.get(path) != was}
-        return users | {path: pair for path, pair in delta.items() if path not in target.state}
+    def _users_since(self, target: Target, delta: Delta, *, without: Collection[str]) -> Users:
+        """What is the user's, and what is not as it was after that cell for another reason: no later cell has done it.
+
+        `without`: what lies or lay aside, which is no part of any state."""
+        users = Users()
+        for path in target.state.keys() | delta.keys():
+            if path not in target.state and is_below(path, without):
+                continue
+            now = self._now.entries.get(path)
+            before = delta[path][0] if path in delta else now
+            was = target.state.get(path, before)
+            if now not in (before, target.wanted.get(path, before)):
+                when = self._history.count + 1  # by somebody else, just now
+            else:
+                when = target.since.get(whole(path), 0)
+            if now != was or when:
+                users.delta[path] = (was, now)
+                users.since[whole(path)] = max(when, users.since.get(whole(path), 0))
+        return users
 
     def _without_what_breaks(self, putting: Putting, target: Target) -> dict[str, str]:
         """A git folder comes back as a whole or stays as it is."""
         wanted = target.wanted
-        changed = {path: entry for path, entry in wanted.items() if self._seen.entries.get(path) != entry}
+        changed = self._now.differs(wanted)
         broken: dict[str, str] = {}
         for path, entry in changed.items():
             folder = whole(path)
@@ -281,48 +300,15 @@ class Versions:
     def _make_room(self, size: int) -> bool:
         """By forgetting the oldest states; none while one of them is being gone back to."""
         while not self._store.has_room(size):
-            dropped = [] if self._restoring else self._history.drop_oldest()
+            dropped = [] if self._is_going else self._history.drop_oldest()
             if not dropped:
                 return False
             self._dropped += dropped
-            self._store.drop({*self._history.digests(), *self._seen.digests()})
+            self._journal.drops()
+            self._store.drop({*self._history.digests(), *self._now.digests()})
         return True
 
     def _coverage(self) -> Coverage:
-        files = [entry for entry in self._seen.entries.values() if isinstance(entry, File)]
-        missing = _not_covered(self._seen.entries.items())
-        missing.sort(key=lambda it: (-it.size, it.path))
-        return Coverage(
-            files=len(files),
-            size=sum(entry.size for entry in files),
-            unread=self._seen.unread,
-            not_covered=tuple(missing[:_NAMED]),
-            not_covered_by_reason=dict(Counter(it.why for it in missing)),
-            watched=self._seen.watches,
+        return coverage_of(
+            self._now.entries, self._seen.crowded, unread=self._seen.unread, watched=self._seen.watches
         )
-
-
-def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:
-    return [
-        NotCovered(path=path, why=entry.why, size=entry.size)
-        for path, entry in entries
-        if isinstance(entry, Uncovered)
-    ]
-
-
-def _changes(delta: Delta, dropped: list[int]) -> Changes:
-    ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
-    return Changes(
-        made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),
-        changed=tuple(sorted(path for path, (old, new) in delta.items() if old and new)),
-        removed=tuple(sorted(path for path, (_, new) in delta.items() if new is None)),
-        not_covered=tuple(_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry)),
-        dropped=tuple(dropped),
-    )
-
-
-def _replaced(put_back: Iterable[str], delta: Delta) -> Iterable[Kept]:
-    for path in put_back:
-        old, new = delta.get(path, (None, None))
-        if isinstance(old, File) and old.digest and not (isinstance(new, File) and new.digest == old.digest):
-            yield Kept(path=path, blob=f"sha256:{old.digest}")

@@ -11,16 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.sandbox.test_versions import Cells, history, tree
+from tests.sandbox.versions.cells import Cells, history, tree
 
-from pinfold.sandbox.versions import Versions
+from pinfold.sandbox.versions import Changes, NotCovered, Versions
 from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp
 from pinfold.sandbox.versions.top import Top
 
-pytestmark = [
-    pytest.mark.safety,
-    pytest.mark.skipif(sys.platform != "linux", reason="openat2 and inotify are Linux's"),
-]
+pytestmark = pytest.mark.safety
 SECRET = "of the user's, outside"
 RACE_S = 1.5
 
@@ -253,6 +250,30 @@ def test_a_folder_too_deep_to_name_is_left_and_named(workspace: Path) -> None:
         assert [it.why for it in changes.not_covered] == ["unreadable"]
         assert len(cells.undo().missed) == len(changes.made)
         assert cells.run(lambda: None).made == ()
+
+
+def test_a_flood_of_files_takes_nothing_known_away(workspace: Path, watches: int) -> None:
+    for number in range(10):
+        (workspace / f"known-{number}").write_text("1")
+    versions = Versions(workspace, workspace.parent / "store", entry_cap=20, watches=watches)
+    versions.begin()
+    versions.fill()
+    cells = Cells(versions)
+
+    def flood() -> None:
+        for number in range(30):
+            (workspace / f"flood-{number}").touch()
+        (workspace / "known-3").write_text("2")
+        (workspace / "known-4").unlink()
+
+    changes = cells.run(flood)
+    assert NotCovered(path="", why="too many files") in changes.not_covered
+    assert "known-3" in changes.changed
+    assert cells.run(lambda: None) == Changes()
+    versions.restore(0)
+    assert {path.read_text() for path in workspace.glob("known-*")} == {"1"}
+    assert len(list(workspace.glob("known-*"))) == 10
+    versions.close()
 
 
 def test_too_many_files_are_named_and_the_rest_is_covered(workspace: Path) -> None:
