@@ -1,0 +1,184 @@
+"""How arrays, frames and arrow values are taken apart: views stay views of the same memory. Imports none of the libraries."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from _pickle import PickleBuffer
+from io import BytesIO
+
+from . import rebuilding as again
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .pickling import Pickler
+
+SPARE_BYTES = 1 << 16
+"""An arrow value that holds more than twice its own data and this is copied: it is a part of something larger."""
+
+_module_of = type.__dict__["__module__"].__get__
+
+
+class Memory:
+    """Which arrays use the same memory, over all parts of a saving."""
+
+    def __init__(self) -> None:
+        self.shared: set[int] = set()
+        """Roots of which the arrays are saved as views."""
+        self.frames: dict[int, object] = {}
+        """Arrays inside of frames, kept alive. A frame never shows changes of another, so they share nothing."""
+        self._views: dict[int, dict[int, object]] = {}
+        """By whose memory it is, the arrays that can be views of it."""
+        self._others: dict[int, dict[int, object]] = {}
+        """The same for those that cannot, and so are saved apart."""
+
+    def add(self, root: Any, value: Any) -> None:
+        can_be = _is_plain(root) and type(value) is type(root) and id(value) not in self.frames
+        (self._views if can_be else self._others).setdefault(id(root), {})[id(value)] = value
+        holder = holder_of(root)
+        if holder is not None:
+            self._others.setdefault(id(holder), {})[id(root)] = root
+
+    def share(self) -> None:
+        """From now on arrays that have their memory in common are saved as views."""
+        self.shared.update(root for root, arrays in self._views.items() if len(arrays) > 1)
+
+    def is_parted(self, key: int) -> bool:
+        """Whether what has this memory in common is saved apart."""
+        others = self._others.get(key, {})
+        own = sum(one not in self.frames for one in others)
+        return own + (own < len(others)) + (key in self._views) > 1
+
+
+def root_of(value: Any) -> Any:
+    """The array whose memory it uses."""
+    array = sys.modules["numpy"].ndarray
+    while isinstance(value.base, array):
+        value = value.base
+    return value
+
+
+def holder_of(root: Any) -> object:
+    """What has an array's memory that is no array, if it can change."""
+    holder: Any = root.base
+    if type(holder) is memoryview:
+        holder = holder.obj
+    return None if type(holder) is bytes else holder
+
+
+def _is_plain(root: Any) -> bool:
+    return type(root) is sys.modules["numpy"].ndarray and root.flags.forc and not root.dtype.hasobject
+
+
+def array(pickler: Pickler, value: Any) -> object:
+    numpy = sys.modules["numpy"]
+    root = root_of(value)
+    pickler.seen[id(value)] = value
+    if isinstance(root, numpy.memmap):
+        return _file_array(value, root)
+    memory = pickler.graph.memory
+    memory.add(root, value)
+    is_frames = id(value) in memory.frames
+    if not is_frames:
+        pickler.roots[id(root)] = root
+        holder = holder_of(root)
+        if holder is not None:
+            pickler.roots[id(holder)] = holder
+    if root is not value and value.size and type(value) is numpy.ndarray and _is_plain(root):
+        is_wider = value.nbytes > root.nbytes  # the same memory many times over
+        if is_wider or (id(root) in memory.shared and not is_frames):
+            return _view(value, root)
+    if not value.flags.writeable and not value.flags.forc:
+        return again.read_only_array, (value.copy(),)
+    return NotImplemented
+
+
+def is_npy(value: Any, memory: Memory) -> bool:
+    """Whether the file format for arrays says all there is to say of it."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or not (value.flags.forc and value.flags.writeable):
+        return False
+    dtype, root = value.dtype, root_of(value)
+    if dtype.hasobject or dtype.metadata or isinstance(root, numpy.memmap):
+        return False
+    if root is not value and (id(root) in memory.shared or value.nbytes > root.nbytes):
+        return False
+    npy = numpy.lib.format
+    return npy.descr_to_dtype(npy.dtype_to_descr(dtype)) == dtype
+
+
+def npy_pieces(value: Any) -> list[bytes | memoryview]:
+    numpy = sys.modules["numpy"]
+    npy = numpy.lib.format
+    header = BytesIO()
+    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(value))
+    memory = value if value.flags.c_contiguous else value.T
+    return [header.getvalue(), memoryview(memory.reshape(-1).view(numpy.uint8))]
+
+
+def _view(value: Any, root: Any) -> object:
+    offset = _address(value) - _address(root)
+    return again.array_view, (root, offset, value.shape, value.strides, value.dtype, value.flags.writeable)
+
+
+def _address(value: Any) -> int:
+    return value.__array_interface__["data"][0]
+
+
+def _file_array(value: Any, root: Any) -> object:
+    from .reducing import Unsaved
+
+    numpy = sys.modules["numpy"]
+    if value is not root:
+        if type(value) in (numpy.ndarray, numpy.memmap):
+            return _view(value, root)
+        raise Unsaved("a part of an array that lives in a file")
+    if root.mode == "c" or root.filename is None:
+        raise Unsaved("an array over a file whose changes are kept from it")
+    root.flush()
+    mode = "r" if root.mode == "r" else "r+"
+    order = "C" if root.flags.c_contiguous else "F"
+    path = os.path.abspath(os.fspath(root.filename))
+    return again.file_array, (path, mode, root.dtype, root.shape, root.offset, order)
+
+
+def pandas_value(pickler: Pickler, value: Any) -> object:
+    """Pickle does it; but no array inside is to become a view of another's memory."""
+    frames = pickler.graph.memory.frames
+    ahead: list[Any] = [value]
+    known: set[int] = set()
+    while ahead:
+        held = ahead.pop()
+        for one in gc.get_referents(held):
+            kind = type(one)
+            if id(one) in known:
+                continue
+            if kind is sys.modules["numpy"].ndarray:
+                frames[id(one)] = one
+            elif kind in (dict, list, tuple) or str(_module_of(kind)).partition(".")[0] == "pandas":
+                known.add(id(one))
+                ahead.append(one)
+    if pickler.graph.how(type(value))[1]:
+        pickler.seen[id(value)] = value
+    return NotImplemented
+
+
+def arrow_value(_: Pickler, value: Any) -> object:
+    """A part of a larger value would take all of that with it."""
+    if value.get_total_buffer_size() <= 2 * value.nbytes + SPARE_BYTES:
+        return NotImplemented
+    arrow = sys.modules["pyarrow"]
+    if isinstance(value, arrow.Table):
+        kind, table = "table", value
+    elif isinstance(value, arrow.RecordBatch):
+        kind, table = "batch", arrow.Table.from_batches([value])
+    else:
+        kind = "chunks" if isinstance(value, arrow.ChunkedArray) else "array"
+        table = arrow.table({"": value})
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return again.arrow_part, (PickleBuffer(sink.getvalue()), kind)

@@ -1,0 +1,265 @@
+"""Makes again what was saved: the functions that saved streams name. Called while one is read; decides nothing.
+
+Their names and arguments are the format of what is stored: one may be added, none changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from _weakref import ref
+from importlib import import_module
+from importlib.util import MAGIC_NUMBER
+from marshal import loads
+from types import CellType, FunctionType, MethodType, ModuleType
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+_set_type_attribute = type.__setattr__
+_dict_of = type.__dict__["__dict__"].__get__
+
+
+# Code
+
+
+def make_code(magic: bytes, marshalled: bytes) -> CodeType:
+    if magic != MAGIC_NUMBER:  # what another version compiled could crash this one
+        raise ValueError("it holds code that another version of Python compiled")
+    return loads(marshalled)  # noqa: S302 - the bytes are the session's own
+
+
+def make_cell() -> CellType:
+    return CellType()
+
+
+def fill_cell(cell: CellType, state: tuple[object]) -> None:
+    cell.cell_contents = state[0]
+
+
+def make_function(
+    code: CodeType, namespace: dict[str, Any], name: str, closure: tuple[CellType, ...] | None
+) -> FunctionType:
+    return FunctionType(code, namespace, name, None, closure)
+
+
+def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        setattr(function, name, value)
+
+
+def make_method(function: Any, owner: object) -> MethodType:
+    return MethodType(function, owner)
+
+
+def make_cached(function: Any, maxsize: int | None, typed: bool, attributes: dict[str, Any]) -> object:
+    """A function that remembers its results, with nothing remembered yet."""
+    from functools import lru_cache
+
+    cached = lru_cache(maxsize=maxsize, typed=typed)(function)
+    vars(cached).update(attributes)
+    return cached
+
+
+def make_cached_property(function: Any, name: str | None, doc: str | None) -> object:
+    from functools import cached_property
+
+    made = cached_property(function)
+    made.attrname, made.__doc__ = name, doc
+    return made
+
+
+def make_new_type(name: str, supertype: object, module: str) -> object:
+    from typing import NewType
+
+    made: Any = NewType(name, supertype)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+    made.__module__ = module
+    return made
+
+
+def make_type_variable(
+    kind: str, name: str, constraints: tuple[object, ...], options: dict[str, Any], module: str
+) -> object:
+    made = getattr(import_module("typing"), kind)(name, *constraints, **options)
+    made.__module__ = module
+    return made
+
+
+# Classes
+
+
+def make_class(meta: type, name: str, bases: tuple[type, ...], start: dict[str, Any]) -> type:
+    """A class without its attributes. The program's own hooks are not called: they were, when it was first made."""
+    hushed: list[tuple[type, object]] = []
+    for base in {kind: None for one in bases for kind in one.__mro__}:
+        own = _dict_of(base)
+        if own.get("__module__") == "__main__" and "__init_subclass__" in own:
+            hushed.append((base, own["__init_subclass__"]))
+            type.__delattr__(base, "__init_subclass__")
+    try:
+        try:
+            return type.__new__(meta, name, bases, start)
+        except TypeError as error:
+            if "is not safe" not in str(error):
+                raise
+            return meta.__new__(meta, name, bases, start)  # a kind of class written in C has its own way
+    finally:
+        for base, hook in hushed:
+            _set_type_attribute(base, "__init_subclass__", hook)
+
+
+def fill_class(kind: type, attributes: dict[str, Any]) -> type:
+    for name, value in attributes.items():
+        _set_attribute(kind, name, value)
+    return kind
+
+
+def finish_class(kind: type, state: tuple[object, dict[str, Any], list[type] | None]) -> None:
+    """`state[0]` was its methods, already in place: what its attributes hold may need them to be read."""
+    _, attributes, registered = state
+    fill_class(kind, attributes)
+    if registered is not None:
+        from _abc import _abc_init, _abc_register
+
+        _abc_init(kind)
+        for subclass in registered:
+            _abc_register(kind, subclass)
+
+
+def _set_attribute(kind: type, name: str, value: object) -> None:
+    try:
+        _set_type_attribute(kind, name, value)
+    except TypeError as error:
+        if "can't apply this" not in str(error):
+            raise
+        setattr(kind, name, value)
+
+
+def make_enum(
+    meta: type, name: str, bases: tuple[type, ...], start: dict[str, Any], members: dict[str, Any]
+) -> type:
+    names: Any = meta.__prepare__(name, bases)
+    for key, value in (*start.items(), *members.items()):
+        names[key] = value
+    return meta.__new__(meta, name, bases, names)
+
+
+def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[str, Any]]]) -> None:
+    """Attributes, and what its members hold of their own."""
+    _, attributes, held = state
+    fill_class(kind, attributes)
+    for name, own in held.items():
+        vars(kind.__members__[name]).update(own)
+
+
+# Modules and what is found by name
+
+
+def module(name: str) -> ModuleType:
+    return sys.modules[name] if name == "__main__" else import_module(name)
+
+
+def make_module(name: str, doc: str | None) -> ModuleType:
+    return ModuleType(name, doc)
+
+
+def fill_module(made: ModuleType, state: dict[str, Any]) -> None:
+    vars(made).update(state)
+
+
+def names_of(module_name: str) -> dict[str, Any]:
+    return vars(import_module(module_name))
+
+
+def attribute(module_name: str, name: str) -> object:
+    """What lives in a module, once in each process."""
+    return getattr(import_module(module_name), name)
+
+
+# Values whose identity or inside pickle does not keep
+
+
+def make_reference(target: object, callback: Any, kind: type | None) -> object:
+    return (kind or ref)(target, callback)
+
+
+def dead_reference() -> object:
+    class Gone: ...
+
+    return ref(Gone())
+
+
+def make_exception(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
+    """Without its `__init__`, whose arguments nobody kept."""
+    made = kind.__new__(kind, *args)
+    made.args = args
+    return made
+
+
+def fill_exception(made: BaseException, state: tuple[dict[str, Any] | None, Any, Any, bool]) -> None:
+    attributes, made.__cause__, made.__context__, suppress = state
+    made.__suppress_context__ = suppress  # naming a cause sets it
+    for name, value in (attributes or {}).items():
+        setattr(made, name, value)
+
+
+def make_view(holder: Any, format_: str, shape: tuple[int, ...], read_only: bool) -> memoryview:
+    view = memoryview(holder)
+    if view.format != format_ or view.shape != shape:
+        view = view.cast("B").cast(format_, shape) if format_ != "B" or len(shape) > 1 else view.cast("B")
+    return view.toreadonly() if read_only and not view.readonly else view
+
+
+def match_again(pattern: Any, way: str, text: Any, start: int, end: int) -> object:
+    return getattr(pattern, way)(text, start, end)
+
+
+def names_view(way: str, of: Any) -> object:
+    return getattr(of, way)()
+
+
+# Arrays
+
+
+def array_view(
+    root: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writable: bool
+) -> object:
+    """A part of another array's memory."""
+    from numpy import ndarray, uint8
+    from numpy.lib.stride_tricks import as_strided
+
+    memory = root if root.flags.c_contiguous else root.T
+    if type(root) is ndarray:
+        view = ndarray(shape, dtype, memory, offset, strides)
+    else:  # an array in a file: a part of it knows that too
+        rest = memory.reshape(-1).view(uint8)[offset:]
+        rest = rest[: len(rest) // dtype.itemsize * dtype.itemsize].view(dtype)
+        view = as_strided(rest, shape, strides, subok=True)
+    if view.flags.writeable and not writable:
+        view.flags.writeable = False
+    return view
+
+
+def read_only_array(array: Any) -> object:
+    array.flags.writeable = False
+    return array
+
+
+def file_array(path: str, mode: str, dtype: Any, shape: tuple[int, ...], offset: int, order: str) -> object:
+    from numpy import memmap
+
+    return memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
+
+
+def arrow_part(data: Any, kind: str) -> object:
+    """A table, or the column or batch it was wrapped around."""
+    from pyarrow import ipc
+
+    table: Any = ipc.open_stream(data).read_all()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if kind == "table":
+        return table
+    if kind == "batch":
+        return table.combine_chunks().to_batches()[0]
+    column = table.column(0)
+    return column if kind == "chunks" else column.combine_chunks()

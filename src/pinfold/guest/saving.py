@@ -1,0 +1,355 @@
+"""Turns the session's variables into bytes that another process can make them from again; `restoring` does that.
+
+Called in a copy of the session's process that nobody runs cells in any more: saving runs code of the program's
+(`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
+the bytes go where `write` takes them. See docs/design for the format.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from contextlib import contextmanager
+from hashlib import sha256
+from json import dumps
+from types import ModuleType
+
+from . import arrays
+from .comparing import Comparison
+from .entries import Entry
+from .grouping import Groups
+from .limits import Bound, OutOfTime
+from .pickling import ATOMS, Graph, Pickler, Stream, TooLarge
+from .reasons import cut, lost_kind, one_line
+from .reducing import Unsaved, is_imported
+from .restoring import LENGTH, read_stream
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    Piece = bytes | memoryview
+
+SECONDS = 5.0
+"""For the code of one variable's own."""
+COMPARED_BYTES = 8 << 20
+"""A part up to this size is read back and compared before it counts as saved."""
+DEPTH = 10_000
+"""How deep values may be nested, where Python lets us say."""
+NOT_OURS = frozenset(
+    ("__builtins__", "__name__", "__doc__", "__loader__", "__spec__", "__package__", "__file__", "__cached__", "_dh")
+)
+"""Names every session has."""
+
+
+def save(
+    namespace: dict[str, object],
+    known: Container[str],
+    write: Callable[[str, Sequence[Piece]], None],
+    *,
+    cap_bytes: int,
+    each_bytes: int,
+    seconds: float = SECONDS,
+    skip: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Entry]:
+    """One entry per variable, in the order in which they are to be restored.
+
+    `write(digest, pieces)` gets all bytes of which the digest is not in `known`, before this returns.
+    `tell(name)` is called before the program's own code of that variable may run; a caller that had to end a copy
+    because it hung there passes the name in `skip`, with the reason that it is lost for.
+    """
+    with _quiet(), Bound(seconds) as bound:
+        saving = _Saving(namespace, bound, each_bytes, tell or (lambda _name: None))
+        saving.take(skip or {})
+        saving.group()
+        saving.compare()
+        saving.fit(cap_bytes)
+        saving.send(known, write)
+        return saving.entries()
+
+
+class _Part:
+    """Variables that are saved as one, because they share what only they hold."""
+
+    def __init__(self, own: dict[str, object]) -> None:
+        self.own = own
+        self.kind = "pickle"
+        self.pieces: list[Piece] = []
+        self.apart: list[Any] = []
+        self.texts: list[bytes] = []
+        self.size = 0
+        self.uses: set[str] = set()
+        self.seen: dict[int, object] = {}
+        self.roots: dict[int, object] = {}
+        self.notes: list[str] = []
+        self.is_weak = False
+        self.digest = ""
+        self.needs: list[str] = []
+
+
+class _Saving:
+    def __init__(
+        self, namespace: dict[str, object], bound: Bound, each_bytes: int, tell: Callable[[str], None]
+    ) -> None:
+        self._bound = bound
+        self._each_bytes = each_bytes
+        self._tell = tell
+        self._graph = Graph(namespace)
+        self._modules: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
+        self._lost: dict[str, str] = {}
+        self._parts: list[_Part] = []
+        self._notes: dict[str, list[str]] = {}
+
+    # Each variable alone
+
+    def take(self, skip: Mapping[str, str]) -> None:
+        values = self._named(self._graph.namespace.copy(), skip)
+        for name, value in values.items():
+            if name in skip:
+                self._lost[name] = skip[name]
+            else:
+                self._add({name: value})
+        self._graph.memory.share()
+        shared = self._graph.memory.shared
+        for part in [part for part in self._parts if not shared.isdisjoint(part.roots)]:
+            self._parts.remove(part)
+            self._add(part.own)
+        self._spread()
+
+    def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
+        """What is to be pickled. Modules and second names for a thing are not."""
+        graph, first = self._graph, dict[int, str]()
+        values: dict[str, object] = {}
+        for name, value in namespace.items():
+            kind = type(value)
+            if type(name) is not str or name in NOT_OURS:
+                continue
+            if issubclass(kind, ModuleType) and (is_imported(value) or value is sys.modules.get("__main__")):
+                self._modules[name] = vars(value)["__name__"]
+            elif kind not in ATOMS and id(value) in first and name not in skip:
+                self._aliases[name] = first[id(value)]
+            else:
+                values[name] = value
+                first[id(value)] = name
+                if graph.has_identity(value):
+                    graph.variables[id(value)] = name
+        return values
+
+    def _add(self, own: dict[str, object]) -> None:
+        """Pickle these together, or have all of them lost."""
+        name = next(iter(own))
+        self._tell(name)
+        try:
+            self._parts.append(self._bound.run(lambda: self._pickled(own)))
+        except Unsaved as unsaved:
+            is_itself = len(own) == 1 and lost_kind(type(own[name])) is not None
+            self._lose(own, str(unsaved) if is_itself else f"inside it: {unsaved}")
+        except TooLarge:
+            self._lose(own, f"it is larger than the {_megabytes(self._each_bytes)} kept of a variable")
+        except OutOfTime:
+            self._lose(own, "saving it took too long")
+        except BaseException as error:
+            self._lose(own, one_line(error))
+
+    def _lose(self, names: Iterable[str], reason: str) -> None:
+        for name in names:
+            self._lost.setdefault(name, cut(reason))
+
+    def _pickled(self, own: dict[str, object]) -> _Part:
+        part = _Part(own)
+        limit = self._each_bytes * len(own)
+        if len(own) == 1 and arrays.is_npy(next(iter(own.values())), self._graph.memory):
+            return self._npy(part, limit)
+        stream = Stream(limit)
+        pickler = Pickler(stream, self._graph, own)
+        pickler.dump(own)
+        part.pieces, part.apart, part.texts, part.size = [*stream.parts], stream.apart, stream.texts, stream.size
+        part.uses, part.seen, part.roots = pickler.uses, pickler.seen, pickler.roots
+        part.notes, part.is_weak = pickler.notes, bool(pickler.weak)
+        return part
+
+    def _npy(self, part: _Part, limit: int) -> _Part:
+        (value,) = part.own.values()
+        part.kind, part.pieces = "npy", arrays.npy_pieces(value)
+        part.size = sum(map(len, part.pieces))
+        if part.size > limit:
+            raise TooLarge
+        root = arrays.root_of(value)
+        self._graph.memory.add(root, value)
+        part.seen[id(value)] = value
+        part.roots.update((id(one), one) for one in (root, arrays.holder_of(root)) if one is not None)
+        return part
+
+    def _spread(self) -> None:
+        """What holds a lost variable is lost."""
+        while True:
+            kept: list[_Part] = []
+            for part in self._parts:
+                gone = next((name for name in part.uses if name in self._lost), None)
+                if gone is None:
+                    kept.append(part)
+                else:
+                    self._lose(part.own, f"it holds {gone!r}, which is lost")
+            if len(kept) == len(self._parts):
+                return
+            self._parts = kept
+
+    # Variables together
+
+    def group(self) -> None:
+        """One part for variables that share what has no name, or hold each other; in order of who holds whom."""
+        self._note_parted()
+        parts = {name: part for part in self._parts for name in part.own}
+        groups = Groups(parts)
+        owner: dict[int, str] = {}
+        for name, part in parts.items():
+            for key in part.seen:
+                other = owner.setdefault(key, name)
+                if other is not name:
+                    groups.join(other, name)
+            part.seen.clear()
+        order = groups.ordered({name: part.uses for name, part in parts.items()})
+        self._parts = []
+        for names in order:
+            if len(names) == 1:
+                self._parts.append(parts[names[0]])
+            else:
+                self._add({name: parts[name].own[name] for name in names})
+        self._spread()
+
+    def _note_parted(self) -> None:
+        seen = {key for part in self._parts for key in part.seen}
+        for part in self._parts:
+            holders = {key for key, one in part.roots.items() if type(one) is bytearray}
+            if any(map(self._graph.memory.is_parted, part.roots)) or not seen.isdisjoint(holders):
+                for name in part.own:
+                    self._notes.setdefault(name, []).append("its memory is no longer shared with another variable's")
+        for name, module_name in _kept_by_modules(self._graph).items():
+            self._notes.setdefault(name, []).append(f"a copy of what module {module_name!r} holds")
+
+    # Is it right
+
+    def compare(self) -> None:
+        """Read back what is small enough; what is not as it was is lost."""
+        for part in [part for part in self._parts if part.kind == "pickle"]:
+            if part.size > COMPARED_BYTES and not part.is_weak:
+                continue
+            self._tell(next(iter(part.own)))
+            try:
+                self._bound.run(lambda part=part: self._compare(part))
+            except OutOfTime:
+                self._lose(part.own, "reading it back took too long")
+            except BaseException as error:
+                self._lose(part.own, f"it cannot be read back: {one_line(error)}")
+        self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
+        self._spread()
+
+    def _compare(self, part: _Part) -> None:
+        namespace = self._graph.namespace
+
+        def of_name(name: str) -> object:
+            if name in part.own:
+                raise Unsaved("it is only known by its name")
+            return namespace[name]
+
+        buffers = [bytearray(one.raw()) for one in part.apart]
+        read = read_stream(b"".join(part.pieces), buffers, part.texts, of_name, namespace)
+        for name, value in part.own.items():
+            comparison = Comparison()
+            difference = comparison.compare(value, read[name])
+            if difference is not None:
+                self._lost[name] = cut(difference)
+            self._notes.setdefault(name, []).extend(comparison.notes)
+
+    # Out
+
+    def fit(self, cap_bytes: int) -> None:
+        """Smaller ones first, so that one large variable does not cost all others."""
+        total = 0
+        for part in sorted(self._parts, key=lambda part: part.size):
+            total += part.size
+            if total > cap_bytes:
+                self._lose(part.own, f"the saved state of a session is limited to {_megabytes(cap_bytes)}")
+        self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
+        self._spread()
+
+    def send(self, known: Container[str], write: Callable[[str, Sequence[Piece]], None]) -> None:
+        sent: set[str] = set()
+
+        def put(pieces: Sequence[Piece]) -> str:
+            digest = _digest(pieces)
+            if digest not in sent and digest not in known:
+                write(digest, pieces)
+            sent.add(digest)
+            return digest
+
+        for part in self._parts:
+            if part.kind == "pickle":
+                apart = [put([one.raw()]) for one in part.apart]
+                texts = [put([one]) for one in part.texts]
+                part.needs = [*apart, *texts]
+                header = dumps({"apart": apart, "texts": texts}).encode()
+                part.pieces[:0] = [LENGTH.pack(len(header)), header]
+            part.digest = put(part.pieces)
+
+    def entries(self) -> list[Entry]:
+        found = [Entry(name, "module", of=of) for name, of in self._modules.items()]
+        for part in self._parts:
+            for name in part.own:
+                if name not in self._lost:
+                    note = cut("; ".join(dict.fromkeys([*part.notes, *self._notes.get(name, ())])))
+                    entry = Entry(name, part.kind, digest=part.digest, needs=part.needs, size=part.size, note=note)
+                    found.append(entry)
+        for name, of in self._aliases.items():
+            if of in self._lost:
+                self._lost[name] = self._lost[of]
+            else:
+                found.append(Entry(name, "alias", of=of))
+        return found + [Entry(name, "lost", reason=reason) for name, reason in self._lost.items()]
+
+
+def _kept_by_modules(graph: Graph) -> dict[str, str]:
+    """Variables that are objects a module keeps too, with its name: they are saved as copies."""
+    wanted = {
+        key: name
+        for key, name in graph.variables.items()
+        if not callable(graph.namespace.get(name)) and key not in graph.living
+    }
+    found: dict[str, str] = {}
+    for module_name, module in list(sys.modules.items()):
+        if module_name in ("__main__", "builtins", "sys") or type(module) is not ModuleType:
+            continue
+        for key in wanted.keys() & set(map(id, vars(module).values())):
+            found.setdefault(wanted[key], module_name)
+    return found
+
+
+def _digest(pieces: Sequence[Piece]) -> str:
+    digest = sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Room for deep values, no warnings about old ways to pickle, and no collector that copies shared memory."""
+    depth, was_collecting = sys.getrecursionlimit(), gc.isenabled()
+    gc.disable()
+    sys.setrecursionlimit(max(depth, DEPTH))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.setrecursionlimit(depth)
+        if was_collecting:
+            gc.enable()
