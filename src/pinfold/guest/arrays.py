@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 SPARE_BYTES = 1 << 16
 """An arrow value that holds more than twice its own data and this is copied: it is a part of something larger."""
 
+HOLDERS = ("bytearray", "array", "mmap")
+"""Memory that can change, and that arrays are made over."""
+FRAME, VIEW = "frame", "view"
+"""How an array is saved: inside a frame, as a view of what others are views of too; or alone, by its number."""
+
+_name_of = type.__dict__["__name__"].__get__
 _module_of = type.__dict__["__module__"].__get__
 
 
@@ -30,27 +36,26 @@ class Memory:
         """Roots of which the arrays are saved as views."""
         self.frames: dict[int, object] = {}
         """Arrays inside of frames, kept alive. A frame never shows changes of another, so they share nothing."""
+        self.holders: set[int] = set()
+        """What has memory of arrays and is no array; kept alive by them."""
         self._views: dict[int, dict[int, object]] = {}
-        """By whose memory it is, the arrays that can be views of it."""
-        self._others: dict[int, dict[int, object]] = {}
-        """The same for those that cannot, and so are saved apart."""
+        """By root, the arrays that can be views of it."""
 
-    def add(self, root: Any, value: Any) -> None:
-        can_be = _is_plain(root) and type(value) is type(root) and id(value) not in self.frames
-        (self._views if can_be else self._others).setdefault(id(root), {})[id(value)] = value
-        holder = holder_of(root)
-        if holder is not None:
-            self._others.setdefault(id(holder), {})[id(root)] = root
+    def add(self, root: Any, value: Any, told: dict[int, set[object]]) -> None:
+        """Tell whose memory it is, and as what it is saved."""
+        thing: object = FRAME if id(value) in self.frames else id(value)
+        if thing is not FRAME and _is_plain(root) and _can_view(value):
+            self._views.setdefault(id(root), {})[id(value)] = value
+            thing = VIEW
+        told.setdefault(id(root), set()).add(thing)
+        holder = root.base.obj if type(root.base) is memoryview else root.base
+        if _name_of(type(holder)) in HOLDERS:
+            self.holders.add(id(holder))
+            told.setdefault(id(holder), set()).add(id(root))
 
     def share(self) -> None:
         """From now on arrays that have their memory in common are saved as views."""
         self.shared.update(root for root, arrays in self._views.items() if len(arrays) > 1)
-
-    def is_parted(self, key: int) -> bool:
-        """Whether what has this memory in common is saved apart."""
-        others = self._others.get(key, {})
-        own = sum(one not in self.frames for one in others)
-        return own + (own < len(others)) + (key in self._views) > 1
 
 
 def root_of(value: Any) -> Any:
@@ -61,16 +66,13 @@ def root_of(value: Any) -> Any:
     return value
 
 
-def holder_of(root: Any) -> object:
-    """What has an array's memory that is no array, if it can change."""
-    holder: Any = root.base
-    if type(holder) is memoryview:
-        holder = holder.obj
-    return None if type(holder) is bytes else holder
-
-
 def _is_plain(root: Any) -> bool:
     return type(root) is sys.modules["numpy"].ndarray and root.flags.forc and not root.dtype.hasobject
+
+
+def _can_view(value: Any) -> bool:
+    numpy = sys.modules["numpy"]
+    return type(value) in (numpy.ndarray, numpy.recarray, numpy.matrix)
 
 
 def array(pickler: Pickler, value: Any) -> object:
@@ -80,16 +82,10 @@ def array(pickler: Pickler, value: Any) -> object:
     if isinstance(root, numpy.memmap):
         return _file_array(value, root)
     memory = pickler.graph.memory
-    memory.add(root, value)
-    is_frames = id(value) in memory.frames
-    if not is_frames:
-        pickler.roots[id(root)] = root
-        holder = holder_of(root)
-        if holder is not None:
-            pickler.roots[id(holder)] = holder
-    if root is not value and value.size and type(value) is numpy.ndarray and _is_plain(root):
+    memory.add(root, value, pickler.memory)
+    if root is not value and value.size and _can_view(value) and _is_plain(root):
         is_wider = value.nbytes > root.nbytes  # the same memory many times over
-        if is_wider or (id(root) in memory.shared and not is_frames):
+        if is_wider or (id(root) in memory.shared and id(value) not in memory.frames):
             return _view(value, root)
     if not value.flags.writeable and not value.flags.forc:
         return again.read_only_array, (value.copy(),)
@@ -121,7 +117,8 @@ def npy_pieces(value: Any) -> list[bytes | memoryview]:
 
 def _view(value: Any, root: Any) -> object:
     offset = _address(value) - _address(root)
-    return again.array_view, (root, offset, value.shape, value.strides, value.dtype, value.flags.writeable)
+    writable, kind = value.flags.writeable, type(value)
+    return again.array_view, (root, offset, value.shape, value.strides, value.dtype, writable, kind)
 
 
 def _address(value: Any) -> int:
@@ -161,7 +158,7 @@ def pandas_value(pickler: Pickler, value: Any) -> object:
             elif kind in (dict, list, tuple) or str(_module_of(kind)).partition(".")[0] == "pandas":
                 known.add(id(one))
                 ahead.append(one)
-    if pickler.graph.how(type(value))[1]:
+    if pickler.graph.how(type(value)).has_identity:
         pickler.seen[id(value)] = value
     return NotImplemented
 

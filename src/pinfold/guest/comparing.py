@@ -6,17 +6,17 @@ A library's own objects are taken at their type: what they keep inside is theirs
 from __future__ import annotations
 
 from _weakref import ReferenceType
+from collections import OrderedDict
 from types import CodeType, FunctionType
 
-from .pickling import ATOMS
+from .pickling import ATOMS, has_own_ways
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from typing import Any
 
-PAIRS = 20_000
+PAIRS = 100_000
 """Compared of one variable; a larger one is sampled by its beginning."""
-OWN_WAYS = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
 
 _name_of = type.__dict__["__name__"].__get__
 _module_of = type.__dict__["__module__"].__get__
@@ -76,12 +76,13 @@ class Comparison:
 
     def _container(self, kind: type, saved: Any, read: Any) -> str | None:
         base: Any = next(one for one in (list, tuple, dict, set, frozenset) if issubclass(kind, one))
-        if _has_own_ways(kind):
+        if has_own_ways(kind):
             return None
         if base.__len__(saved) != base.__len__(read):
             return f"it would come back with {base.__len__(read)} items, not {base.__len__(saved)}"
         if base is dict:
-            self._push(*zip(dict.items(saved), dict.items(read), strict=True))
+            items = OrderedDict.items if issubclass(kind, OrderedDict) else dict.items  # it has an order of its own
+            self._push(*zip(items(saved), items(read), strict=True))
         elif base in (list, tuple):
             self._push(*zip(base.__iter__(saved), base.__iter__(read), strict=True))
         return self._instance(kind, saved, read) if _module_of(kind) == "__main__" else None
@@ -90,11 +91,11 @@ class Comparison:
         """Of a class of the session's own. One that says itself what to save is believed, and what is not there is said."""
         before, after = _attributes(saved), _attributes(read)
         pairs = [(name, before[name], after[name]) for name in before if name in after]
-        if not _has_own_ways(kind):
+        if not has_own_ways(kind):
             self._push(*(pair[1:] for pair in pairs))
             missing = [name for name in before if name not in after]
             return f"it would come back without {', '.join(missing[:5])}" if missing else None
-        if "__eq__" in _dict_of(kind) and saved == saved and not saved == read:  # noqa: PLR0124, SIM201 - the class's own ideas
+        if "__eq__" in _dict_of(kind) and _is_unequal(saved, read):
             return "what would come back is not equal to it"
         left_out = [name for name in before if name not in after]
         other = [name for name, old, new in pairs if type(old) in ATOMS and not _same_atom(old, new)]
@@ -118,13 +119,16 @@ def _same_type(saved: type, read: type) -> bool:
     )
 
 
+def _is_unequal(saved: Any, read: Any) -> bool:
+    """In the eyes of its own class, if that can see."""
+    try:
+        return bool(saved == saved) and not saved == read  # noqa: PLR0124, SIM201 - what it says of itself first
+    except Exception:
+        return False
+
+
 def _same_atom(saved: Any, read: Any) -> bool:
     return type(saved) is type(read) and (saved == read or saved != saved)  # noqa: PLR0124 - not a number is not itself
-
-
-def _has_own_ways(kind: type) -> bool:
-    mine = [base for base in type.mro(kind) if _module_of(base) == "__main__"]
-    return any(way in _dict_of(base) for base in mine for way in OWN_WAYS)
 
 
 def _attributes(value: object) -> dict[str, object]:

@@ -29,7 +29,7 @@ class Entry:
         self.kind = kind
         """`pickle`, `npy`, `module` (imported by the name `of`), `alias` (the same object as `of`), `lost`."""
         self.digest = digest
-        """SHA-256 of its bytes. Variables that share an object have one in common."""
+        """SHA-256 of its bytes. Variables that share an object have one in common; of a package, what was imported in it."""
         self.needs = tuple(needs)
         """Digests of the memory that is stored apart from them."""
         self.size = size

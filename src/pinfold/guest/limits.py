@@ -26,15 +26,18 @@ class Bound:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._before: Any = None
+        self._timer = (0.0, 0.0)
         self._running = False
 
     def __enter__(self) -> Bound:
         self._before = _signal(_ALARM, self._ring)
+        self._timer = _setitimer(_REAL, 0)
         return self
 
     def __exit__(self, *_: object) -> None:
         _setitimer(_REAL, 0)
         _signal(_ALARM, self._before if self._before is not None else signal.SIG_DFL)
+        _setitimer(_REAL, *self._timer)
 
     def run(self, work: Callable[[], Any]) -> Any:
         """Raises OutOfTime when it takes too long in Python; nothing ends a call that never returns to it."""

@@ -22,6 +22,7 @@ from types import (
 )
 
 from . import arrays, reducing
+from . import rebuilding as again
 from .reasons import lost_kind
 from .reducing import Filling, Names, Unsaved
 
@@ -53,7 +54,9 @@ VALUES = frozenset(
         "numpy.dtype",
         "numpy.generic",
         "pandas.Index",
+        "pandas._libs.tslibs.timedeltas._Timedelta",
         "pandas._libs.tslibs.timestamps._Timestamp",
+        "pandas.core.indexes.base.Index",
         "pathlib.PurePath",
         "pathlib._local.PurePath",
         "pyarrow.lib._Weakrefable",
@@ -104,13 +107,14 @@ BY_NAME: dict[str, Reducer] = {
     "_struct.Struct": reducing.structure,
     "builtins.BaseException": reducing.exception,
     "builtins.module": reducing.module,
-    "collections.odict_items": reducing.names_view,
-    "collections.odict_keys": reducing.names_view,
-    "collections.odict_values": reducing.names_view,
+    "builtins.odict_items": reducing.names_view,
+    "builtins.odict_keys": reducing.names_view,
+    "builtins.odict_values": reducing.names_view,
     "functools._lru_cache_wrapper": reducing.cached,
     "functools.cached_property": reducing.cached_property,
     "logging.Logger": reducing.logger,
     "numpy.ndarray": arrays.array,
+    "pandas.api.extensions.ExtensionArray": arrays.pandas_value,
     "pandas.core.arrays.base.ExtensionArray": arrays.pandas_value,
     "pandas.core.base.PandasObject": arrays.pandas_value,
     "pyarrow.lib.Array": arrays.arrow_value,
@@ -128,6 +132,9 @@ BY_NAME: dict[str, Reducer] = {
 }
 """For the type of that full name and its subclasses; looked up once a type."""
 
+OWN_WAYS = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
+
+_dict_of = type.__dict__["__dict__"].__get__
 _name_of = type.__dict__["__name__"].__get__
 _module_of = type.__dict__["__module__"].__get__
 
@@ -136,53 +143,79 @@ class TooLarge(Exception):
     """More bytes than a variable may have."""
 
 
+class How:
+    """What is to be known of a type before one of its values is taken apart."""
+
+    __slots__ = ("has_identity", "has_own_ways", "is_sessions", "kept", "reducer")
+
+    def __init__(self, reducer: Reducer | None) -> None:
+        self.reducer = reducer
+        self.has_identity = True
+        self.kept: dict[int, tuple[str, str]] = {}
+        """Values that a module of its library keeps under a name."""
+        self.is_sessions = False
+        """Whether the session defined it."""
+        self.has_own_ways = False
+        """Whether the session also says how it is saved."""
+
+
 class Graph:
     """What the parts of one saving have in common."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self.namespace = namespace
-        self.variables: dict[int, str] = {}
-        """The name of the variable that is this object."""
-        self.living: dict[int, tuple[str, str]] = {}
+        self.known: dict[int, str | tuple[str, str]] = {id(namespace): NAMESPACE}
+        """What is referred to: a variable by its name, what every process has by module and name."""
         self.memory = arrays.Memory()
-        self._how: dict[type, tuple[Reducer | None, bool, dict[int, tuple[str, str]]]] = {}
+        self.whole: set[int] = set()
+        """Dicts that are the attributes of an object and something else too: it must come back as one."""
+        self._how: dict[type, How] = {}
         for module_name, name in LIVING:
             held = getattr(sys.modules.get(module_name), name, None)
             if held is not None:
-                self.living[id(held)] = (module_name, name)
+                self.known[id(held)] = (module_name, name)
 
-    def has_identity(self, value: object) -> bool:
-        """Whether others refer to the variable that is this object, rather than hold its value themselves."""
+    def add(self, name: str, value: Any) -> None:
+        """A variable. Others refer to it by name, if it matters that it is this object."""
         kind = type(value)
-        if kind in CONTAINERS:
-            return value is not self.namespace and id(value) not in self.living
-        if kind in ATOMS or kind in (tuple, frozenset, BuiltinFunctionType) or id(value) in self.living:
-            return False
-        if kind is FunctionType or issubclass(kind, type):
-            return not reducing.is_named(value, value.__module__, value.__qualname__)  # pyright: ignore[reportAttributeAccessIssue]
-        _, has_identity, kept = self.how(kind)
-        return has_identity and id(value) not in kept
+        if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, BuiltinFunctionType):
+            return
+        if (kind is FunctionType or issubclass(kind, type)) and reducing.is_named(
+            value, value.__module__, value.__qualname__
+        ):
+            return
+        how = self.how(kind)
+        if kind in CONTAINERS or (how.has_identity and id(value) not in how.kept):
+            self.known[id(value)] = name
 
-    def how(self, kind: type) -> tuple[Reducer | None, bool, dict[int, tuple[str, str]]]:
-        """The reducer, whether a value has an identity, and the values that a module of the library keeps."""
+    def how(self, kind: type) -> How:
         known = self._how.get(kind)
         if known is None:
             known = self._how[kind] = _how(kind)
         return known
 
 
-def _how(kind: type) -> tuple[Reducer | None, bool, dict[int, tuple[str, str]]]:
+def _how(kind: type) -> How:
     reducer = REDUCERS.get(kind)
     if reducer is not None:
-        return reducer, True, {}
+        return How(reducer)
     if issubclass(kind, type):
-        return reducing.class_, True, {}
+        return How(reducing.class_)
     paths = [f"{_module_of(base)}.{_name_of(base)}" for base in type.mro(kind)]
     reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
     reason = lost_kind(kind)
-    if reason is not None and reducer is None:
-        reducer = _refuse(reason)
-    return reducer, VALUES.isdisjoint(paths), _kept_by_library(kind)
+    how = How(_refuse(reason) if reason is not None and reducer is None else reducer)
+    how.has_identity = VALUES.isdisjoint(paths)
+    how.kept = _kept_by_library(kind)
+    how.is_sessions = _module_of(kind) == "__main__"
+    how.has_own_ways = has_own_ways(kind)
+    return how
+
+
+def has_own_ways(kind: type) -> bool:
+    """Whether the session says how values of this class of its own are saved."""
+    mine = [base for base in type.mro(kind) if _module_of(base) == "__main__"]
+    return any(way in _dict_of(base) for base in mine for way in OWN_WAYS)
 
 
 def _refuse(reason: str) -> Reducer:
@@ -199,7 +232,7 @@ def _kept_by_library(kind: type) -> dict[int, tuple[str, str]]:
     """
     module_name = _module_of(kind)
     module = sys.modules.get(module_name) if type(module_name) is str else None
-    if module is None or module_name == "__main__" or not reducing.is_imported(module):
+    if module is None or module_name == "__main__" or reducing.import_name(module) is None:
         return {}
     is_standard = module_name.partition(".")[0] in sys.stdlib_module_names
     return {
@@ -262,13 +295,19 @@ class Pickler(_Pickler):
         """Variables outside it that it refers to."""
         self.seen: dict[int, object] = {}
         """Everything with an identity, kept alive so that no other object gets its number."""
-        self.roots: dict[int, object] = {}
-        """Whose memory its arrays use."""
+        self.memory: dict[int, set[object]] = {}
+        """By whose memory it is: what is saved of it, each thing that is apart from the others once."""
         self.weak: list[object] = []
         """What it refers to without keeping it."""
+        self.states: dict[int, object] = {}
+        """Dicts that are the attributes of an object of the session's."""
+        self.twice: set[int] = set()
+        """Dicts it came across again."""
+        self.runs_code = False
+        """Whether the session's own code said how to save something."""
         self.notes: list[str] = []
         self._stream = stream
-        self._own = set(map(id, own.values()))
+        self._own = {id(value) for name, value in own.items() if graph.known.get(id(value)) == name}
         self._texts: dict[int, tuple[int, bytes]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
@@ -278,31 +317,44 @@ class Pickler(_Pickler):
                 return self._text(obj)
             return None
         key = id(obj)
-        graph = self.graph
-        if key in graph.variables and key not in self._own:
-            name = graph.variables[key]
-            self.uses.add(name)
-            return name
-        if key in graph.living:
-            return graph.living[key]
+        known = self.graph.known
+        if key in known and key not in self._own:
+            return self._known(known[key])
         if kind in CONTAINERS:
-            if obj is graph.namespace:
-                return NAMESPACE
+            if kind is dict and key in self.seen:
+                self.twice.add(key)
             self.seen[key] = obj
         return None
 
+    def _known(self, pid: str | tuple[str, str]) -> str | tuple[str, str]:
+        if type(pid) is str and pid != NAMESPACE:
+            self.uses.add(pid)
+        return pid
+
     def reducer_override(self, obj: Any) -> Any:
-        reducer, has_identity, kept = self.graph.how(type(obj))
-        if kept and id(obj) in kept:
-            return reducing.again.attribute, kept[id(obj)]
-        if reducer is None:
-            if has_identity:
-                self.seen[id(obj)] = obj
-            return NotImplemented
-        reduced = reducer(self, obj)
-        if reduced is not NotImplemented and has_identity:
+        how = self.graph.how(type(obj))
+        if how.kept and id(obj) in how.kept:
+            return again.attribute, how.kept[id(obj)]
+        reduced = NotImplemented if how.reducer is None else how.reducer(self, obj)
+        if how.has_identity and (how.reducer is None or reduced is not NotImplemented):
             self.seen[id(obj)] = obj
+        if how.is_sessions and how.reducer is None:
+            return self._sessions(obj, how)
         return reduced
+
+    def _sessions(self, obj: Any, how: How) -> Any:
+        if how.has_own_ways:
+            self.runs_code = True
+            return NotImplemented
+        try:
+            state = object.__getattribute__(obj, "__dict__")
+        except AttributeError:
+            return NotImplemented
+        self.states[id(state)] = state
+        if id(state) not in self.graph.whole:
+            return NotImplemented
+        made = (*obj.__reduce_ex__(PROTOCOL), None, None, None)[:5]
+        return *made, again.fill_instance
 
     def _text(self, data: bytes) -> int:
         known = self._texts.get(id(data))

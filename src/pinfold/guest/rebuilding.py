@@ -153,6 +153,14 @@ def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[s
         vars(kind.__members__[name]).update(own)
 
 
+def fill_instance(made: object, state: Any) -> None:
+    """With this very dict of attributes: others have it too."""
+    attributes, slots = state if type(state) is tuple else (state, None)  # pyright: ignore[reportUnknownVariableType]
+    object.__setattr__(made, "__dict__", attributes)
+    for name, value in (slots or {}).items():  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        object.__setattr__(made, name, value)  # pyright: ignore[reportUnknownArgumentType]
+
+
 # Modules and what is found by name
 
 
@@ -223,7 +231,7 @@ def names_view(way: str, of: Any) -> object:
 
 
 def array_view(
-    root: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writable: bool
+    root: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writable: bool, kind: type
 ) -> object:
     """A part of another array's memory."""
     from numpy import ndarray, uint8
@@ -231,7 +239,8 @@ def array_view(
 
     memory = root if root.flags.c_contiguous else root.T
     if type(root) is ndarray:
-        view = ndarray(shape, dtype, memory, offset, strides)
+        view: Any = ndarray(shape, dtype, memory, offset, strides)
+        view = view if kind is ndarray else view.view(kind)
     else:  # an array in a file: a part of it knows that too
         rest = memory.reshape(-1).view(uint8)[offset:]
         rest = rest[: len(rest) // dtype.itemsize * dtype.itemsize].view(dtype)

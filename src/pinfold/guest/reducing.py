@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import sys
+import types
 from _weakref import ReferenceType
+from importlib import import_module
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
 from types import (
@@ -47,6 +49,8 @@ FUNCTION_STATE = (
 CLASS_START = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__classcell__")
 """Given when a class is made; everything else is set afterwards, so that a class can hold itself."""
 NOT_CLASS_STATE = ("__dict__", "__weakref__", "_abc_impl", "__classdictcell__", "__annotate_func__")
+HEAP_TYPE = 1 << 9
+"""Of a class that was made while Python ran."""
 BEHAVIOUR = (FunctionType, staticmethod, classmethod, property)
 
 _dict_of = type.__dict__["__dict__"].__get__
@@ -77,27 +81,29 @@ class Names:
         self.module = module
 
 
-def is_imported(module: object) -> bool:
-    """Whether a new process gets it by its name."""
+def import_name(module: object) -> str | None:
+    """The name under which a new process gets this module too."""
     if type(module) is not ModuleType and not issubclass(type(module), ModuleType):
-        return False
-    names = vars(module)
-    name = names.get("__name__")
-    return type(name) is str and sys.modules.get(name) is module and names.get("__spec__") is not None
+        return None
+    own = vars(module)
+    for name in (getattr(own.get("__spec__"), "name", None), own.get("__name__")):
+        if type(name) is str and sys.modules.get(name) is module and own.get("__spec__") is not None:
+            return name
+    return None
 
 
 def is_named(value: Any, module_name: object, path: object) -> bool:
     """Whether a new process finds this very thing under its name."""
     if type(module_name) is not str or type(path) is not str or module_name == "__main__":
         return False
-    found: object = sys.modules.get(module_name)
-    if found is None or not is_imported(found):
-        return False
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
+    try:
+        found: object = sys.modules.get(module_name) or import_module(module_name)
+        if import_name(found) is None:
             return False
+        for name in path.split("."):
+            found = getattr(found, name)
+    except Exception:  # no such module, or no such name in it
+        return False
     return found is value
 
 
@@ -133,8 +139,9 @@ def _globals_of(pickler: Pickler, value: FunctionType) -> object:
     if names is pickler.graph.namespace:
         return names
     module = sys.modules.get(names.get("__name__", ""))
-    if module is not None and vars(module) is names and is_imported(module):
-        return Names(vars(module)["__name__"])
+    name = import_name(module)
+    if name is not None and vars(module) is names:
+        return Names(name)
     if "__spec__" in names and "__loader__" in names:
         raise Unsaved("a function of a module that cannot be imported again")
     return names
@@ -198,6 +205,8 @@ def type_variable(_: Pickler, value: Any) -> object:
 def class_(_: Pickler, value: type) -> object:
     if value in _UNNAMED or is_named(value, _module_of(value), value.__qualname__):
         return NotImplemented
+    if not value.__flags__ & HEAP_TYPE:
+        return _built_in(value)
     if _is_enum(value):
         return _enum(value)
     own = dict(_dict_of(value))
@@ -210,6 +219,15 @@ def class_(_: Pickler, value: type) -> object:
 
 _UNNAMED = (type(None), type(Ellipsis), type(NotImplemented))
 """Pickle has its own ways to these."""
+
+
+def _built_in(kind: type) -> object:
+    """Of Python's own, under another name than its own: `types.MappingProxyType`."""
+    for module_name in ("types", "typing", "collections.abc"):
+        for name, held in vars(sys.modules.get(module_name, types)).items():
+            if held is kind:
+                return again.attribute, (module_name, name)
+    raise Unsaved(f"the built-in type {_name_of(kind)} has no name to find it by")
 
 
 def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -269,8 +287,9 @@ def filling(_: Pickler, value: Filling) -> object:
 
 
 def module(_: Pickler, value: ModuleType) -> object:
-    if is_imported(value) or value.__name__ == "__main__":
-        return again.module, (value.__name__,)
+    name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
+    if name is not None:
+        return again.module, (name,)
     state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
     return again.make_module, (value.__name__, value.__doc__), state, None, None, again.fill_module
 

@@ -74,7 +74,7 @@ class _Restoring:
 
     def _value(self, entry: Entry) -> object:
         if entry.kind == "module":
-            return rebuilding.module(entry.of)
+            return self._module(entry)
         if entry.kind == "alias":
             return self._of_name(entry.of)
         if entry.kind == "npy":
@@ -88,6 +88,16 @@ class _Restoring:
         if type(known) is str:
             raise Missing(known)
         return known[entry.name]
+
+    def _module(self, entry: Entry) -> object:
+        """With what was imported inside it: `import xml.dom` binds `xml` only."""
+        module = rebuilding.module(entry.of)
+        for name in bytes(self._whole(entry.digest)).decode().split() if entry.digest else ():
+            try:
+                rebuilding.module(name)
+            except Exception:  # noqa: S112 - the package itself is there; a cell that wants this part is told
+                continue
+        return module
 
     def _part(self, digest: str) -> dict[str, object] | str:
         """Several variables come from one: its failure is told to each of them."""

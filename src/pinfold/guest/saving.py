@@ -22,7 +22,7 @@ from .grouping import Groups
 from .limits import Bound, OutOfTime
 from .pickling import ATOMS, Graph, Pickler, Stream, TooLarge
 from .reasons import cut, lost_kind, one_line
-from .reducing import Unsaved, is_imported
+from .reducing import Unsaved, import_name
 from .restoring import LENGTH, read_stream
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 
     Piece = bytes | memoryview
 
-SECONDS = 5.0
+_module_of = type.__dict__["__module__"].__get__
+
+SECONDS = 20.0
 """For the code of one variable's own."""
-COMPARED_BYTES = 8 << 20
-"""A part up to this size is read back and compared before it counts as saved."""
+COMPARED_BYTES = 16 << 20
+"""A stream up to this size is read back and compared before it counts as saved; a longer one only if it may surprise."""
 DEPTH = 10_000
 """How deep values may be nested, where Python lets us say."""
 NOT_OURS = frozenset(
@@ -83,9 +85,11 @@ class _Part:
         self.size = 0
         self.uses: set[str] = set()
         self.seen: dict[int, object] = {}
-        self.roots: dict[int, object] = {}
+        self.memory: dict[int, set[object]] = {}
         self.notes: list[str] = []
-        self.is_weak = False
+        self.states: dict[int, object] = {}
+        self.twice: set[int] = set()
+        self.must_compare = False
         self.digest = ""
         self.needs: list[str] = []
 
@@ -99,6 +103,8 @@ class _Saving:
         self._tell = tell
         self._graph = Graph(namespace)
         self._modules: dict[str, str] = {}
+        self._inner: dict[str, str] = {}
+        """Digests of the names of what was imported inside a package."""
         self._aliases: dict[str, str] = {}
         self._lost: dict[str, str] = {}
         self._parts: list[_Part] = []
@@ -113,12 +119,22 @@ class _Saving:
                 self._lost[name] = skip[name]
             else:
                 self._add({name: value})
-        self._graph.memory.share()
-        shared = self._graph.memory.shared
-        for part in [part for part in self._parts if not shared.isdisjoint(part.roots)]:
-            self._parts.remove(part)
-            self._add(part.own)
+        self._find_shared()
+        graph = self._graph
+        for part in self._parts.copy():
+            if not (graph.whole.isdisjoint(part.states) and graph.memory.shared.isdisjoint(part.memory)):
+                self._parts.remove(part)
+                self._add(part.own)
         self._spread()
+
+    def _find_shared(self) -> None:
+        """Memory of arrays, and attributes of objects, that something else has too."""
+        self._graph.memory.share()
+        states: dict[int, int] = {key: key in self._graph.known for part in self._parts for key in part.states}
+        for part in self._parts:
+            for key in states.keys() & part.seen.keys():
+                states[key] += 1 + (key in part.twice)
+        self._graph.whole.update(key for key, times in states.items() if times > 1)
 
     def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
         """What is to be pickled. Modules and second names for a thing are not."""
@@ -128,15 +144,15 @@ class _Saving:
             kind = type(value)
             if type(name) is not str or name in NOT_OURS:
                 continue
-            if issubclass(kind, ModuleType) and (is_imported(value) or value is sys.modules.get("__main__")):
-                self._modules[name] = vars(value)["__name__"]
+            module_name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
+            if module_name is not None:
+                self._modules[name] = module_name
             elif kind not in ATOMS and id(value) in first and name not in skip:
                 self._aliases[name] = first[id(value)]
             else:
                 values[name] = value
                 first[id(value)] = name
-                if graph.has_identity(value):
-                    graph.variables[id(value)] = name
+                graph.add(name, value)
         return values
 
     def _add(self, own: dict[str, object]) -> None:
@@ -168,8 +184,9 @@ class _Saving:
         pickler = Pickler(stream, self._graph, own)
         pickler.dump(own)
         part.pieces, part.apart, part.texts, part.size = [*stream.parts], stream.apart, stream.texts, stream.size
-        part.uses, part.seen, part.roots = pickler.uses, pickler.seen, pickler.roots
-        part.notes, part.is_weak = pickler.notes, bool(pickler.weak)
+        part.uses, part.seen, part.memory = pickler.uses, pickler.seen, pickler.memory
+        part.states, part.twice, part.notes = pickler.states, pickler.twice, pickler.notes
+        part.must_compare = bool(pickler.weak) or pickler.runs_code
         return part
 
     def _npy(self, part: _Part, limit: int) -> _Part:
@@ -178,10 +195,8 @@ class _Saving:
         part.size = sum(map(len, part.pieces))
         if part.size > limit:
             raise TooLarge
-        root = arrays.root_of(value)
-        self._graph.memory.add(root, value)
+        self._graph.memory.add(arrays.root_of(value), value, part.memory)
         part.seen[id(value)] = value
-        part.roots.update((id(one), one) for one in (root, arrays.holder_of(root)) if one is not None)
         return part
 
     def _spread(self) -> None:
@@ -222,33 +237,48 @@ class _Saving:
         self._spread()
 
     def _note_parted(self) -> None:
-        seen = {key for part in self._parts for key in part.seen}
+        """Say where memory that was one becomes several, and where a variable was an object of a module's."""
+        holders = self._graph.memory.holders
+        things: dict[int, list[set[object]]] = {}
         for part in self._parts:
-            holders = {key for key, one in part.roots.items() if type(one) is bytearray}
-            if any(map(self._graph.memory.is_parted, part.roots)) or not seen.isdisjoint(holders):
-                for name in part.own:
-                    self._notes.setdefault(name, []).append("its memory is no longer shared with another variable's")
+            for key in holders & part.seen.keys():
+                things.setdefault(key, []).append({key})
+            for key, told in part.memory.items():
+                things.setdefault(key, []).append(told)
+        for part in self._parts:
+            (value,) = part.own.values()
+            is_open = _module_of(type(value)) in ("builtins", "__main__")  # what a library does inside is its own matter
+            for key, told in part.memory.items():
+                is_parted = len(set().union(*things[key])) > 1
+                if told != {arrays.FRAME} and is_parted and (is_open or len(things[key]) > 1):
+                    self._note(part.own, "its memory is no longer shared with another variable's")
         for name, module_name in _kept_by_modules(self._graph).items():
-            self._notes.setdefault(name, []).append(f"a copy of what module {module_name!r} holds")
+            self._note([name], f"a copy of what module {module_name!r} holds")
+
+    def _note(self, names: Iterable[str], note: str) -> None:
+        for name in names:
+            self._notes.setdefault(name, []).append(note)
 
     # Is it right
 
     def compare(self) -> None:
         """Read back what is small enough; what is not as it was is lost."""
         for part in [part for part in self._parts if part.kind == "pickle"]:
-            if part.size > COMPARED_BYTES and not part.is_weak:
+            if sum(map(len, part.pieces)) > COMPARED_BYTES and not part.must_compare:
                 continue
             self._tell(next(iter(part.own)))
+            is_large = sum(len(one.raw()) for one in part.apart) > COMPARED_BYTES
             try:
-                self._bound.run(lambda part=part: self._compare(part))
+                self._bound.run(lambda part=part, is_large=is_large: self._compare(part, is_large))
             except OutOfTime:
                 self._lose(part.own, "reading it back took too long")
             except BaseException as error:
-                self._lose(part.own, f"it cannot be read back: {one_line(error)}")
+                if not is_large:  # else it may only have wanted to write to memory that is not its own
+                    self._lose(part.own, f"it cannot be read back: {one_line(error)}")
         self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
         self._spread()
 
-    def _compare(self, part: _Part) -> None:
+    def _compare(self, part: _Part, is_large: bool) -> None:
         namespace = self._graph.namespace
 
         def of_name(name: str) -> object:
@@ -256,7 +286,7 @@ class _Saving:
                 raise Unsaved("it is only known by its name")
             return namespace[name]
 
-        buffers = [bytearray(one.raw()) for one in part.apart]
+        buffers = [one.raw().toreadonly() if is_large else bytearray(one.raw()) for one in part.apart]
         read = read_stream(b"".join(part.pieces), buffers, part.texts, of_name, namespace)
         for name, value in part.own.items():
             comparison = Comparison()
@@ -287,6 +317,10 @@ class _Saving:
             sent.add(digest)
             return digest
 
+        for name in {*self._modules.values()}:
+            inner = _inner_modules(name)
+            if inner:
+                self._inner[name] = put(["\n".join(inner).encode()])
         for part in self._parts:
             if part.kind == "pickle":
                 apart = [put([one.raw()]) for one in part.apart]
@@ -297,7 +331,7 @@ class _Saving:
             part.digest = put(part.pieces)
 
     def entries(self) -> list[Entry]:
-        found = [Entry(name, "module", of=of) for name, of in self._modules.items()]
+        found = [Entry(name, "module", of=of, digest=self._inner.get(of, "")) for name, of in self._modules.items()]
         for part in self._parts:
             for name in part.own:
                 if name not in self._lost:
@@ -316,16 +350,22 @@ def _kept_by_modules(graph: Graph) -> dict[str, str]:
     """Variables that are objects a module keeps too, with its name: they are saved as copies."""
     wanted = {
         key: name
-        for key, name in graph.variables.items()
-        if not callable(graph.namespace.get(name)) and key not in graph.living
+        for key, name in graph.known.items()
+        if type(name) is str and name and not callable(graph.namespace.get(name))
     }
     found: dict[str, str] = {}
     for module_name, module in list(sys.modules.items()):
-        if module_name in ("__main__", "builtins", "sys") or type(module) is not ModuleType:
+        if module_name in ("builtins", "sys") or type(module) is not ModuleType or vars(module) is graph.namespace:
             continue
         for key in wanted.keys() & set(map(id, vars(module).values())):
             found.setdefault(wanted[key], module_name)
     return found
+
+
+def _inner_modules(name: str) -> list[str]:
+    """`import xml.dom` binds `xml` only; a new process must import the rest of it as well."""
+    found = [one for one in list(sys.modules) if one.startswith(f"{name}.") and "._" not in one]
+    return sorted(one for one in found if import_name(sys.modules.get(one)) == one)
 
 
 def _digest(pieces: Sequence[Piece]) -> str:
