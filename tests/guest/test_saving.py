@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.guest.kinds import KINDS, Kind
 
 import pinfold
-from tests.guest.kinds import KINDS, Kind
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,9 @@ def labels(row: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.replace(" ", "_"))
-def test_a_kind_of_value_comes_back_or_is_named_with_a_reason(kind: Kind, trips: dict[str, dict[str, Any]]) -> None:
+def test_a_kind_of_value_comes_back_or_is_named_with_a_reason(
+    kind: Kind, trips: dict[str, dict[str, Any]]
+) -> None:
     row = trips[kind.name]
     assert row["saved"]["error"] == ""
     status, reason = labels(row)["x"]

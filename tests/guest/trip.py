@@ -36,7 +36,7 @@ def new_session() -> dict[str, Any]:
 def run(code: str, namespace: dict[str, Any]) -> str:
     try:
         exec(compile(code, "<cell 1>", "exec", dont_inherit=True), namespace)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - told to whoever asked
         return traceback.format_exc()
     return ""
 
@@ -64,10 +64,12 @@ def save_here(folder: Path, namespace: dict[str, Any]) -> int:
         (folder / digest).write_bytes(b"".join(map(bytes, pieces)))
 
     try:
-        entries = guest("saving").save(namespace, (), write, cap_bytes=CAP_BYTES, each_bytes=CAP_BYTES, seconds=3)
+        entries = guest("saving").save(
+            namespace, (), write, cap_bytes=CAP_BYTES, each_bytes=CAP_BYTES, seconds=3
+        )
         text = json.dumps([entry.row() for entry in entries])
         (folder / "entries.json").write_text(text, encoding="utf-8")
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - told to whoever asked
         traceback.print_exc()
         return 1
     return 0
@@ -76,8 +78,12 @@ def save_here(folder: Path, namespace: dict[str, Any]) -> int:
 def restore(folder: Path, check: str) -> dict[str, object]:
     namespace = new_session()
     rows = json.loads((folder / "entries.json").read_text(encoding="utf-8"))
-    entries = list(map(guest("entries").Entry.of_row, rows))
-    labels = guest("restoring").restore(namespace, entries, lambda digest: (folder / digest).read_bytes())
+    entries = [guest("entries").Entry.of_row(row) for row in rows]
+
+    def read(digest: str) -> bytes:
+        return (folder / digest).read_bytes()
+
+    labels = guest("restoring").restore(namespace, entries, read)
     return {"labels": [label.row() for label in labels], "error": run(check, namespace)}
 
 

@@ -9,6 +9,8 @@ from _pickle import PickleBuffer
 from io import BytesIO
 
 from . import rebuilding as again
+from .kinds import kind_of, module_of, name_of
+from .reasons import Unsaved
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ HOLDERS = ("bytearray", "array", "mmap")
 FRAME, VIEW = "frame", "view"
 """How an array is saved: inside a frame, as a view of what others are views of too; or alone, by its number."""
 
-_name_of = type.__dict__["__name__"].__get__
-_module_of = type.__dict__["__module__"].__get__
-
 
 class Memory:
     """Which arrays use the same memory, over all parts of a saving."""
@@ -41,15 +40,15 @@ class Memory:
         self._views: dict[int, dict[int, object]] = {}
         """By root, the arrays that can be views of it."""
 
-    def add(self, root: Any, value: Any, told: dict[int, set[object]]) -> None:
+    def add(self, root: Any, value: Any, told: dict[int, set[int | str]]) -> None:
         """Tell whose memory it is, and as what it is saved."""
-        thing: object = FRAME if id(value) in self.frames else id(value)
+        thing: int | str = FRAME if id(value) in self.frames else id(value)
         if thing is not FRAME and _is_plain(root) and _can_view(value):
             self._views.setdefault(id(root), {})[id(value)] = value
             thing = VIEW
         told.setdefault(id(root), set()).add(thing)
         holder = root.base.obj if type(root.base) is memoryview else root.base
-        if _name_of(type(holder)) in HOLDERS:
+        if name_of(kind_of(holder)) in HOLDERS:
             self.holders.add(id(holder))
             told.setdefault(id(holder), set()).add(id(root))
 
@@ -82,7 +81,7 @@ def array(pickler: Pickler, value: Any) -> object:
     if isinstance(root, numpy.memmap):
         return _file_array(value, root)
     memory = pickler.graph.memory
-    memory.add(root, value, pickler.memory)
+    memory.add(root, value, pickler.found.memory)
     if root is not value and value.size and _can_view(value) and _is_plain(root):
         is_wider = value.nbytes > root.nbytes  # the same memory many times over
         if is_wider or (id(root) in memory.shared and id(value) not in memory.frames):
@@ -117,8 +116,8 @@ def npy_pieces(value: Any) -> list[bytes | memoryview]:
 
 def _view(value: Any, root: Any) -> object:
     offset = _address(value) - _address(root)
-    writable, kind = value.flags.writeable, type(value)
-    return again.array_view, (root, offset, value.shape, value.strides, value.dtype, writable, kind)
+    layout = (offset, value.shape, value.strides, value.dtype, value.flags.writeable, kind_of(value))
+    return again.array_view, (root, layout)
 
 
 def _address(value: Any) -> int:
@@ -126,8 +125,6 @@ def _address(value: Any) -> int:
 
 
 def _file_array(value: Any, root: Any) -> object:
-    from .reducing import Unsaved
-
     numpy = sys.modules["numpy"]
     if value is not root:
         if type(value) in (numpy.ndarray, numpy.memmap):
@@ -138,8 +135,8 @@ def _file_array(value: Any, root: Any) -> object:
     root.flush()
     mode = "r" if root.mode == "r" else "r+"
     order = "C" if root.flags.c_contiguous else "F"
-    path = os.path.abspath(os.fspath(root.filename))
-    return again.file_array, (path, mode, root.dtype, root.shape, root.offset, order)
+    path: str = os.path.abspath(str(root.filename))
+    return again.file_array, (path, mode, (root.dtype, root.shape, root.offset, order))
 
 
 def pandas_value(pickler: Pickler, value: Any) -> object:
@@ -150,15 +147,16 @@ def pandas_value(pickler: Pickler, value: Any) -> object:
     while ahead:
         held = ahead.pop()
         for one in gc.get_referents(held):
-            kind = type(one)
+            held_kind = kind_of(one)
             if id(one) in known:
                 continue
-            if kind is sys.modules["numpy"].ndarray:
+            if held_kind is sys.modules["numpy"].ndarray:
                 frames[id(one)] = one
-            elif kind in (dict, list, tuple) or str(_module_of(kind)).partition(".")[0] == "pandas":
+            elif held_kind in (dict, list, tuple) or str(module_of(held_kind)).partition(".")[0] == "pandas":
                 known.add(id(one))
                 ahead.append(one)
-    if pickler.graph.how(type(value)).has_identity:
+    kind = kind_of(value)
+    if pickler.graph.how(kind).has_identity:
         pickler.seen[id(value)] = value
     return NotImplemented
 

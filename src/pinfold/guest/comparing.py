@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from _weakref import ReferenceType
 from collections import OrderedDict
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 
+from .kinds import SESSION, dict_of, kind_of, module_of, name_of
 from .pickling import ATOMS, has_own_ways
+from .reducing import PLAIN
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -18,9 +20,17 @@ if TYPE_CHECKING:
 PAIRS = 100_000
 """Compared of one variable; a larger one is sampled by its beginning."""
 
-_name_of = type.__dict__["__name__"].__get__
-_module_of = type.__dict__["__module__"].__get__
-_dict_of = type.__dict__["__dict__"].__get__
+ITEMS: tuple[tuple[Any, str], ...] = (
+    (OrderedDict, "items"),  # before its base: it has an order of its own
+    (dict, "items"),
+    (list, "__iter__"),
+    (tuple, "__iter__"),
+    (set, ""),
+    (frozenset, ""),
+)
+"""What can be compared item by item, whatever a subclass says it holds."""
+NOT_KEPT = "what it refers to is not kept by any saved variable"
+OTHER_VALUE = "it would come back with another value"
 
 
 class Comparison:
@@ -46,11 +56,11 @@ class Comparison:
     def _pair(self, saved: Any, read: Any) -> str | None:
         if saved is read:
             return None
-        kind = type(saved)
-        if not _same_type(kind, type(read)):
-            return f"it would come back as {_article(type(read))}, not {_article(kind)}"
+        kind, other = kind_of(saved), kind_of(read)
+        if not _same_type(kind, other):
+            return f"it would come back as {_article(other)}, not {_article(kind)}"
         if kind in ATOMS:
-            return None if _same_atom(saved, read) else "it would come back with another value"
+            return None if _same_atom(saved, read) else OTHER_VALUE
         if id(saved) in self._twins:
             if self._twins[id(saved)] is read or kind in (tuple, frozenset, CodeType):
                 return None
@@ -59,35 +69,43 @@ class Comparison:
         self._keep.append(saved)
         return self._inside(kind, saved, read)
 
-    def _inside(self, kind: type, saved: Any, read: Any) -> str | None:
+    def _inside(self, kind: Any, saved: Any, read: Any) -> str | None:
         if issubclass(kind, ReferenceType):
             is_gone = read() is None and saved() is not None
-            return "what it refers to is not kept by any saved variable" if is_gone else None
+            return NOT_KEPT if is_gone else None
         if kind is FunctionType:
             if saved.__code__ != read.__code__:
                 return "its code would come back different"
             self._push((saved.__defaults__, read.__defaults__), (saved.__kwdefaults__, read.__kwdefaults__))
+            self._push(
+                *zip(
+                    map(_content, saved.__closure__ or ()), map(_content, read.__closure__ or ()), strict=True
+                )
+            )
             return None
-        if issubclass(kind, (list, tuple, dict, set, frozenset)):
+        if module_of(kind) in ("weakref", "_weakrefset") and len(saved) != len(read):
+            return NOT_KEPT
+        if issubclass(kind, tuple(base for base, _ in ITEMS)):
             return self._container(kind, saved, read)
-        if _module_of(kind) == "__main__" and not issubclass(kind, type):
-            return self._instance(kind, saved, read)
-        return None
+        if module_of(kind) != SESSION or issubclass(kind, type):
+            return None
+        base = next((base for base in (int, float, complex, str, bytes) if issubclass(kind, base)), None)
+        if base is not None and not _same_atom(PLAIN[base](saved), PLAIN[base](read)):
+            return OTHER_VALUE
+        return self._instance(kind, saved, read)
 
     def _container(self, kind: type, saved: Any, read: Any) -> str | None:
-        base: Any = next(one for one in (list, tuple, dict, set, frozenset) if issubclass(kind, one))
         if has_own_ways(kind):
             return None
+        base, items = next((base, items) for base, items in ITEMS if issubclass(kind, base))
         if base.__len__(saved) != base.__len__(read):
             return f"it would come back with {base.__len__(read)} items, not {base.__len__(saved)}"
-        if base is dict:
-            items = OrderedDict.items if issubclass(kind, OrderedDict) else dict.items  # it has an order of its own
-            self._push(*zip(items(saved), items(read), strict=True))
-        elif base in (list, tuple):
-            self._push(*zip(base.__iter__(saved), base.__iter__(read), strict=True))
-        return self._instance(kind, saved, read) if _module_of(kind) == "__main__" else None
+        if items:
+            of: Any = getattr(base, items)
+            self._push(*zip(of(saved), of(read), strict=True))
+        return self._instance(kind, saved, read) if module_of(kind) == SESSION else None
 
-    def _instance(self, kind: type, saved: Any, read: Any) -> str | None:
+    def _instance(self, kind: Any, saved: Any, read: Any) -> str | None:
         """Of a class of the session's own. One that says itself what to save is believed, and what is not there is said."""
         before, after = _attributes(saved), _attributes(read)
         pairs = [(name, before[name], after[name]) for name in before if name in after]
@@ -95,14 +113,14 @@ class Comparison:
             self._push(*(pair[1:] for pair in pairs))
             missing = [name for name in before if name not in after]
             return f"it would come back without {', '.join(missing[:5])}" if missing else None
-        if "__eq__" in _dict_of(kind) and _is_unequal(saved, read):
+        if "__eq__" in dict_of(kind) and _is_unequal(saved, read):
             return "what would come back is not equal to it"
         left_out = [name for name in before if name not in after]
         other = [name for name, old, new in pairs if type(old) in ATOMS and not _same_atom(old, new)]
         if left_out:
-            self.notes.append(f"without {', '.join(left_out[:5])}, which {_name_of(kind)} leaves out")
+            self.notes.append(f"without {', '.join(left_out[:5])}, which {name_of(kind)} leaves out")
         if other:
-            self.notes.append(f"with {', '.join(other[:5])} as {_name_of(kind)} sets it anew")
+            self.notes.append(f"with {', '.join(other[:5])} as {name_of(kind)} sets it anew")
         return None
 
     def _push(self, *pairs: tuple[object, object]) -> None:
@@ -113,10 +131,15 @@ def _same_type(saved: type, read: type) -> bool:
     """A class that was read back as well is another object, with the same name."""
     if saved is read:
         return True
-    return (_module_of(saved), _name_of(saved)) == (_module_of(read), _name_of(read)) and "__main__" in (
-        _module_of(saved),
-        _module_of(type(saved)),
-    )
+    is_sessions = SESSION in (module_of(saved), module_of(type(saved)))
+    return is_sessions and (module_of(saved), name_of(saved)) == (module_of(read), name_of(read))
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing in it yet
+        return None
 
 
 def _is_unequal(saved: Any, read: Any) -> bool:
@@ -138,7 +161,7 @@ def _attributes(value: object) -> dict[str, object]:
         found = None
     attributes: dict[str, object] = dict(found) if type(found) is dict else {}  # pyright: ignore[reportUnknownArgumentType]
     for base in type.mro(type(value)):
-        slots = _dict_of(base).get("__slots__", ())
+        slots = dict_of(base).get("__slots__", ())
         for name in (slots,) if type(slots) is str else slots:
             try:
                 attributes[name] = object.__getattribute__(value, name)
@@ -148,5 +171,5 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 def _article(kind: type) -> str:
-    name = _name_of(kind)
+    name = name_of(kind)
     return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"

@@ -18,13 +18,14 @@ from types import (
     MappingProxyType,
     MemberDescriptorType,
     MethodType,
-    ModuleType,
 )
 
-from . import arrays, reducing
+from . import arrays, reducing, references
 from . import rebuilding as again
-from .reasons import lost_kind
-from .reducing import Filling, Names, Unsaved
+from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
+from .modules import is_named, kept_by_library
+from .reasons import Unsaved, lost_kind
+from .reducing import Filling, Names
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ APART_BYTES = 1 << 20
 NAMESPACE = ""
 """How a stream refers to the session's variables as a whole."""
 
-ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)))
+ATOMS = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented))
+)
 """Values that are what they are wherever they are: nobody can tell two equal ones apart, or change them."""
 CONTAINERS = frozenset((list, dict, set, bytearray))
 """Pickled without asking us how."""
@@ -91,28 +94,28 @@ REDUCERS: dict[type, Reducer] = {
     Filling: reducing.filling,
     FunctionType: reducing.function,
     GetSetDescriptorType: reducing.descriptor,
-    MappingProxyType: reducing.mapping_proxy,
+    MappingProxyType: references.mapping_proxy,
     MemberDescriptorType: reducing.descriptor,
     MethodType: reducing.method,
     Names: reducing.names,
     classmethod: reducing.wrapped,
-    memoryview: reducing.memory_view,
+    memoryview: references.memory_view,
     property: reducing.property_,
     staticmethod: reducing.wrapped,
-    type({}.keys()): reducing.names_view,
-    type({}.values()): reducing.names_view,
-    type({}.items()): reducing.names_view,
 }
 BY_NAME: dict[str, Reducer] = {
-    "_struct.Struct": reducing.structure,
-    "builtins.BaseException": reducing.exception,
+    "_struct.Struct": references.structure,
+    "builtins.BaseException": references.exception,
     "builtins.module": reducing.module,
-    "builtins.odict_items": reducing.names_view,
-    "builtins.odict_keys": reducing.names_view,
-    "builtins.odict_values": reducing.names_view,
+    "builtins.dict_items": references.names_view,
+    "builtins.dict_keys": references.names_view,
+    "builtins.dict_values": references.names_view,
+    "builtins.odict_items": references.names_view,
+    "builtins.odict_keys": references.names_view,
+    "builtins.odict_values": references.names_view,
     "functools._lru_cache_wrapper": reducing.cached,
     "functools.cached_property": reducing.cached_property,
-    "logging.Logger": reducing.logger,
+    "logging.Logger": references.logger,
     "numpy.ndarray": arrays.array,
     "pandas.api.extensions.ExtensionArray": arrays.pandas_value,
     "pandas.core.arrays.base.ExtensionArray": arrays.pandas_value,
@@ -121,22 +124,27 @@ BY_NAME: dict[str, Reducer] = {
     "pyarrow.lib.ChunkedArray": arrays.arrow_value,
     "pyarrow.lib.RecordBatch": arrays.arrow_value,
     "pyarrow.lib.Table": arrays.arrow_value,
-    "re.Match": reducing.match,
+    "re.Match": references.match,
     "typing.NewType": reducing.new_type,
+    "typing.TypeAliasType": reducing.type_alias,
     "typing.ParamSpec": reducing.type_variable,
     "typing.TypeVar": reducing.type_variable,
-    "weakref.ReferenceType": reducing.reference,
-    "weakref.WeakKeyDictionary": reducing.weak_mapping,
-    "weakref.WeakSet": reducing.weak_set,
-    "weakref.WeakValueDictionary": reducing.weak_mapping,
+    "weakref.ReferenceType": references.reference,
+    "weakref.WeakKeyDictionary": references.weak_mapping,
+    "weakref.WeakSet": references.weak_set,
+    "weakref.WeakValueDictionary": references.weak_mapping,
 }
 """For the type of that full name and its subclasses; looked up once a type."""
 
-OWN_WAYS = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__")
-
-_dict_of = type.__dict__["__dict__"].__get__
-_name_of = type.__dict__["__name__"].__get__
-_module_of = type.__dict__["__module__"].__get__
+OWN_WAYS = (
+    "__getstate__",
+    "__setstate__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+)
+HOOKS = ("__getattr__", "__getattribute__")
 
 
 class TooLarge(Exception):
@@ -146,7 +154,7 @@ class TooLarge(Exception):
 class How:
     """What is to be known of a type before one of its values is taken apart."""
 
-    __slots__ = ("has_identity", "has_own_ways", "is_sessions", "kept", "reducer")
+    __slots__ = ("has_hooks", "has_identity", "has_own_ways", "is_sessions", "kept", "plain", "reducer")
 
     def __init__(self, reducer: Reducer | None) -> None:
         self.reducer = reducer
@@ -157,6 +165,10 @@ class How:
         """Whether the session defined it."""
         self.has_own_ways = False
         """Whether the session also says how it is saved."""
+        self.has_hooks = False
+        """Whether asking one of its values for a name runs the session's code."""
+        self.plain: type | None = None
+        """The built-in type that its values are one of."""
 
 
 class Graph:
@@ -177,10 +189,10 @@ class Graph:
 
     def add(self, name: str, value: Any) -> None:
         """A variable. Others refer to it by name, if it matters that it is this object."""
-        kind = type(value)
+        kind = kind_of(value)
         if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, BuiltinFunctionType):
             return
-        if (kind is FunctionType or issubclass(kind, type)) and reducing.is_named(
+        if (kind is FunctionType or issubclass(kind, type)) and is_named(
             value, value.__module__, value.__qualname__
         ):
             return
@@ -195,27 +207,32 @@ class Graph:
         return known
 
 
-def _how(kind: type) -> How:
+def _how(kind: Any) -> How:
     reducer = REDUCERS.get(kind)
     if reducer is not None:
         return How(reducer)
     if issubclass(kind, type):
         return How(reducing.class_)
-    paths = [f"{_module_of(base)}.{_name_of(base)}" for base in type.mro(kind)]
+    paths = paths_of(kind)
     reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
     reason = lost_kind(kind)
     how = How(_refuse(reason) if reason is not None and reducer is None else reducer)
     how.has_identity = VALUES.isdisjoint(paths)
-    how.kept = _kept_by_library(kind)
-    how.is_sessions = _module_of(kind) == "__main__"
-    how.has_own_ways = has_own_ways(kind)
+    how.kept = kept_by_library(kind)
+    how.is_sessions = module_of(kind) == SESSION and "enum.Enum" not in paths
+    how.has_own_ways = _defines(kind, OWN_WAYS)
+    how.has_hooks = _defines(kind, HOOKS)
+    how.plain = reducing.plain_of(kind)
     return how
 
 
 def has_own_ways(kind: type) -> bool:
     """Whether the session says how values of this class of its own are saved."""
-    mine = [base for base in type.mro(kind) if _module_of(base) == "__main__"]
-    return any(way in _dict_of(base) for base in mine for way in OWN_WAYS)
+    return _defines(kind, OWN_WAYS)
+
+
+def _defines(kind: type, names: tuple[str, ...]) -> bool:
+    return any(name in dict_of(base) for base in of_session(kind) for name in names)
 
 
 def _refuse(reason: str) -> Reducer:
@@ -223,28 +240,6 @@ def _refuse(reason: str) -> Reducer:
         raise Unsaved(reason)
 
     return refuse
-
-
-def _kept_by_library(kind: type) -> dict[int, tuple[str, str]]:
-    """Values of a class that its own module keeps under a name: `dataclasses.MISSING` is one wherever it is.
-
-    Only those that nobody changes: of the standard library's, and of others those that hold nothing.
-    """
-    module_name = _module_of(kind)
-    module = sys.modules.get(module_name) if type(module_name) is str else None
-    if module is None or module_name == "__main__" or reducing.import_name(module) is None:
-        return {}
-    is_standard = module_name.partition(".")[0] in sys.stdlib_module_names
-    return {
-        id(held): (module_name, name)
-        for name, held in vars(module).items()
-        if type(held) is kind and (is_standard or _is_empty(held))
-    }
-
-
-def _is_empty(value: object) -> bool:
-    kind = type(value)
-    return kind.__itemsize__ == 0 and kind.__basicsize__ <= 32 and not getattr(value, "__dict__", None)
 
 
 class Stream:
@@ -255,7 +250,7 @@ class Stream:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = 0
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.apart: list[PickleBuffer] = []
         """Memory the stream asks for in this order."""
         self.texts: list[bytes] = []
@@ -263,7 +258,17 @@ class Stream:
 
     def write(self, data: Any) -> None:
         self._count(len(data))
+        # Memory that is not the pickler's own may be gone when it is done.
         self.parts.append(data if type(data) is bytes else bytes(data))
+
+    def keep(self, pieces: list[bytes | memoryview]) -> None:
+        """Write what will stay as it is."""
+        self._count(sum(map(len, pieces)))
+        self.parts.extend(pieces)
+
+    def length(self) -> int:
+        """Of what is not apart."""
+        return sum(map(len, self.parts))
 
     def put_apart(self, buffer: PickleBuffer) -> bool:
         """Whether it stays in the stream, as the pickler wants to hear it."""
@@ -285,33 +290,40 @@ class Stream:
             raise TooLarge
 
 
+class Found:
+    """What a part turned out to hold."""
+
+    def __init__(self) -> None:
+        self.uses: set[str] = set()
+        """Variables outside it that it refers to."""
+        self.seen: dict[int, object] = {}
+        """Everything with an identity, kept alive so that no other object gets its number."""
+        self.memory: dict[int, set[int | str]] = {}
+        """By whose memory it is: what is saved of it, each thing that is apart from the others once."""
+        self.states: dict[int, object] = {}
+        """Dicts that are the attributes of an object of the session's."""
+        self.twice: set[int] = set()
+        """Dicts that came again."""
+        self.notes: list[str] = []
+        """What the user should know of it when it is restored."""
+        self.may_differ = False
+        """Whether only reading it back can tell that it comes back as it was."""
+
+
 class Pickler(_Pickler):
     """One part: the variables `own`, by value, with everything they hold."""
 
     def __init__(self, stream: Stream, graph: Graph, own: dict[str, object]) -> None:
         super().__init__(stream, PROTOCOL, buffer_callback=stream.put_apart)
         self.graph = graph
-        self.uses: set[str] = set()
-        """Variables outside it that it refers to."""
-        self.seen: dict[int, object] = {}
-        """Everything with an identity, kept alive so that no other object gets its number."""
-        self.memory: dict[int, set[object]] = {}
-        """By whose memory it is: what is saved of it, each thing that is apart from the others once."""
-        self.weak: list[object] = []
-        """What it refers to without keeping it."""
-        self.states: dict[int, object] = {}
-        """Dicts that are the attributes of an object of the session's."""
-        self.twice: set[int] = set()
-        """Dicts it came across again."""
-        self.runs_code = False
-        """Whether the session's own code said how to save something."""
-        self.notes: list[str] = []
+        self.found = Found()
+        self.seen = self.found.seen
         self._stream = stream
         self._own = {id(value) for name, value in own.items() if graph.known.get(id(value)) == name}
         self._texts: dict[int, tuple[int, bytes]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
-        kind = type(obj)
+        kind = kind_of(obj)
         if kind in ATOMS:
             if kind is bytes and len(obj) >= APART_BYTES:
                 return self._text(obj)
@@ -322,17 +334,18 @@ class Pickler(_Pickler):
             return self._known(known[key])
         if kind in CONTAINERS:
             if kind is dict and key in self.seen:
-                self.twice.add(key)
+                self.found.twice.add(key)
             self.seen[key] = obj
         return None
 
     def _known(self, pid: str | tuple[str, str]) -> str | tuple[str, str]:
         if type(pid) is str and pid != NAMESPACE:
-            self.uses.add(pid)
+            self.found.uses.add(pid)
         return pid
 
     def reducer_override(self, obj: Any) -> Any:
-        how = self.graph.how(type(obj))
+        kind = kind_of(obj)
+        how = self.graph.how(kind)
         if how.kept and id(obj) in how.kept:
             return again.attribute, how.kept[id(obj)]
         reduced = NotImplemented if how.reducer is None else how.reducer(self, obj)
@@ -344,17 +357,19 @@ class Pickler(_Pickler):
 
     def _sessions(self, obj: Any, how: How) -> Any:
         if how.has_own_ways:
-            self.runs_code = True
+            self.found.may_differ = True
             return NotImplemented
+        is_whole = how.has_hooks
         try:
             state = object.__getattribute__(obj, "__dict__")
         except AttributeError:
+            pass
+        else:
+            self.found.states[id(state)] = state
+            is_whole = is_whole or id(state) in self.graph.whole
+        if how.plain is None and not is_whole:
             return NotImplemented
-        self.states[id(state)] = state
-        if id(state) not in self.graph.whole:
-            return NotImplemented
-        made = (*obj.__reduce_ex__(PROTOCOL), None, None, None)[:5]
-        return *made, again.fill_instance
+        return reducing.instance(obj, how.plain, is_whole=is_whole)
 
     def _text(self, data: bytes) -> int:
         known = self._texts.get(id(data))

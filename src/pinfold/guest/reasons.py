@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from .kinds import name_of, paths_of
+
 CHARS = 200
 """Of a reason; it is a line, not a story."""
+
+
+class Unsaved(Exception):
+    """This cannot be saved; the text says why, to the user."""
+
 
 LOST = {
     "_thread.lock": "a lock belongs to the threads of one process",
@@ -31,6 +38,7 @@ LOST = {
     "tempfile.TemporaryDirectory": "a temporary folder is removed with its process",
     "posix.ScandirIterator": "a running listing of a folder cannot be saved",
     "mmap.mmap": "memory mapped to a file ends with its process; map it again",
+    "ctypes.CDLL": "a loaded library ends with its process; load it again",
     "_socket.socket": "a network connection ends with its process; connect again",
     "ssl.SSLContext": "a TLS context cannot be saved; make it again",
     "selectors.BaseSelector": "what it waits for ends with its process",
@@ -65,11 +73,7 @@ LOST = {
 
 
 def lost_kind(kind: type) -> str | None:
-    for base in type.mro(kind):
-        reason = LOST.get(f"{_module_of(base)}.{_name_of(base)}")
-        if reason is not None:
-            return reason
-    return None
+    return next((LOST[path] for path in paths_of(kind) if path in LOST), None)
 
 
 def one_line(error: BaseException) -> str:
@@ -84,12 +88,8 @@ def one_line(error: BaseException) -> str:
         return "there is not enough memory to save it"
     if text.startswith("cannot pickle '") and text.endswith("' object"):
         return f"a {text[15:-8]} cannot be saved"
-    return cut(f"{_name_of(type(error))}: {text}" if text else _name_of(type(error)))
+    return cut(f"{name_of(type(error))}: {text}" if text else name_of(type(error)))
 
 
 def cut(text: str) -> str:
     return text if len(text) <= CHARS else text[: CHARS - 3] + "..."
-
-
-_name_of = type.__dict__["__name__"].__get__
-_module_of = type.__dict__["__module__"].__get__

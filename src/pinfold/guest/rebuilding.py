@@ -12,13 +12,14 @@ from importlib.util import MAGIC_NUMBER
 from marshal import loads
 from types import CellType, FunctionType, MethodType, ModuleType
 
+from .kinds import SESSION, dict_of
+
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
 _set_type_attribute = type.__setattr__
-_dict_of = type.__dict__["__dict__"].__get__
 
 
 # Code
@@ -86,27 +87,35 @@ def make_type_variable(
     return made
 
 
+def make_type_alias(name: str, value: object, parameters: tuple[object, ...]) -> object:
+    make: Any = import_module("typing").TypeAliasType
+    return make(name, value, type_params=parameters)
+
+
 # Classes
 
 
-def make_class(meta: type, name: str, bases: tuple[type, ...], start: dict[str, Any]) -> type:
+def make_class(meta: Any, name: str, bases: tuple[type, ...], start: dict[str, Any]) -> type:
     """A class without its attributes. The program's own hooks are not called: they were, when it was first made."""
+    meta = type(bases[0]) if meta is None else meta
     hushed: list[tuple[type, object]] = []
     for base in {kind: None for one in bases for kind in one.__mro__}:
-        own = _dict_of(base)
-        if own.get("__module__") == "__main__" and "__init_subclass__" in own:
+        own = dict_of(base)
+        if own.get("__module__") == SESSION and "__init_subclass__" in own:
             hushed.append((base, own["__init_subclass__"]))
             type.__delattr__(base, "__init_subclass__")
     try:
-        try:
-            return type.__new__(meta, name, bases, start)
-        except TypeError as error:
-            if "is not safe" not in str(error):
-                raise
-            return meta.__new__(meta, name, bases, start)  # a kind of class written in C has its own way
+        return meta(name, bases, start) if _is_compiled(meta) else type.__new__(meta, name, bases, start)
     finally:
         for base, hook in hushed:
             _set_type_attribute(base, "__init_subclass__", hook)
+
+
+def _is_compiled(meta: type) -> bool:
+    """Whether classes of this kind are more than what Python makes of any class: `ctypes.Structure`."""
+    above = [kind for kind in meta.__mro__ if kind not in (type, object)]
+    hooks = [dict_of(kind).get(name) for kind in above for name in ("__new__", "__init__")]
+    return any(hook is not None and type(hook) not in (FunctionType, staticmethod) for hook in hooks)
 
 
 def fill_class(kind: type, attributes: dict[str, Any]) -> type:
@@ -120,11 +129,10 @@ def finish_class(kind: type, state: tuple[object, dict[str, Any], list[type] | N
     _, attributes, registered = state
     fill_class(kind, attributes)
     if registered is not None:
-        from _abc import _abc_init, _abc_register
-
-        _abc_init(kind)
+        abc: Any = import_module("_abc")
+        abc._abc_init(kind)  # noqa: SLF001 - as `abc` itself does
         for subclass in registered:
-            _abc_register(kind, subclass)
+            abc._abc_register(kind, subclass)  # noqa: SLF001
 
 
 def _set_attribute(kind: type, name: str, value: object) -> None:
@@ -137,7 +145,7 @@ def _set_attribute(kind: type, name: str, value: object) -> None:
 
 
 def make_enum(
-    meta: type, name: str, bases: tuple[type, ...], start: dict[str, Any], members: dict[str, Any]
+    meta: Any, name: str, bases: tuple[type, ...], start: dict[str, Any], members: dict[str, Any]
 ) -> type:
     names: Any = meta.__prepare__(name, bases)
     for key, value in (*start.items(), *members.items()):
@@ -150,7 +158,12 @@ def finish_enum(kind: Any, state: tuple[object, dict[str, Any], dict[str, dict[s
     _, attributes, held = state
     fill_class(kind, attributes)
     for name, own in held.items():
-        vars(kind.__members__[name]).update(own)
+        kind.__members__[name].__dict__.update(own)
+
+
+def make_value(plain: Any, kind: type, value: object) -> object:
+    """Of a subclass of a built-in type, without its own `__new__`, whose arguments nobody kept."""
+    return plain.__new__(kind, value)
 
 
 def fill_instance(made: object, state: Any) -> None:
@@ -165,7 +178,7 @@ def fill_instance(made: object, state: Any) -> None:
 
 
 def module(name: str) -> ModuleType:
-    return sys.modules[name] if name == "__main__" else import_module(name)
+    return sys.modules[name] if name == SESSION else import_module(name)
 
 
 def make_module(name: str, doc: str | None) -> ModuleType:
@@ -213,7 +226,7 @@ def fill_exception(made: BaseException, state: tuple[dict[str, Any] | None, Any,
 
 
 def make_view(holder: Any, format_: str, shape: tuple[int, ...], read_only: bool) -> memoryview:
-    view = memoryview(holder)
+    view: Any = memoryview(holder)
     if view.format != format_ or view.shape != shape:
         view = view.cast("B").cast(format_, shape) if format_ != "B" or len(shape) > 1 else view.cast("B")
     return view.toreadonly() if read_only and not view.readonly else view
@@ -230,13 +243,12 @@ def names_view(way: str, of: Any) -> object:
 # Arrays
 
 
-def array_view(
-    root: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writable: bool, kind: type
-) -> object:
+def array_view(root: Any, layout: tuple[int, tuple[int, ...], tuple[int, ...], Any, bool, type]) -> object:
     """A part of another array's memory."""
     from numpy import ndarray, uint8
     from numpy.lib.stride_tricks import as_strided
 
+    offset, shape, strides, dtype, writable, kind = layout
     memory = root if root.flags.c_contiguous else root.T
     if type(root) is ndarray:
         view: Any = ndarray(shape, dtype, memory, offset, strides)
@@ -255,17 +267,16 @@ def read_only_array(array: Any) -> object:
     return array
 
 
-def file_array(path: str, mode: str, dtype: Any, shape: tuple[int, ...], offset: int, order: str) -> object:
+def file_array(path: str, mode: str, layout: tuple[Any, tuple[int, ...], int, str]) -> object:
     from numpy import memmap
 
+    dtype, shape, offset, order = layout
     return memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
 
 
 def arrow_part(data: Any, kind: str) -> object:
     """A table, or the column or batch it was wrapped around."""
-    from pyarrow import ipc
-
-    table: Any = ipc.open_stream(data).read_all()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    table: Any = import_module("pyarrow.ipc").open_stream(data).read_all()
     if kind == "table":
         return table
     if kind == "batch":

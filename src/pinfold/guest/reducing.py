@@ -5,25 +5,27 @@ A reducer returns what `__reduce__` would, or NotImplemented for "as pickle does
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
-from _weakref import ReferenceType
-from importlib import import_module
 from importlib.util import MAGIC_NUMBER
 from marshal import dumps
 from types import (
     CellType,
+    ClassMethodDescriptorType,
     CodeType,
     FunctionType,
     GetSetDescriptorType,
-    MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
+    WrapperDescriptorType,
 )
 
 from . import rebuilding as again
+from .kinds import SESSION, dict_of, kind_of, module_of, name_of
+from .modules import import_name, is_named
+from .reasons import Unsaved
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -51,15 +53,8 @@ CLASS_START = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__c
 NOT_CLASS_STATE = ("__dict__", "__weakref__", "_abc_impl", "__classdictcell__", "__annotate_func__")
 HEAP_TYPE = 1 << 9
 """Of a class that was made while Python ran."""
+COMPILED = (WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType)
 BEHAVIOUR = (FunctionType, staticmethod, classmethod, property)
-
-_dict_of = type.__dict__["__dict__"].__get__
-_name_of = type.__dict__["__name__"].__get__
-_module_of = type.__dict__["__module__"].__get__
-
-
-class Unsaved(Exception):
-    """This cannot be saved; the text says why, to the user."""
 
 
 class Filling:
@@ -79,32 +74,6 @@ class Names:
 
     def __init__(self, module: str) -> None:
         self.module = module
-
-
-def import_name(module: object) -> str | None:
-    """The name under which a new process gets this module too."""
-    if type(module) is not ModuleType and not issubclass(type(module), ModuleType):
-        return None
-    own = vars(module)
-    for name in (getattr(own.get("__spec__"), "name", None), own.get("__name__")):
-        if type(name) is str and sys.modules.get(name) is module and own.get("__spec__") is not None:
-            return name
-    return None
-
-
-def is_named(value: Any, module_name: object, path: object) -> bool:
-    """Whether a new process finds this very thing under its name."""
-    if type(module_name) is not str or type(path) is not str or module_name == "__main__":
-        return False
-    try:
-        found: object = sys.modules.get(module_name) or import_module(module_name)
-        if import_name(found) is None:
-            return False
-        for name in path.split("."):
-            found = getattr(found, name)
-    except Exception:  # no such module, or no such name in it
-        return False
-    return found is value
 
 
 # Code
@@ -155,8 +124,7 @@ def method(_: Pickler, value: MethodType) -> object:
     return again.make_method, (value.__func__, value.__self__)
 
 
-def wrapped(_: Pickler, value: Any) -> object:
-    """`staticmethod`, `classmethod`."""
+def wrapped(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
     return type(value), (value.__func__,)
 
 
@@ -172,11 +140,18 @@ def cached(_: Pickler, value: Any) -> object:
     if is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None)):
         return NotImplemented
     options = value.cache_parameters()
-    attributes = dict(vars(value))
-    return again.make_cached, (attributes.pop("__wrapped__"), options["maxsize"], options["typed"], attributes)
+    attributes: dict[str, Any] = dict(value.__dict__)
+    return again.make_cached, (
+        attributes.pop("__wrapped__"),
+        options["maxsize"],
+        options["typed"],
+        attributes,
+    )
 
 
 def descriptor(_: Pickler, value: Any) -> object:
+    if getattr(value.__objclass__, value.__name__, None) is not value:
+        raise Unsaved("what a class has for its own use")
     return getattr, (value.__objclass__, value.__name__)
 
 
@@ -189,7 +164,7 @@ def new_type(_: Pickler, value: Any) -> object:
 def type_variable(_: Pickler, value: Any) -> object:
     if is_named(value, value.__module__, value.__name__):
         return NotImplemented
-    kind = _name_of(type(value))
+    kind = name_of(kind_of(value))
     options = {"covariant": value.__covariant__, "contravariant": value.__contravariant__}
     if getattr(value, "__infer_variance__", False):
         options = {"infer_variance": True}
@@ -199,20 +174,26 @@ def type_variable(_: Pickler, value: Any) -> object:
     return again.make_type_variable, (kind, value.__name__, constraints, options, value.__module__)
 
 
+def type_alias(_: Pickler, value: Any) -> object:
+    if is_named(value, value.__module__, value.__name__):
+        return NotImplemented
+    return again.make_type_alias, (value.__name__, value.__value__, value.__type_params__)
+
+
 # Classes
 
 
 def class_(_: Pickler, value: type) -> object:
-    if value in _UNNAMED or is_named(value, _module_of(value), value.__qualname__):
+    if value in _UNNAMED or is_named(value, module_of(value), value.__qualname__):
         return NotImplemented
     if not value.__flags__ & HEAP_TYPE:
         return _built_in(value)
     if _is_enum(value):
         return _enum(value)
-    own = dict(_dict_of(value))
+    own = dict(dict_of(value))
     start = {name: own.pop(name) for name in CLASS_START if name in own}
     methods, attributes = _parts(value, own)
-    args = (type(value), _name_of(value), value.__bases__, start)
+    args = (_meta(value), name_of(value), value.__bases__, start)
     state = (Filling(value, methods), attributes, _registered(value))
     return again.make_class, args, state, None, None, again.finish_class
 
@@ -221,13 +202,18 @@ _UNNAMED = (type(None), type(Ellipsis), type(NotImplemented))
 """Pickle has its own ways to these."""
 
 
+def _meta(kind: type) -> type | None:
+    """Its own kind; None for that of its first base, which need not have a name."""
+    return None if type(kind) is type(kind.__bases__[0]) else type(kind)
+
+
 def _built_in(kind: type) -> object:
     """Of Python's own, under another name than its own: `types.MappingProxyType`."""
     for module_name in ("types", "typing", "collections.abc"):
         for name, held in vars(sys.modules.get(module_name, types)).items():
             if held is kind:
                 return again.attribute, (module_name, name)
-    raise Unsaved(f"the built-in type {_name_of(kind)} has no name to find it by")
+    raise Unsaved(f"the built-in type {name_of(kind)} has no name to find it by")
 
 
 def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -238,7 +224,11 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
             continue
         if type(held) in (MemberDescriptorType, GetSetDescriptorType) and held.__objclass__ is kind:
             continue  # made with the class, for its slots
-        if _name_of(type(held)) == "CField" and _module_of(type(held)) == "_ctypes":
+        if type(held) in COMPILED and held.__objclass__ is kind:
+            raise Unsaved(
+                f"the class {name_of(kind)} is not written in Python, and has no name to find it by"
+            )
+        if name_of(kind_of(held)) == "CField" and module_of(kind_of(held)) == "_ctypes":
             continue  # made for its `_fields_`
         (methods if isinstance(held, BEHAVIOUR) else attributes)[name] = held
     return methods, attributes
@@ -247,10 +237,10 @@ def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
 def _registered(kind: type) -> list[type] | None:
     """Classes an abstract one was told to take for its own; None for a class that is not abstract."""
     abc = sys.modules.get("_abc")
-    if abc is None or "_abc_impl" not in _dict_of(kind):
+    if abc is None or "_abc_impl" not in dict_of(kind):
         return None
     found: list[Any] = [reference() for reference in abc._get_dump(kind)[0]]  # noqa: SLF001 - there is no other way
-    return sorted((one for one in found if one is not None), key=_name_of)
+    return sorted((one for one in found if one is not None), key=name_of)
 
 
 def _is_enum(kind: type) -> bool:
@@ -259,17 +249,21 @@ def _is_enum(kind: type) -> bool:
 
 
 def _enum(kind: Any) -> object:
-    own = dict(_dict_of(kind))
+    meta = kind_of(kind)
+    own = dict(dict_of(kind))
     members = {name: member.value for name, member in kind.__members__.items()}
-    held = {name: vars(member) for name, member in kind.__members__.items() if name == member.name}
-    held = {name: {key: of[key] for key in of if not _is_made(key)} for name, of in held.items()}
+    held = {name: _own_of(member) for name, member in kind.__members__.items() if name == member.name}
     methods, attributes = _parts(kind, {key: own[key] for key in own if key not in members})
     attributes = {key: attributes[key] for key in attributes if not _is_made(key)}
     start = {name: own[name] for name in ("__module__", "__qualname__") if name in own}
     methods.pop("__new__", None)  # the one it keeps only finds members
-    args = (type(kind), _name_of(kind), kind.__bases__, start, members)
-    state = (Filling(kind, methods), attributes, {name: own for name, own in held.items() if own})
+    args = (meta, name_of(kind), kind.__bases__, start, members)
+    state = (Filling(kind, methods), attributes, {name: more for name, more in held.items() if more})
     return again.make_enum, args, state, None, None, again.finish_enum
+
+
+def _own_of(member: Any) -> dict[str, Any]:
+    return {name: value for name, value in member.__dict__.items() if not _is_made(name)}
 
 
 def _is_made(name: str) -> bool:
@@ -283,6 +277,41 @@ def filling(_: Pickler, value: Filling) -> object:
     return again.fill_class, (value.kind, value.attributes)
 
 
+# Instances of the session's classes
+
+
+def plain_of(kind: type) -> type | None:
+    """The built-in type that its values are one of, if nobody but the session came in between."""
+    for base in type.mro(kind)[1:]:
+        if base in PLAIN:
+            return base
+        if module_of(base) != SESSION:
+            return None
+    return None
+
+
+def instance(value: Any, plain: type | None, *, is_whole: bool) -> Any:
+    """As pickle does it, but without the class's `__new__`, or with the very dict that holds its attributes."""
+    kind = kind_of(value)
+    make, args, *rest = value.__reduce_ex__(5)
+    state, items, pairs = (*rest, None, None, None)[:3]
+    if plain is not None:
+        make, args = again.make_value, (plain, kind, PLAIN[plain](value))
+    return make, args, state, items, pairs, again.fill_instance if is_whole and state is not None else None
+
+
+PLAIN: dict[type, Callable[[Any], Any]] = {
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    complex: complex.__pos__,
+    float: float.__pos__,
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType, reportUnknownArgumentType]
+    int: int.__pos__,
+    str: str.__str__,
+    tuple: lambda value: tuple.__getitem__(value, slice(None)),  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+}
+"""How to get the plain value out of one of a subclass, whatever that says of itself."""
+
+
 # Modules
 
 
@@ -292,77 +321,3 @@ def module(_: Pickler, value: ModuleType) -> object:
         return again.module, (name,)
     state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
     return again.make_module, (value.__name__, value.__doc__), state, None, None, again.fill_module
-
-
-# References and views
-
-
-def reference(pickler: Pickler, value: Any) -> object:
-    target: object = value()
-    if target is None:
-        return again.dead_reference, ()
-    pickler.weak.append(target)
-    kind = type(value)
-    return again.make_reference, (target, value.__callback__, None if kind is ReferenceType else kind)
-
-
-def weak_set(_: Pickler, value: Any) -> object:
-    return type(value), (list(value),)
-
-
-def weak_mapping(pickler: Pickler, value: Any) -> object:
-    items: list[tuple[Any, Any]] = list(value.items())
-    pickler.weak.extend(key if _name_of(type(value)) == "WeakKeyDictionary" else held for key, held in items)
-    return type(value), (), None, None, iter(items)
-
-
-def memory_view(_: Pickler, value: memoryview) -> object:
-    holder: Any = value.obj
-    whole = memoryview(holder)
-    if not value.contiguous or value.nbytes != whole.nbytes:
-        if not whole.readonly:
-            raise Unsaved("a view of a part of memory that can change")
-        return again.make_view, (value.tobytes(), value.format, value.shape, True)
-    return again.make_view, (holder, value.format, value.shape, value.readonly)
-
-
-def mapping_proxy(_: Pickler, value: MappingProxyType[Any, Any]) -> object:
-    return MappingProxyType, (gc.get_referents(value)[0],)
-
-
-def names_view(_: Pickler, value: Any) -> object:
-    """`keys()`, `values()`, `items()` of a dict."""
-    return again.names_view, (_name_of(type(value)).rpartition("_")[2], gc.get_referents(value)[0])
-
-
-def match(_: Pickler, value: Any) -> object:
-    for way in ("match", "fullmatch", "search"):
-        found = getattr(value.re, way)(value.string, value.pos, value.endpos)
-        if found is not None and found.regs == value.regs:
-            return again.match_again, (value.re, way, value.string, value.pos, value.endpos)
-    raise Unsaved("a match that cannot be found again")
-
-
-def exception(pickler: Pickler, value: BaseException) -> object:
-    if value.__traceback__ is not None:
-        pickler.notes.append("without its traceback")
-    kind = type(value)
-    mine = [base for base in kind.__mro__ if _module_of(base) != "builtins"]
-    if any("__reduce__" in _dict_of(base) or "__reduce_ex__" in _dict_of(base) for base in mine):
-        return NotImplemented
-    state = (value.__dict__ or None, value.__cause__, value.__context__, value.__suppress_context__)
-    built_in = next(base for base in kind.__mro__ if _module_of(base) == "builtins")
-    if built_in.__basicsize__ == BaseException.__basicsize__:
-        return again.make_exception, (kind, value.args), state, None, None, again.fill_exception
-    make, args, *_ = value.__reduce__()  # it holds more than its arguments, and knows how
-    return make, args, state, None, None, again.fill_exception
-
-
-def logger(pickler: Pickler, value: Any) -> object:
-    if value.handlers or value.filters:
-        pickler.notes.append("without its handlers and filters")
-    return NotImplemented
-
-
-def structure(_: Pickler, value: Any) -> object:
-    return type(value), (value.format,)

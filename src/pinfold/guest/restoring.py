@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from _pickle import Unpickler as _Unpickler
 from hashlib import sha256
+from io import BytesIO
 from json import loads
 from struct import Struct
 
 from . import rebuilding
+from .bounds import Bound, OutOfTime
 from .entries import Label
-from .limits import Bound, OutOfTime
 from .reasons import cut, one_line
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -85,7 +86,7 @@ class _Restoring:
         if known is None:
             known = self._part(entry.digest)
             self._parts[entry.digest] = known
-        if type(known) is str:
+        if isinstance(known, str):
             raise Missing(known)
         return known[entry.name]
 
@@ -208,14 +209,11 @@ class Unpickler(_Unpickler):
 
 
 def _array(data: bytearray) -> object:
-    from io import BytesIO
-
-    import numpy
+    from numpy import ndarray
     from numpy.lib import format as npy
 
     start = BytesIO(bytes(data[: 1 << 16]))
     npy.read_magic(start)
     shape, is_fortran, dtype = npy.read_array_header_1_0(start)
     order = "F" if is_fortran else "C"
-    return numpy.ndarray(shape, dtype, data, start.tell(), order=order)
-
+    return ndarray(shape, dtype, data, start.tell(), order=order)

@@ -13,26 +13,24 @@ import warnings
 from contextlib import contextmanager
 from hashlib import sha256
 from json import dumps
-from types import ModuleType
 
 from . import arrays
+from .bounds import Bound, OutOfTime
 from .comparing import Comparison
 from .entries import Entry
 from .grouping import Groups
-from .limits import Bound, OutOfTime
-from .pickling import ATOMS, Graph, Pickler, Stream, TooLarge
-from .reasons import cut, lost_kind, one_line
-from .reducing import Unsaved, import_name
+from .kinds import SESSION, module_of
+from .modules import import_name, inner_modules, is_empty, kept_by_modules
+from .pickling import ATOMS, Found, Graph, Pickler, Stream, TooLarge
+from .reasons import Unsaved, cut, lost_kind, one_line
 from .restoring import LENGTH, read_stream
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 
     Piece = bytes | memoryview
 
-_module_of = type.__dict__["__module__"].__get__
 
 SECONDS = 20.0
 """For the code of one variable's own."""
@@ -40,8 +38,20 @@ COMPARED_BYTES = 16 << 20
 """A stream up to this size is read back and compared before it counts as saved; a longer one only if it may surprise."""
 DEPTH = 10_000
 """How deep values may be nested, where Python lets us say."""
+OPEN = ("builtins", SESSION)
+"""Modules of types in which memory is shared by the user's wish; what a library does inside is its own matter."""
 NOT_OURS = frozenset(
-    ("__builtins__", "__name__", "__doc__", "__loader__", "__spec__", "__package__", "__file__", "__cached__", "_dh")
+    (
+        "__builtins__",
+        "__name__",
+        "__doc__",
+        "__loader__",
+        "__spec__",
+        "__package__",
+        "__file__",
+        "__cached__",
+        "_dh",
+    )
 )
 """Names every session has."""
 
@@ -76,20 +86,11 @@ def save(
 class _Part:
     """Variables that are saved as one, because they share what only they hold."""
 
-    def __init__(self, own: dict[str, object]) -> None:
+    def __init__(self, own: dict[str, object], kind: str, stream: Stream, found: Found) -> None:
         self.own = own
-        self.kind = "pickle"
-        self.pieces: list[Piece] = []
-        self.apart: list[Any] = []
-        self.texts: list[bytes] = []
-        self.size = 0
-        self.uses: set[str] = set()
-        self.seen: dict[int, object] = {}
-        self.memory: dict[int, set[object]] = {}
-        self.notes: list[str] = []
-        self.states: dict[int, object] = {}
-        self.twice: set[int] = set()
-        self.must_compare = False
+        self.kind = kind
+        self.stream = stream
+        self.found = found
         self.digest = ""
         self.needs: list[str] = []
 
@@ -120,20 +121,25 @@ class _Saving:
             else:
                 self._add({name: value})
         self._find_shared()
-        graph = self._graph
         for part in self._parts.copy():
-            if not (graph.whole.isdisjoint(part.states) and graph.memory.shared.isdisjoint(part.memory)):
+            if self._is_shared(part.found):
                 self._parts.remove(part)
                 self._add(part.own)
         self._spread()
 
+    def _is_shared(self, found: Found) -> bool:
+        graph = self._graph
+        return not (graph.whole.isdisjoint(found.states) and graph.memory.shared.isdisjoint(found.memory))
+
     def _find_shared(self) -> None:
         """Memory of arrays, and attributes of objects, that something else has too."""
         self._graph.memory.share()
-        states: dict[int, int] = {key: key in self._graph.known for part in self._parts for key in part.states}
+        states: dict[int, int] = {
+            key: key in self._graph.known for part in self._parts for key in part.found.states
+        }
         for part in self._parts:
-            for key in states.keys() & part.seen.keys():
-                states[key] += 1 + (key in part.twice)
+            for key in states.keys() & part.found.seen.keys():
+                states[key] += 1 + (key in part.found.twice)
         self._graph.whole.update(key for key, times in states.items() if times > 1)
 
     def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
@@ -144,7 +150,7 @@ class _Saving:
             kind = type(value)
             if type(name) is not str or name in NOT_OURS:
                 continue
-            module_name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
+            module_name = SESSION if value is sys.modules.get(SESSION) else import_name(value)
             if module_name is not None:
                 self._modules[name] = module_name
             elif kind not in ATOMS and id(value) in first and name not in skip:
@@ -176,35 +182,24 @@ class _Saving:
             self._lost.setdefault(name, cut(reason))
 
     def _pickled(self, own: dict[str, object]) -> _Part:
-        part = _Part(own)
-        limit = self._each_bytes * len(own)
-        if len(own) == 1 and arrays.is_npy(next(iter(own.values())), self._graph.memory):
-            return self._npy(part, limit)
-        stream = Stream(limit)
+        stream = Stream(self._each_bytes * len(own))
+        value = next(iter(own.values()))
+        if len(own) == 1 and arrays.is_npy(value, self._graph.memory):
+            stream.keep(arrays.npy_pieces(value))
+            found = Found()
+            found.seen[id(value)] = value
+            self._graph.memory.add(arrays.root_of(value), value, found.memory)
+            return _Part(own, "npy", stream, found)
         pickler = Pickler(stream, self._graph, own)
         pickler.dump(own)
-        part.pieces, part.apart, part.texts, part.size = [*stream.parts], stream.apart, stream.texts, stream.size
-        part.uses, part.seen, part.memory = pickler.uses, pickler.seen, pickler.memory
-        part.states, part.twice, part.notes = pickler.states, pickler.twice, pickler.notes
-        part.must_compare = bool(pickler.weak) or pickler.runs_code
-        return part
-
-    def _npy(self, part: _Part, limit: int) -> _Part:
-        (value,) = part.own.values()
-        part.kind, part.pieces = "npy", arrays.npy_pieces(value)
-        part.size = sum(map(len, part.pieces))
-        if part.size > limit:
-            raise TooLarge
-        self._graph.memory.add(arrays.root_of(value), value, part.memory)
-        part.seen[id(value)] = value
-        return part
+        return _Part(own, "pickle", stream, pickler.found)
 
     def _spread(self) -> None:
         """What holds a lost variable is lost."""
         while True:
             kept: list[_Part] = []
             for part in self._parts:
-                gone = next((name for name in part.uses if name in self._lost), None)
+                gone = min((name for name in part.found.uses if name in self._lost), default=None)
                 if gone is None:
                     kept.append(part)
                 else:
@@ -222,12 +217,12 @@ class _Saving:
         groups = Groups(parts)
         owner: dict[int, str] = {}
         for name, part in parts.items():
-            for key in part.seen:
+            for key in part.found.seen:
                 other = owner.setdefault(key, name)
                 if other is not name:
                     groups.join(other, name)
-            part.seen.clear()
-        order = groups.ordered({name: part.uses for name, part in parts.items()})
+            part.found.seen.clear()
+        order = groups.ordered({name: part.found.uses for name, part in parts.items()})
         self._parts = []
         for names in order:
             if len(names) == 1:
@@ -239,20 +234,25 @@ class _Saving:
     def _note_parted(self) -> None:
         """Say where memory that was one becomes several, and where a variable was an object of a module's."""
         holders = self._graph.memory.holders
-        things: dict[int, list[set[object]]] = {}
+        things: dict[int, list[set[int | str]]] = {}
         for part in self._parts:
-            for key in holders & part.seen.keys():
+            for key in holders & part.found.seen.keys():
                 things.setdefault(key, []).append({key})
-            for key, told in part.memory.items():
+            for key, told in part.found.memory.items():
                 things.setdefault(key, []).append(told)
         for part in self._parts:
             (value,) = part.own.values()
-            is_open = _module_of(type(value)) in ("builtins", "__main__")  # what a library does inside is its own matter
-            for key, told in part.memory.items():
-                is_parted = len(set().union(*things[key])) > 1
+            is_open = module_of(type(value)) in OPEN
+            for key, told in part.found.memory.items():
+                is_parted = len(set[int | str]().union(*things[key])) > 1
                 if told != {arrays.FRAME} and is_parted and (is_open or len(things[key]) > 1):
                     self._note(part.own, "its memory is no longer shared with another variable's")
-        for name, module_name in _kept_by_modules(self._graph).items():
+        wanted: dict[int, str] = {}
+        for key, name in self._graph.known.items():
+            value = self._graph.namespace.get(name) if type(name) is str else None
+            if not callable(value) and not is_empty(value):
+                wanted[key] = str(name)
+        for name, module_name in kept_by_modules(wanted, self._graph.namespace).items():
             self._note([name], f"a copy of what module {module_name!r} holds")
 
     def _note(self, names: Iterable[str], note: str) -> None:
@@ -264,14 +264,16 @@ class _Saving:
     def compare(self) -> None:
         """Read back what is small enough; what is not as it was is lost."""
         for part in [part for part in self._parts if part.kind == "pickle"]:
-            if sum(map(len, part.pieces)) > COMPARED_BYTES and not part.must_compare:
+            if part.stream.length() > COMPARED_BYTES and not part.found.may_differ:
                 continue
             self._tell(next(iter(part.own)))
-            is_large = sum(len(one.raw()) for one in part.apart) > COMPARED_BYTES
+            is_large = sum(len(one.raw()) for one in part.stream.apart) > COMPARED_BYTES
             try:
                 self._bound.run(lambda part=part, is_large=is_large: self._compare(part, is_large))
             except OutOfTime:
                 self._lose(part.own, "reading it back took too long")
+            except Unsaved as unsaved:
+                self._lose(part.own, str(unsaved))
             except BaseException as error:
                 if not is_large:  # else it may only have wanted to write to memory that is not its own
                     self._lose(part.own, f"it cannot be read back: {one_line(error)}")
@@ -286,8 +288,9 @@ class _Saving:
                 raise Unsaved("it is only known by its name")
             return namespace[name]
 
-        buffers = [one.raw().toreadonly() if is_large else bytearray(one.raw()) for one in part.apart]
-        read = read_stream(b"".join(part.pieces), buffers, part.texts, of_name, namespace)
+        buffers = [one.raw().toreadonly() if is_large else bytearray(one.raw()) for one in part.stream.apart]
+        stream = part.stream
+        read = read_stream(b"".join(stream.parts), buffers, stream.texts, of_name, namespace)
         for name, value in part.own.items():
             comparison = Comparison()
             difference = comparison.compare(value, read[name])
@@ -300,8 +303,8 @@ class _Saving:
     def fit(self, cap_bytes: int) -> None:
         """Smaller ones first, so that one large variable does not cost all others."""
         total = 0
-        for part in sorted(self._parts, key=lambda part: part.size):
-            total += part.size
+        for part in sorted(self._parts, key=lambda part: part.stream.size):
+            total += part.stream.size
             if total > cap_bytes:
                 self._lose(part.own, f"the saved state of a session is limited to {_megabytes(cap_bytes)}")
         self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
@@ -318,54 +321,34 @@ class _Saving:
             return digest
 
         for name in {*self._modules.values()}:
-            inner = _inner_modules(name)
+            inner = inner_modules(name)
             if inner:
                 self._inner[name] = put(["\n".join(inner).encode()])
         for part in self._parts:
             if part.kind == "pickle":
-                apart = [put([one.raw()]) for one in part.apart]
-                texts = [put([one]) for one in part.texts]
+                apart = [put([one.raw()]) for one in part.stream.apart]
+                texts = [put([one]) for one in part.stream.texts]
                 part.needs = [*apart, *texts]
                 header = dumps({"apart": apart, "texts": texts}).encode()
-                part.pieces[:0] = [LENGTH.pack(len(header)), header]
-            part.digest = put(part.pieces)
+                part.stream.parts[:0] = [LENGTH.pack(len(header)), header]
+            part.digest = put(part.stream.parts)
 
     def entries(self) -> list[Entry]:
-        found = [Entry(name, "module", of=of, digest=self._inner.get(of, "")) for name, of in self._modules.items()]
+        found: list[Entry] = []
+        for name, of in self._modules.items():
+            found.append(Entry(name, "module", of=of, digest=self._inner.get(of, "")))
         for part in self._parts:
+            told = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
             for name in part.own:
                 if name not in self._lost:
-                    note = cut("; ".join(dict.fromkeys([*part.notes, *self._notes.get(name, ())])))
-                    entry = Entry(name, part.kind, digest=part.digest, needs=part.needs, size=part.size, note=note)
-                    found.append(entry)
+                    notes = dict.fromkeys([*part.found.notes, *self._notes.get(name, ())])
+                    found.append(Entry(name, part.kind, note=cut("; ".join(notes)), **told))
         for name, of in self._aliases.items():
             if of in self._lost:
                 self._lost[name] = self._lost[of]
             else:
                 found.append(Entry(name, "alias", of=of))
         return found + [Entry(name, "lost", reason=reason) for name, reason in self._lost.items()]
-
-
-def _kept_by_modules(graph: Graph) -> dict[str, str]:
-    """Variables that are objects a module keeps too, with its name: they are saved as copies."""
-    wanted = {
-        key: name
-        for key, name in graph.known.items()
-        if type(name) is str and name and not callable(graph.namespace.get(name))
-    }
-    found: dict[str, str] = {}
-    for module_name, module in list(sys.modules.items()):
-        if module_name in ("builtins", "sys") or type(module) is not ModuleType or vars(module) is graph.namespace:
-            continue
-        for key in wanted.keys() & set(map(id, vars(module).values())):
-            found.setdefault(wanted[key], module_name)
-    return found
-
-
-def _inner_modules(name: str) -> list[str]:
-    """`import xml.dom` binds `xml` only; a new process must import the rest of it as well."""
-    found = [one for one in list(sys.modules) if one.startswith(f"{name}.") and "._" not in one]
-    return sorted(one for one in found if import_name(sys.modules.get(one)) == one)
 
 
 def _digest(pieces: Sequence[Piece]) -> str:
@@ -380,7 +363,7 @@ def _megabytes(size: int) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Room for deep values, no warnings about old ways to pickle, and no collector that copies shared memory."""
     depth, was_collecting = sys.getrecursionlimit(), gc.isenabled()
     gc.disable()

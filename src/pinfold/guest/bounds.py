@@ -7,7 +7,7 @@ import signal
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Self
 
 AGAIN_S = 0.1
 """Code that catches everything is told again."""
@@ -29,7 +29,7 @@ class Bound:
         self._timer = (0.0, 0.0)
         self._running = False
 
-    def __enter__(self) -> Bound:
+    def __enter__(self) -> Self:
         self._before = _signal(_ALARM, self._ring)
         self._timer = _setitimer(_REAL, 0)
         return self
