@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from _pickle import PickleBuffer
+from gc import get_referents
 from io import BytesIO
 
 from . import rebuilding as again
@@ -37,6 +37,9 @@ class Memory:
         """Arrays inside of frames, kept alive. A frame never shows changes of another, so they share nothing."""
         self.holders: set[int] = set()
         """What has memory of arrays and is no array; kept alive by them."""
+        self.hidden: dict[int, int] = {}
+        """Roots that overlap others in ways that numpy does not tell, by the first of them."""
+        self._ranges: dict[int, tuple[int, int]] = {}
         self._views: dict[int, dict[int, object]] = {}
         """By root, the arrays that can be views of it."""
 
@@ -47,6 +50,8 @@ class Memory:
             self._views.setdefault(id(root), {})[id(value)] = value
             thing = VIEW
         told.setdefault(id(root), set()).add(thing)
+        if root.size:
+            self._ranges[id(root)] = _range(root)
         holder = root.base.obj if type(root.base) is memoryview else root.base
         if name_of(kind_of(holder)) in HOLDERS:
             self.holders.add(id(holder))
@@ -55,14 +60,34 @@ class Memory:
     def share(self) -> None:
         """From now on arrays that have their memory in common are saved as views."""
         self.shared.update(root for root, arrays in self._views.items() if len(arrays) > 1)
+        first, end = 0, -1
+        for key, (start, stop) in sorted(self._ranges.items(), key=lambda item: item[1]):
+            if start < end:
+                self.hidden[key] = self.hidden[first] = first
+            else:
+                first = key
+            end = max(end, stop)
 
 
 def root_of(value: Any) -> Any:
     """The array whose memory it uses."""
     array = sys.modules["numpy"].ndarray
-    while isinstance(value.base, array):
-        value = value.base
-    return value
+    while True:
+        base = value.base
+        if name_of(kind_of(base)) == "DummyArray":  # what `as_strided` leaves behind
+            base = base.base
+        elif type(base) is memoryview:
+            base = base.obj
+        if not isinstance(base, array):
+            return value
+        value = base
+
+
+def _range(root: Any) -> tuple[int, int]:
+    """The addresses it uses."""
+    steps = [(size - 1) * stride for size, stride in zip(root.shape, root.strides, strict=True)]
+    low = _address(root) + sum(step for step in steps if step < 0)
+    return low, _address(root) + sum(step for step in steps if step > 0) + root.itemsize
 
 
 def _is_plain(root: Any) -> bool:
@@ -146,7 +171,7 @@ def pandas_value(pickler: Pickler, value: Any) -> object:
     known: set[int] = set()
     while ahead:
         held = ahead.pop()
-        for one in gc.get_referents(held):
+        for one in get_referents(held):
             held_kind = kind_of(one)
             if id(one) in known:
                 continue

@@ -107,6 +107,10 @@ BY_NAME: dict[str, Reducer] = {
     "_struct.Struct": references.structure,
     "builtins.BaseException": references.exception,
     "builtins.module": reducing.module,
+    "builtins.set": references.collection,
+    "collections.OrderedDict": references.collection,
+    "collections.defaultdict": references.collection,
+    "collections.deque": references.collection,
     "builtins.dict_items": references.names_view,
     "builtins.dict_keys": references.names_view,
     "builtins.dict_values": references.names_view,
@@ -359,17 +363,14 @@ class Pickler(_Pickler):
         if how.has_own_ways:
             self.found.may_differ = True
             return NotImplemented
-        is_whole = how.has_hooks
         try:
-            state = object.__getattribute__(obj, "__dict__")
-        except AttributeError:
-            pass
-        else:
-            self.found.states[id(state)] = state
-            is_whole = is_whole or id(state) in self.graph.whole
-        if how.plain is None and not is_whole:
-            return NotImplemented
-        return reducing.instance(obj, how.plain, is_whole=is_whole)
+            attributes = object.__getattribute__(obj, "__dict__")
+        except AttributeError:  # it has slots only
+            return NotImplemented if how.plain is None else reducing.instance(obj, how.plain, None)
+        self.found.states[id(attributes)] = attributes
+        if how.has_hooks or id(attributes) in self.graph.whole:
+            return reducing.instance(obj, how.plain, attributes)
+        return NotImplemented if how.plain is None else reducing.instance(obj, how.plain, None)
 
     def _text(self, data: bytes) -> int:
         known = self._texts.get(id(data))

@@ -166,12 +166,11 @@ def make_value(plain: Any, kind: type, value: object) -> object:
     return plain.__new__(kind, value)
 
 
-def fill_instance(made: object, state: Any) -> None:
+def fill_instance(made: object, state: tuple[dict[str, Any], dict[str, Any] | None]) -> None:
     """With this very dict of attributes: others have it too."""
-    attributes, slots = state if type(state) is tuple else (state, None)  # pyright: ignore[reportUnknownVariableType]
-    object.__setattr__(made, "__dict__", attributes)
-    for name, value in (slots or {}).items():  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        object.__setattr__(made, name, value)  # pyright: ignore[reportUnknownArgumentType]
+    object.__setattr__(made, "__dict__", state[0])
+    for name, value in (state[1] or {}).items():
+        object.__setattr__(made, name, value)
 
 
 # Modules and what is found by name
@@ -211,6 +210,12 @@ def dead_reference() -> object:
     return ref(Gone())
 
 
+def make_collection(base: Any, kind: type, args: tuple[object, ...]) -> object:
+    made = base.__new__(kind)
+    base.__init__(made, *args)
+    return made
+
+
 def make_exception(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
     """Without its `__init__`, whose arguments nobody kept."""
     made = kind.__new__(kind, *args)
@@ -245,18 +250,15 @@ def names_view(way: str, of: Any) -> object:
 
 def array_view(root: Any, layout: tuple[int, tuple[int, ...], tuple[int, ...], Any, bool, type]) -> object:
     """A part of another array's memory."""
-    from numpy import ndarray, uint8
-    from numpy.lib.stride_tricks import as_strided
-
+    ndarray: Any = import_module("numpy").ndarray
     offset, shape, strides, dtype, writable, kind = layout
     memory = root if root.flags.c_contiguous else root.T
     if type(root) is ndarray:
-        view: Any = ndarray(shape, dtype, memory, offset, strides)
+        view = ndarray(shape, dtype, memory, offset, strides)
         view = view if kind is ndarray else view.view(kind)
-    else:  # an array in a file: a part of it knows that too
-        rest = memory.reshape(-1).view(uint8)[offset:]
-        rest = rest[: len(rest) // dtype.itemsize * dtype.itemsize].view(dtype)
-        view = as_strided(rest, shape, strides, subok=True)
+    else:
+        view = ndarray.__new__(kind, shape, dtype, memory, offset, strides)
+        view.__dict__.update(root.__dict__)  # an array in a file: a part of it knows that too
     if view.flags.writeable and not writable:
         view.flags.writeable = False
     return view
@@ -268,10 +270,9 @@ def read_only_array(array: Any) -> object:
 
 
 def file_array(path: str, mode: str, layout: tuple[Any, tuple[int, ...], int, str]) -> object:
-    from numpy import memmap
-
     dtype, shape, offset, order = layout
-    return memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
+    memmap: Any = import_module("numpy").memmap
+    return memmap(path, dtype=dtype, mode=mode, offset=offset, shape=shape, order=order)
 
 
 def arrow_part(data: Any, kind: str) -> object:

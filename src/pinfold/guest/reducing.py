@@ -50,7 +50,14 @@ FUNCTION_STATE = (
 )
 CLASS_START = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__classcell__")
 """Given when a class is made; everything else is set afterwards, so that a class can hold itself."""
-NOT_CLASS_STATE = ("__dict__", "__weakref__", "_abc_impl", "__classdictcell__", "__annotate_func__")
+NOT_CLASS_STATE = (
+    "__dict__",
+    "__weakref__",
+    "_abc_impl",
+    "__classdictcell__",
+    "__annotate_func__",
+    "__slotnames__",  # what `copyreg` remembers of it
+)
 HEAP_TYPE = 1 << 9
 """Of a class that was made while Python ran."""
 COMPILED = (WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType)
@@ -290,14 +297,16 @@ def plain_of(kind: type) -> type | None:
     return None
 
 
-def instance(value: Any, plain: type | None, *, is_whole: bool) -> Any:
+def instance(value: Any, plain: type | None, attributes: dict[str, Any] | None) -> Any:
     """As pickle does it, but without the class's `__new__`, or with the very dict that holds its attributes."""
-    kind = kind_of(value)
     make, args, *rest = value.__reduce_ex__(5)
     state, items, pairs = (*rest, None, None, None)[:3]
     if plain is not None:
-        make, args = again.make_value, (plain, kind, PLAIN[plain](value))
-    return make, args, state, items, pairs, again.fill_instance if is_whole and state is not None else None
+        make, args = again.make_value, (plain, kind_of(value), PLAIN[plain](value))
+    if attributes is None:
+        return make, args, state, items, pairs
+    slots: Any = state[1] if type(state) is tuple else None  # pyright: ignore[reportUnknownVariableType]
+    return make, args, (attributes, slots), items, pairs, again.fill_instance
 
 
 PLAIN: dict[type, Callable[[Any], Any]] = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from _weakref import ReferenceType
+from collections import OrderedDict, defaultdict, deque
+from gc import get_referents
 from types import MappingProxyType
 
 from . import rebuilding as again
@@ -12,6 +13,7 @@ from .reasons import Unsaved
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .pickling import Pickler
@@ -48,12 +50,12 @@ def memory_view(_: Pickler, value: memoryview) -> object:
 
 
 def mapping_proxy(_: Pickler, value: MappingProxyType[Any, Any]) -> object:
-    return MappingProxyType, (gc.get_referents(value)[0],)
+    return MappingProxyType, (get_referents(value)[0],)
 
 
 def names_view(_: Pickler, value: Any) -> object:
     """`keys()`, `values()`, `items()` of a dict."""
-    return again.names_view, (name_of(kind_of(value)).rpartition("_")[2], gc.get_referents(value)[0])
+    return again.names_view, (name_of(kind_of(value)).rpartition("_")[2], get_referents(value)[0])
 
 
 def match(_: Pickler, value: Any) -> object:
@@ -64,7 +66,37 @@ def match(_: Pickler, value: Any) -> object:
     raise Unsaved("a match that cannot be found again")
 
 
+def collection(pickler: Pickler, value: Any) -> object:
+    """Of a subclass, without its `__init__`: pickle would call it with arguments that are not its own."""
+    pickler.seen[id(value)] = value
+    kind = kind_of(value)
+    base: Any = next(one for one in type.mro(kind) if one in COLLECTIONS)
+    above = type.mro(kind)[: type.mro(kind).index(base)]
+    if not above or any(way in dict_of(one) for one in above for way in ("__reduce__", "__reduce_ex__")):
+        return NotImplemented
+    args, items, pairs = COLLECTIONS[base](value)
+    return again.make_collection, (base, kind, args), value.__getstate__(), items, pairs
+
+
+def _pairs(value: Any) -> Any:
+    return iter((OrderedDict if isinstance(value, OrderedDict) else dict).items(value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType, reportUnknownVariableType]
+
+
+COLLECTIONS: dict[type, Callable[[Any], tuple[tuple[Any, ...], Any, Any]]] = {
+    OrderedDict: lambda value: ((), None, _pairs(value)),
+    defaultdict: lambda value: ((value.default_factory,), None, _pairs(value)),
+    deque: lambda value: (((), value.maxlen), _items(deque, value), None),
+    set: lambda value: ((list(_items(set, value)),), None, None),
+}
+"""How each of them is made: arguments, items, pairs; whatever a subclass says it holds."""
+
+
+def _items(base: Any, value: Any) -> Any:
+    return base.__iter__(value)
+
+
 def exception(pickler: Pickler, value: BaseException) -> object:
+    pickler.seen[id(value)] = value
     if value.__traceback__ is not None:
         pickler.found.notes.append("without its traceback")
     kind = type(value)

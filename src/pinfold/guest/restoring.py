@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _pickle import Unpickler as _Unpickler
 from hashlib import sha256
+from importlib import import_module
 from io import BytesIO
 from json import loads
 from struct import Struct
@@ -209,11 +210,9 @@ class Unpickler(_Unpickler):
 
 
 def _array(data: bytearray) -> object:
-    from numpy import ndarray
-    from numpy.lib import format as npy
-
+    numpy, npy = import_module("numpy"), import_module("numpy.lib.format")
     start = BytesIO(bytes(data[: 1 << 16]))
     npy.read_magic(start)
     shape, is_fortran, dtype = npy.read_array_header_1_0(start)
     order = "F" if is_fortran else "C"
-    return ndarray(shape, dtype, data, start.tell(), order=order)
+    return numpy.ndarray(shape, dtype, data, start.tell(), order=order)

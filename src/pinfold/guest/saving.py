@@ -2,17 +2,17 @@
 
 Called in a copy of the session's process that nobody runs cells in any more: saving runs code of the program's
 (`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
-the bytes go where `write` takes them. See docs/design for the format.
+the bytes go where `write` takes them.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
-import warnings
 from contextlib import contextmanager
+from gc import disable, enable, isenabled
 from hashlib import sha256
 from json import dumps
+from warnings import catch_warnings, simplefilter
 
 from . import arrays
 from .bounds import Bound, OutOfTime
@@ -28,6 +28,7 @@ from .restoring import LENGTH, read_stream
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+    from typing import Any
 
     Piece = bytes | memoryview
 
@@ -134,13 +135,13 @@ class _Saving:
     def _find_shared(self) -> None:
         """Memory of arrays, and attributes of objects, that something else has too."""
         self._graph.memory.share()
-        states: dict[int, int] = {
-            key: key in self._graph.known for part in self._parts for key in part.found.states
-        }
-        for part in self._parts:
-            for key in states.keys() & part.found.seen.keys():
-                states[key] += 1 + (key in part.found.twice)
-        self._graph.whole.update(key for key, times in states.items() if times > 1)
+        times = {key: 0 for part in self._parts for key in part.found.states}
+        for found in (part.found for part in self._parts):
+            for key in found.states:
+                times[key] += 1 + (key in found.twice)
+            for key in times.keys() & (found.seen.keys() - found.states.keys()):
+                times[key] += 1
+        self._graph.whole.update(key for key, number in times.items() if number > 1)
 
     def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
         """What is to be pickled. Modules and second names for a thing are not."""
@@ -233,19 +234,20 @@ class _Saving:
 
     def _note_parted(self) -> None:
         """Say where memory that was one becomes several, and where a variable was an object of a module's."""
-        holders = self._graph.memory.holders
+        holders, hidden = self._graph.memory.holders, self._graph.memory.hidden
         things: dict[int, list[set[int | str]]] = {}
         for part in self._parts:
             for key in holders & part.found.seen.keys():
                 things.setdefault(key, []).append({key})
             for key, told in part.found.memory.items():
-                things.setdefault(key, []).append(told)
+                things.setdefault(hidden.get(key, key), []).append({key} if key in hidden else told)
         for part in self._parts:
             (value,) = part.own.values()
             is_open = module_of(type(value)) in OPEN
             for key, told in part.found.memory.items():
-                is_parted = len(set[int | str]().union(*things[key])) > 1
-                if told != {arrays.FRAME} and is_parted and (is_open or len(things[key]) > 1):
+                others = things[hidden.get(key, key)]
+                is_parted = len(set[int | str]().union(*others)) > 1
+                if told != {arrays.FRAME} and is_parted and (is_open or len(others) > 1):
                     self._note(part.own, "its memory is no longer shared with another variable's")
         wanted: dict[int, str] = {}
         for key, name in self._graph.known.items():
@@ -338,7 +340,7 @@ class _Saving:
         for name, of in self._modules.items():
             found.append(Entry(name, "module", of=of, digest=self._inner.get(of, "")))
         for part in self._parts:
-            told = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
+            told: dict[str, Any] = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
             for name in part.own:
                 if name not in self._lost:
                     notes = dict.fromkeys([*part.found.notes, *self._notes.get(name, ())])
@@ -365,14 +367,14 @@ def _megabytes(size: int) -> str:
 @contextmanager
 def _quiet() -> Generator[None]:
     """Room for deep values, no warnings about old ways to pickle, and no collector that copies shared memory."""
-    depth, was_collecting = sys.getrecursionlimit(), gc.isenabled()
-    gc.disable()
+    depth, was_collecting = sys.getrecursionlimit(), isenabled()
+    disable()
     sys.setrecursionlimit(max(depth, DEPTH))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with catch_warnings():
+            simplefilter("ignore")
             yield
     finally:
         sys.setrecursionlimit(depth)
         if was_collecting:
-            gc.enable()
+            enable()
