@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -56,10 +57,23 @@ def python() -> Path:
     return found if found.is_file() else Path(sys.executable)
 
 
+def once(factory: pytest.TempPathFactory, name: str, work: Callable[[Path], Rows]) -> Rows:
+    """What comes of it, also for the other processes that run these tests: it takes long."""
+    folder = factory.mktemp(name)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return work(folder)
+    shared = factory.getbasetemp().parent / f"{name}.json"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            shared.write_text(json.dumps(work(folder)), encoding="utf-8")
+    return json.loads(shared.read_text(encoding="utf-8"))
+
+
 @pytest.fixture(scope="session")
 def trips(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
     kinds = [kind for kind in KINDS if str(python) != sys.executable or is_standard(kind)]
-    return there_and_back(python, tmp_path_factory.mktemp("trips"), kinds)
+    return once(tmp_path_factory, "trips", lambda folder: there_and_back(python, folder, kinds))
 
 
 def labels(row: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -102,10 +116,12 @@ def test_at_least_nine_of_ten_kinds_come_back(trips: Rows) -> None:
 
 @pytest.fixture(scope="session")
 def traps(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    folder = tmp_path_factory.mktemp("traps")
-    saved = trip(python, folder, TRAPS, "save")
-    restored = trip(python, folder, TRAPS, "restore", "")
-    return {name: {"saved": row, "restored": restored[name]} for name, row in saved.items()}
+    def work(folder: Path) -> Rows:
+        saved = trip(python, folder, TRAPS, "save")
+        restored = trip(python, folder, TRAPS, "restore", "")
+        return {name: {"saved": row, "restored": restored[name]} for name, row in saved.items()}
+
+    return once(tmp_path_factory, "traps", work)
 
 
 @pytest.mark.parametrize("kind", TRAPS, ids=lambda kind: kind.name.replace(" ", "_"))
@@ -153,6 +169,26 @@ def test_a_new_column_of_a_large_frame_is_all_that_is_written(data_python: Path)
     assert 4_000_000 < sum(told[1]["written"].values()) < 4_100_000
     assert told[1]["entries"]["y"] == {"name": "y", "kind": "alias", "of": "x"}
     assert len(told[1]["entries"]["x"]["needs"]) == 2
+
+
+def test_variables_that_share_nothing_are_stored_apart(data_python: Path) -> None:
+    cell = (
+        "import pandas as pd, numpy as np, pyarrow as pa, functools, enum, dataclasses, collections\n"
+        "from sklearn.ensemble import RandomForestClassifier as R\n"
+        "from scipy import sparse, stats\n"
+        "f = pd.DataFrame({'s': ['a'], 'c': pd.Categorical(['u']), 'n': [1.5]}); g = f.rename(columns=str.upper)\n"
+        "s = f['s']; t = f['n'] * 2; a = pa.table({'a': [1]}); b = a.slice(0)\n"
+        "m, n = (R(2).fit([[1.], [2.]], [1, 2]) for _ in 'ab')\n"
+        "u = sparse.csr_matrix([[1]]); v = sparse.csr_matrix([[1]]); w = stats.norm(); x = stats.norm(2)\n"
+        "p = functools.partial(np.add, 1); q = functools.partial(np.add, 2)\n"
+        "C, D = (dataclasses.make_dataclass(name, ['x'], namespace={'__module__': '__main__'}) for name in 'CD')\n"
+        "N, M = (collections.namedtuple(name, 'x') for name in 'NM'); E = enum.Enum('E', 'A')\n"
+        "c = C(1); d = D([E.A]); e = [E.A]; h = N(1)\n"
+    )
+    (told,) = saves(data_python, [cell])
+    digests = [entry["digest"] for entry in told["entries"].values() if entry["kind"] in ("pickle", "npy")]
+    assert len(digests) == 24
+    assert len(set(digests)) == len(digests)
 
 
 def test_large_variables_are_named_and_small_ones_are_kept(python: Path) -> None:

@@ -102,7 +102,8 @@ def _can_view(value: Any) -> bool:
 def array(pickler: Pickler, value: Any) -> object:
     numpy = sys.modules["numpy"]
     root = root_of(value)
-    pickler.seen[id(value)] = value
+    if id(value) not in pickler.graph.memory.frames:
+        pickler.seen[id(value)] = value
     if isinstance(root, numpy.memmap):
         return _file_array(value, root)
     memory = pickler.graph.memory
@@ -116,18 +117,25 @@ def array(pickler: Pickler, value: Any) -> object:
     return NotImplemented
 
 
+def dtype(pickler: Pickler, value: Any) -> object:
+    """Pickle does it; but the names of its fields are no dict that anybody shares."""
+    if value.fields is not None:
+        pickler.graph.ignored.update(map(id, get_referents(value.fields)))
+    return NotImplemented
+
+
 def is_npy(value: Any, memory: Memory) -> bool:
     """Whether the file format for arrays says all there is to say of it."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or not (value.flags.forc and value.flags.writeable):
         return False
-    dtype, root = value.dtype, root_of(value)
-    if dtype.hasobject or dtype.metadata or isinstance(root, numpy.memmap):
+    of, root = value.dtype, root_of(value)
+    if of.hasobject or of.metadata or isinstance(root, numpy.memmap):
         return False
     if root is not value and (id(root) in memory.shared or value.nbytes > root.nbytes):
         return False
     npy = numpy.lib.format
-    return npy.descr_to_dtype(npy.dtype_to_descr(dtype)) == dtype
+    return npy.descr_to_dtype(npy.dtype_to_descr(of)) == of
 
 
 def npy_pieces(value: Any) -> list[bytes | memoryview]:
@@ -165,25 +173,47 @@ def _file_array(value: Any, root: Any) -> object:
 
 
 def pandas_value(pickler: Pickler, value: Any) -> object:
-    """Pickle does it; but no array inside is to become a view of another's memory."""
-    frames = pickler.graph.memory.frames
+    """Pickle does it, but each frame gets arrays of its own.
+
+    Frames that show the same memory know of each other and copy before they write; what is read back does not.
+    """
+    memory, found = pickler.graph.memory, pickler.found
+    if id(value) in memory.frames:
+        return NotImplemented
+    memory.frames.update(_inside(value))
+    if hasattr(value, "_mgr"):
+        pickler.graph.ignored.add(id(kind_of(value)._metadata))  # noqa: SLF001 - pandas has no other way
+        mine = {key for block in value._mgr.blocks for key in _inside([block.values])}  # noqa: SLF001 - pandas has no other way
+        if not found.framed.isdisjoint(mine):
+            copy = value.copy(deep=True)
+            object.__setattr__(copy, "_attrs", value.attrs)
+            memory.frames.update(_inside(copy))
+            pickler.seen[id(copy)] = copy
+            pickler.seen[id(value)] = value
+            return copy.__reduce_ex__(5)
+        found.framed.update(mine)
+    if pickler.graph.how(kind_of(value)).has_identity:
+        pickler.seen[id(value)] = value
+    return NotImplemented
+
+
+def _inside(value: Any) -> dict[int, object]:
+    """The arrays that a value of pandas keeps its data in, its own and numpy's."""
+    arrays: dict[int, object] = {}
     ahead: list[Any] = [value]
     known: set[int] = set()
     while ahead:
-        held = ahead.pop()
-        for one in get_referents(held):
-            held_kind = kind_of(one)
+        for one in get_referents(ahead.pop()):
+            kind = kind_of(one)
             if id(one) in known:
                 continue
-            if held_kind is sys.modules["numpy"].ndarray:
-                frames[id(one)] = one
-            elif held_kind in (dict, list, tuple) or str(module_of(held_kind)).partition(".")[0] == "pandas":
-                known.add(id(one))
+            known.add(id(one))
+            is_pandas = str(module_of(kind)).partition(".")[0] == "pandas"
+            if kind is sys.modules["numpy"].ndarray or (is_pandas and hasattr(one, "_from_sequence")):
+                arrays[id(one)] = one
+            if is_pandas or kind in (dict, list, tuple):
                 ahead.append(one)
-    kind = kind_of(value)
-    if pickler.graph.how(kind).has_identity:
-        pickler.seen[id(value)] = value
-    return NotImplemented
+    return arrays
 
 
 def arrow_value(_: Pickler, value: Any) -> object:

@@ -57,6 +57,8 @@ VALUES = frozenset(
         "numpy.dtype",
         "numpy.generic",
         "pandas.Index",
+        "pandas.api.extensions.ExtensionDtype",
+        "pandas.core.dtypes.base.ExtensionDtype",
         "pandas._libs.tslibs.timedeltas._Timedelta",
         "pandas._libs.tslibs.timestamps._Timestamp",
         "pandas.core.indexes.base.Index",
@@ -83,7 +85,9 @@ LIVING = (
     ("sys", "__stdout__"),
     ("sys", "__stderr__"),
     ("builtins", "__dict__"),
+    ("dataclasses", "_EMPTY_METADATA"),
     ("matplotlib", "rcParams"),
+    ("numpy.random.mtrand", "_rand"),
 )
 """What every process has one of: a variable that holds it holds the new process's own."""
 
@@ -120,6 +124,7 @@ BY_NAME: dict[str, Reducer] = {
     "functools._lru_cache_wrapper": reducing.cached,
     "functools.cached_property": reducing.cached_property,
     "logging.Logger": references.logger,
+    "numpy.dtype": arrays.dtype,
     "numpy.ndarray": arrays.array,
     "pandas.api.extensions.ExtensionArray": arrays.pandas_value,
     "pandas.core.arrays.base.ExtensionArray": arrays.pandas_value,
@@ -158,13 +163,24 @@ class TooLarge(Exception):
 class How:
     """What is to be known of a type before one of its values is taken apart."""
 
-    __slots__ = ("has_hooks", "has_identity", "has_own_ways", "is_sessions", "kept", "plain", "reducer")
+    __slots__ = (
+        "has_hooks",
+        "has_identity",
+        "has_own_ways",
+        "is_sessions",
+        "kept",
+        "may_be_named",
+        "plain",
+        "reducer",
+    )
 
     def __init__(self, reducer: Reducer | None) -> None:
         self.reducer = reducer
         self.has_identity = True
         self.kept: dict[int, tuple[str, str]] = {}
         """Values that a module of its library keeps under a name."""
+        self.may_be_named = False
+        """Whether its values are functions of a library's, in one way or another."""
         self.is_sessions = False
         """Whether the session defined it."""
         self.has_own_ways = False
@@ -183,6 +199,8 @@ class Graph:
         self.known: dict[int, str | tuple[str, str]] = {id(namespace): NAMESPACE}
         """What is referred to: a variable by its name, what every process has by module and name."""
         self.memory = arrays.Memory()
+        self.ignored: set[int] = set()
+        """What libraries hand to all their values; nobody means to share it."""
         self.whole: set[int] = set()
         """Dicts that are the attributes of an object and something else too: it must come back as one."""
         self._how: dict[type, How] = {}
@@ -214,14 +232,17 @@ class Graph:
 def _how(kind: Any) -> How:
     reducer = REDUCERS.get(kind)
     if reducer is not None:
-        return How(reducer)
+        how = How(reducer)
+        how.has_identity = kind not in (CodeType, Filling, Names)
+        return how
     if issubclass(kind, type):
         return How(reducing.class_)
     paths = paths_of(kind)
     reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
     reason = lost_kind(kind)
     how = How(_refuse(reason) if reason is not None and reducer is None else reducer)
-    how.has_identity = VALUES.isdisjoint(paths)
+    how.has_identity = kind not in ATOMS and VALUES.isdisjoint(paths)
+    how.may_be_named = "__call__" in dir(kind) and module_of(kind) != SESSION
     how.kept = kept_by_library(kind)
     how.is_sessions = module_of(kind) == SESSION and "enum.Enum" not in paths
     how.has_own_ways = _defines(kind, OWN_WAYS)
@@ -294,6 +315,10 @@ class Stream:
             raise TooLarge
 
 
+def _is_named(obj: Any) -> bool:
+    return is_named(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", None))
+
+
 class Found:
     """What a part turned out to hold."""
 
@@ -308,6 +333,8 @@ class Found:
         """Dicts that are the attributes of an object of the session's."""
         self.twice: set[int] = set()
         """Dicts that came again."""
+        self.framed: set[int] = set()
+        """Arrays that belong to a frame already."""
         self.notes: list[str] = []
         """What the user should know of it when it is restored."""
         self.may_differ = False
@@ -333,9 +360,9 @@ class Pickler(_Pickler):
                 return self._text(obj)
             return None
         key = id(obj)
-        known = self.graph.known
-        if key in known and key not in self._own:
-            return self._known(known[key])
+        graph = self.graph
+        if key in graph.known and key not in self._own and key not in graph.memory.frames:
+            return self._known(graph.known[key])
         if kind in CONTAINERS:
             if kind is dict and key in self.seen:
                 self.found.twice.add(key)
@@ -352,12 +379,14 @@ class Pickler(_Pickler):
         how = self.graph.how(kind)
         if how.kept and id(obj) in how.kept:
             return again.attribute, how.kept[id(obj)]
-        reduced = NotImplemented if how.reducer is None else how.reducer(self, obj)
-        if how.has_identity and (how.reducer is None or reduced is not NotImplemented):
+        if how.reducer is not None:
+            reduced = how.reducer(self, obj)
+            if how.has_identity and reduced is not NotImplemented and reduced[0] is not again.attribute:
+                self.seen[id(obj)] = obj
+            return reduced
+        if how.has_identity and not (how.may_be_named and _is_named(obj)):
             self.seen[id(obj)] = obj
-        if how.is_sessions and how.reducer is None:
-            return self._sessions(obj, how)
-        return reduced
+        return self._sessions(obj, how) if how.is_sessions else NotImplemented
 
     def _sessions(self, obj: Any, how: How) -> Any:
         if how.has_own_ways:

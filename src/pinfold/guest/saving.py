@@ -78,8 +78,9 @@ def save(
         saving = _Saving(namespace, bound, each_bytes, tell or (lambda _name: None))
         saving.take(skip or {})
         saving.group()
-        saving.compare()
         saving.fit(cap_bytes)
+        saving.digest()
+        saving.compare(known)
         saving.send(known, write)
         return saving.entries()
 
@@ -94,6 +95,13 @@ class _Part:
         self.found = found
         self.digest = ""
         self.needs: list[str] = []
+        self.held: dict[str, Sequence[Piece]] = {}
+        """What there is to be stored of it, by digest."""
+
+    def hold(self, pieces: Sequence[Piece]) -> str:
+        digest = _digest(pieces)
+        self.held[digest] = pieces
+        return digest
 
 
 class _Saving:
@@ -218,7 +226,7 @@ class _Saving:
         groups = Groups(parts)
         owner: dict[int, str] = {}
         for name, part in parts.items():
-            for key in part.found.seen:
+            for key in part.found.seen.keys() - self._graph.ignored:
                 other = owner.setdefault(key, name)
                 if other is not name:
                     groups.join(other, name)
@@ -261,12 +269,37 @@ class _Saving:
         for name in names:
             self._notes.setdefault(name, []).append(note)
 
+    def fit(self, cap_bytes: int) -> None:
+        """Smaller ones first, so that one large variable does not cost all others."""
+        total = 0
+        for part in sorted(self._parts, key=lambda part: part.stream.size):
+            total += part.stream.size
+            if total > cap_bytes:
+                self._lose(part.own, f"the saved state of a session is limited to {_megabytes(cap_bytes)}")
+        self._drop()
+
+    def _drop(self) -> None:
+        self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
+        self._spread()
+
+    def digest(self) -> None:
+        for part in self._parts:
+            if part.kind == "pickle":
+                apart = [part.hold([one.raw()]) for one in part.stream.apart]
+                texts = [part.hold([one]) for one in part.stream.texts]
+                header = dumps({"apart": apart, "texts": texts}).encode()
+                part.needs = [*apart, *texts]
+                part.digest = part.hold([LENGTH.pack(len(header)), header, *part.stream.parts])
+            else:
+                part.digest = part.hold(part.stream.parts)
+
     # Is it right
 
-    def compare(self) -> None:
-        """Read back what is small enough; what is not as it was is lost."""
+    def compare(self, known: Container[str]) -> None:
+        """Read back what is small enough and was not before; what is not as it was is lost."""
         for part in [part for part in self._parts if part.kind == "pickle"]:
-            if part.stream.length() > COMPARED_BYTES and not part.found.may_differ:
+            is_easy = part.stream.length() > COMPARED_BYTES or part.digest in known
+            if is_easy and not part.found.may_differ:
                 continue
             self._tell(next(iter(part.own)))
             is_large = sum(len(one.raw()) for one in part.stream.apart) > COMPARED_BYTES
@@ -279,8 +312,7 @@ class _Saving:
             except BaseException as error:
                 if not is_large:  # else it may only have wanted to write to memory that is not its own
                     self._lose(part.own, f"it cannot be read back: {one_line(error)}")
-        self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
-        self._spread()
+        self._drop()
 
     def _compare(self, part: _Part, is_large: bool) -> None:
         namespace = self._graph.namespace
@@ -302,38 +334,18 @@ class _Saving:
 
     # Out
 
-    def fit(self, cap_bytes: int) -> None:
-        """Smaller ones first, so that one large variable does not cost all others."""
-        total = 0
-        for part in sorted(self._parts, key=lambda part: part.stream.size):
-            total += part.stream.size
-            if total > cap_bytes:
-                self._lose(part.own, f"the saved state of a session is limited to {_megabytes(cap_bytes)}")
-        self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
-        self._spread()
-
     def send(self, known: Container[str], write: Callable[[str, Sequence[Piece]], None]) -> None:
-        sent: set[str] = set()
-
-        def put(pieces: Sequence[Piece]) -> str:
-            digest = _digest(pieces)
-            if digest not in sent and digest not in known:
-                write(digest, pieces)
-            sent.add(digest)
-            return digest
-
+        bytes_of: dict[str, Sequence[Piece]] = {}
         for name in {*self._modules.values()}:
-            inner = inner_modules(name)
+            inner = "\n".join(inner_modules(name)).encode()
             if inner:
-                self._inner[name] = put(["\n".join(inner).encode()])
+                self._inner[name] = _digest([inner])
+                bytes_of[self._inner[name]] = [inner]
         for part in self._parts:
-            if part.kind == "pickle":
-                apart = [put([one.raw()]) for one in part.stream.apart]
-                texts = [put([one]) for one in part.stream.texts]
-                part.needs = [*apart, *texts]
-                header = dumps({"apart": apart, "texts": texts}).encode()
-                part.stream.parts[:0] = [LENGTH.pack(len(header)), header]
-            part.digest = put(part.stream.parts)
+            bytes_of.update(part.held)
+        for digest, pieces in bytes_of.items():
+            if digest not in known:
+                write(digest, pieces)
 
     def entries(self) -> list[Entry]:
         found: list[Entry] = []
