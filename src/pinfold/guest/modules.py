@@ -30,7 +30,9 @@ def is_named(value: Any, module_name: object, path: object) -> bool:
     if type(module_name) is not str or type(path) is not str or module_name == SESSION:
         return False
     try:
-        found: object = sys.modules.get(module_name) or import_module(module_name)
+        found: object = sys.modules.get(module_name)
+        if found is None and module_name.partition(".")[0] in sys.modules:
+            found = import_module(module_name)  # a package may name a part of it that nobody has loaded
         if import_name(found) is None:
             return False
         for name in path.split("."):
