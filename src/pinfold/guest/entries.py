@@ -27,7 +27,7 @@ class Entry:
     ) -> None:
         self.name = name
         self.kind = kind
-        """`pickle`, `npy`, `module` (imported by the name `of`), `alias` (the same object as `of`), `lost`."""
+        """`pickle`, `npy`, `module` and `import` (by the name `of`), `alias` (the same object as `of`), `lost`."""
         self.digest = digest
         """SHA-256 of its bytes. Variables that share an object have one in common; of a package, what was imported in it."""
         self.needs = tuple(needs)

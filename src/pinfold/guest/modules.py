@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from .kinds import SESSION, module_of
+from .kinds import SESSION, kind_of, module_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -40,6 +40,16 @@ def is_named(value: Any, module_name: object, path: object) -> bool:
     except Exception:  # no such module, or no such name in it
         return False
     return found is value
+
+
+def full_name(value: Any) -> str | None:
+    """`module:name` of a library's class or function, under which a new process finds it."""
+    if not callable(value):
+        return None
+    if module_of(kind_of(value)) == SESSION:  # an object of the session's, or a class of a kind of its own
+        return None
+    module_name, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    return f"{module_name}:{path}" if is_named(value, module_name, path) else None
 
 
 def kept_by_modules(wanted: Mapping[int, str], but: dict[str, object]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from . import arrays, reducing, references
 from . import rebuilding as again
 from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
 from .modules import is_named, kept_by_library
-from .reasons import Unsaved, lost_kind
+from .reasons import OPEN_FILE, Unsaved, lost_kind
 from .reducing import Filling, Names
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -214,10 +214,6 @@ class Graph:
         kind = kind_of(value)
         if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, BuiltinFunctionType):
             return
-        if (kind is FunctionType or issubclass(kind, type)) and is_named(
-            value, value.__module__, value.__qualname__
-        ):
-            return
         how = self.how(kind)
         if kind in CONTAINERS or (how.has_identity and id(value) not in how.kept):
             self.known[id(value)] = name
@@ -261,7 +257,9 @@ def _defines(kind: type, names: tuple[str, ...]) -> bool:
 
 
 def _refuse(reason: str) -> Reducer:
-    def refuse(_pickler: Pickler, _value: object) -> object:
+    def refuse(_pickler: Pickler, value: Any) -> object:
+        if reason is OPEN_FILE and value.closed:
+            raise Unsaved("a file that was closed has nothing left to save")
         raise Unsaved(reason)
 
     return refuse

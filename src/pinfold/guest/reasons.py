@@ -8,6 +8,9 @@ CHARS = 200
 """Of a reason; it is a line, not a story."""
 
 
+OPEN_FILE = "an open file closes with its process; open it again"
+
+
 class Unsaved(Exception):
     """This cannot be saved; the text says why, to the user."""
 
@@ -28,12 +31,12 @@ LOST = {
     "multiprocessing.process.BaseProcess": "a child process cannot be taken up again",
     "multiprocessing.pool.Pool": "its workers end with their process",
     "subprocess.Popen": "a child process cannot be taken up again",
-    "_io.TextIOWrapper": "an open file closes with its process; open it again",
-    "_io.BufferedReader": "an open file closes with its process; open it again",
-    "_io.BufferedWriter": "an open file closes with its process; open it again",
-    "_io.BufferedRandom": "an open file closes with its process; open it again",
-    "_io.BufferedRWPair": "an open file closes with its process; open it again",
-    "_io.FileIO": "an open file closes with its process; open it again",
+    "_io.TextIOWrapper": OPEN_FILE,
+    "_io.BufferedReader": OPEN_FILE,
+    "_io.BufferedWriter": OPEN_FILE,
+    "_io.BufferedRandom": OPEN_FILE,
+    "_io.BufferedRWPair": OPEN_FILE,
+    "_io.FileIO": OPEN_FILE,
     "tempfile._TemporaryFileWrapper": "a temporary file is removed with its process",
     "tempfile.TemporaryDirectory": "a temporary folder is removed with its process",
     "posix.ScandirIterator": "a running listing of a folder cannot be saved",

@@ -180,6 +180,15 @@ def module(name: str) -> ModuleType:
     return sys.modules[name] if name == SESSION else import_module(name)
 
 
+def imported(path: str) -> object:
+    """`module:name`"""
+    module_name, _, names = path.partition(":")
+    found: object = module(module_name)
+    for name in names.split("."):
+        found = getattr(found, name)
+    return found
+
+
 def make_module(name: str, doc: str | None) -> ModuleType:
     return ModuleType(name, doc)
 

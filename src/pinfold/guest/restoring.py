@@ -77,6 +77,8 @@ class _Restoring:
     def _value(self, entry: Entry) -> object:
         if entry.kind == "module":
             return self._module(entry)
+        if entry.kind == "import":
+            return rebuilding.imported(entry.of)
         if entry.kind == "alias":
             return self._of_name(entry.of)
         if entry.kind == "npy":

@@ -20,7 +20,7 @@ from .comparing import Comparison
 from .entries import Entry
 from .grouping import Groups
 from .kinds import SESSION, module_of
-from .modules import import_name, inner_modules, is_empty, kept_by_modules
+from .modules import full_name, import_name, inner_modules, is_empty, kept_by_modules
 from .pickling import ATOMS, Found, Graph, Pickler, Stream, TooLarge
 from .reasons import Unsaved, cut, lost_kind, one_line
 from .restoring import LENGTH, read_stream
@@ -115,6 +115,7 @@ class _Saving:
         self._modules: dict[str, str] = {}
         self._inner: dict[str, str] = {}
         """Digests of the names of what was imported inside a package."""
+        self._imported: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
         self._lost: dict[str, str] = {}
         self._parts: list[_Part] = []
@@ -152,7 +153,7 @@ class _Saving:
         self._graph.whole.update(key for key, number in times.items() if number > 1)
 
     def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
-        """What is to be pickled. Modules and second names for a thing are not."""
+        """What is to be pickled. Modules, what is in them, and second names for a thing are not."""
         graph, first = self._graph, dict[int, str]()
         values: dict[str, object] = {}
         for name, value in namespace.items():
@@ -162,6 +163,8 @@ class _Saving:
             module_name = SESSION if value is sys.modules.get(SESSION) else import_name(value)
             if module_name is not None:
                 self._modules[name] = module_name
+            elif (path := full_name(value)) is not None:
+                self._imported[name] = path
             elif kind not in ATOMS and id(value) in first and name not in skip:
                 self._aliases[name] = first[id(value)]
             else:
@@ -351,6 +354,8 @@ class _Saving:
         found: list[Entry] = []
         for name, of in self._modules.items():
             found.append(Entry(name, "module", of=of, digest=self._inner.get(of, "")))
+        for name, of in self._imported.items():
+            found.append(Entry(name, "import", of=of))
         for part in self._parts:
             told: dict[str, Any] = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
             for name in part.own:
