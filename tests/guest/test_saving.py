@@ -250,6 +250,30 @@ def test_what_is_damaged_is_lost_with_what_holds_it_and_the_rest_comes_back(
     }
 
 
+def test_reading_stored_bytes_is_never_cut_short_and_takes_nobodys_time(python: Path) -> None:
+    program = (
+        "import sys, time\nsys.path.insert(0, sys.argv[1])\nimport trip\ntrip.load(sys.argv[2])\n"
+        "session, stored = trip.new_session(), {}\n"
+        "trip.run('x = [1]', session)\n"
+        "def write(digest, pieces): stored[digest] = b''.join(pieces)\n"
+        "entries = trip.guest('saving').save(session, (), write, cap_bytes=9999, each_bytes=9999)\n"
+        "def read(digest):\n"
+        "    until = time.monotonic() + 0.5\n"
+        "    while time.monotonic() < until: pass\n"
+        "    return stored[digest]\n"
+        "labels = trip.guest('restoring').restore(trip.new_session(), entries, read, seconds=0.1)\n"
+        "print([label.row() for label in labels])\n"
+    )
+    done = subprocess.run(
+        [python, "-I", "-c", program, TRIP.parent, GUEST],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "[{'name': 'x', 'status': 'restored', 'reason': ''}]\n", done.stderr
+
+
 def test_a_missing_package_loses_what_needs_it_and_nothing_else(python: Path, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     module = tmp_path / "helper_of_mine.py"

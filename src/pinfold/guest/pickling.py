@@ -256,6 +256,10 @@ def _defines(kind: type, names: tuple[str, ...]) -> bool:
     return any(name in dict_of(base) for base in of_session(kind) for name in names)
 
 
+def _is_named(obj: Any) -> bool:
+    return is_named(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", None))
+
+
 def _refuse(reason: str) -> Reducer:
     def refuse(_pickler: Pickler, value: Any) -> object:
         if reason is OPEN_FILE and value.closed:
@@ -311,10 +315,6 @@ class Stream:
         self.size += size
         if self.size > self.limit:
             raise TooLarge
-
-
-def _is_named(obj: Any) -> bool:
-    return is_named(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", None))
 
 
 class Found:

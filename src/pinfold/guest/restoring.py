@@ -42,8 +42,9 @@ def restore(
 ) -> list[Label]:
     """Put what can be had of `entries`, in their order, into `namespace`; one label for each.
 
-    `read(digest)` gives stored bytes, or raises KeyError or OSError. A bytearray is used as it is, all else is copied.
-    Only what is whole is put there: a name that is lost keeps what it had.
+    `read(digest)` gives stored bytes, or raises KeyError or OSError; it is never cut short. A bytearray, a new one each
+    time, becomes the memory of what is restored; all else is copied. Only what is whole is put there: a name that is
+    lost keeps what it had.
     """
     with Bound(seconds) as bound:
         restoring = _Restoring(namespace, read, bound)
@@ -123,7 +124,7 @@ class _Restoring:
     def _whole(self, digest: str) -> bytearray:
         """Its own copy, because two arrays with equal bytes are still two."""
         try:
-            data = self._read(digest)
+            data: Memory = self._bound.spare(lambda: self._read(digest))
         except (KeyError, OSError):
             raise Missing("its saved bytes are gone") from None
         if sha256(data).hexdigest() != digest:
