@@ -1,0 +1,175 @@
+"""Whether a value that was read back is what was saved. Looks at types, plain values and who shares what.
+
+A library's own objects are taken at their type: what they keep inside is theirs to know.
+"""
+
+from __future__ import annotations
+
+from _weakref import ReferenceType
+from collections import OrderedDict
+from types import CellType, CodeType, FunctionType
+
+from .kinds import SESSION, dict_of, kind_of, module_of, name_of
+from .pickling import ATOMS, has_own_ways
+from .reducing import PLAIN
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+PAIRS = 100_000
+"""Compared of one variable; a larger one is sampled by its beginning."""
+
+ITEMS: tuple[tuple[Any, str], ...] = (
+    (OrderedDict, "items"),  # before its base: it has an order of its own
+    (dict, "items"),
+    (list, "__iter__"),
+    (tuple, "__iter__"),
+    (set, ""),
+    (frozenset, ""),
+)
+"""What can be compared item by item, whatever a subclass says it holds."""
+NOT_KEPT = "what it refers to is not kept by any saved variable"
+OTHER_VALUE = "it would come back with another value"
+
+
+class Comparison:
+    """Of one part: `difference` is why it must not be called restored, `notes` what the user should know."""
+
+    def __init__(self) -> None:
+        self.difference: str | None = None
+        self.notes: list[str] = []
+        self._ahead: list[tuple[Any, Any]] = []
+        self._twins: dict[int, object] = {}
+        self._keep: list[object] = []
+
+    def compare(self, saved: object, read: object) -> str | None:
+        self._ahead = [(saved, read)]
+        for _ in range(PAIRS):
+            if not self._ahead:
+                break
+            self.difference = self._pair(*self._ahead.pop())
+            if self.difference is not None:
+                break
+        return self.difference
+
+    def _pair(self, saved: Any, read: Any) -> str | None:
+        if saved is read:
+            return None
+        kind, other = kind_of(saved), kind_of(read)
+        if not _same_type(kind, other):
+            return f"it would come back as {_article(other)}, not {_article(kind)}"
+        if kind in ATOMS:
+            return None if _same_atom(saved, read) else OTHER_VALUE
+        if id(saved) in self._twins:
+            if self._twins[id(saved)] is read or kind in (tuple, frozenset, CodeType):
+                return None
+            return f"{_article(kind)} it holds twice would come back as two"
+        self._twins[id(saved)] = read
+        self._keep.append(saved)
+        return self._inside(kind, saved, read)
+
+    def _inside(self, kind: Any, saved: Any, read: Any) -> str | None:
+        if issubclass(kind, ReferenceType):
+            is_gone = read() is None and saved() is not None
+            return NOT_KEPT if is_gone else None
+        if kind is FunctionType:
+            if saved.__code__ != read.__code__:
+                return "its code would come back different"
+            self._push((saved.__defaults__, read.__defaults__), (saved.__kwdefaults__, read.__kwdefaults__))
+            self._push(
+                *zip(
+                    map(_content, saved.__closure__ or ()), map(_content, read.__closure__ or ()), strict=True
+                )
+            )
+            return None
+        if module_of(kind) in ("weakref", "_weakrefset") and len(saved) != len(read):
+            return NOT_KEPT
+        if issubclass(kind, tuple(base for base, _ in ITEMS)):
+            return self._container(kind, saved, read)
+        if module_of(kind) != SESSION or issubclass(kind, type):
+            return None
+        base = next((base for base in (int, float, complex, str, bytes) if issubclass(kind, base)), None)
+        if base is not None and not _same_atom(PLAIN[base](saved), PLAIN[base](read)):
+            return OTHER_VALUE
+        return self._instance(kind, saved, read)
+
+    def _container(self, kind: type, saved: Any, read: Any) -> str | None:
+        if has_own_ways(kind):
+            return None
+        base, items = next((base, items) for base, items in ITEMS if issubclass(kind, base))
+        if base.__len__(saved) != base.__len__(read):
+            return f"it would come back with {base.__len__(read)} items, not {base.__len__(saved)}"
+        if items:
+            of: Any = getattr(base, items)
+            self._push(*zip(of(saved), of(read), strict=True))
+        return self._instance(kind, saved, read) if module_of(kind) == SESSION else None
+
+    def _instance(self, kind: Any, saved: Any, read: Any) -> str | None:
+        """Of a class of the session's own. One that says itself what to save is believed, and what is not there is said."""
+        before, after = _attributes(saved), _attributes(read)
+        pairs = [(name, before[name], after[name]) for name in before if name in after]
+        if not has_own_ways(kind):
+            self._push(*(pair[1:] for pair in pairs))
+            missing = [name for name in before if name not in after]
+            return f"it would come back without {', '.join(missing[:5])}" if missing else None
+        if "__eq__" in dict_of(kind) and _is_unequal(saved, read):
+            return "what would come back is not equal to it"
+        left_out = [name for name in before if name not in after]
+        other = [name for name, old, new in pairs if type(old) in ATOMS and not _same_atom(old, new)]
+        if left_out:
+            self.notes.append(f"without {', '.join(left_out[:5])}, which {name_of(kind)} leaves out")
+        if other:
+            self.notes.append(f"with {', '.join(other[:5])} as {name_of(kind)} sets it anew")
+        return None
+
+    def _push(self, *pairs: tuple[object, object]) -> None:
+        self._ahead.extend(pairs[:PAIRS])
+
+
+def _same_type(saved: type, read: type) -> bool:
+    """A class that was read back as well is another object, with the same name."""
+    if saved is read:
+        return True
+    is_sessions = SESSION in (module_of(saved), module_of(type(saved)))
+    return is_sessions and (module_of(saved), name_of(saved)) == (module_of(read), name_of(read))
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing in it yet
+        return None
+
+
+def _is_unequal(saved: Any, read: Any) -> bool:
+    """In the eyes of its own class, if that can see."""
+    try:
+        return bool(saved == saved) and not saved == read  # noqa: PLR0124, SIM201 - what it says of itself first
+    except Exception:
+        return False
+
+
+def _same_atom(saved: Any, read: Any) -> bool:
+    return type(saved) is type(read) and (saved == read or saved != saved)  # noqa: PLR0124 - not a number is not itself
+
+
+def _attributes(value: object) -> dict[str, object]:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        found = None
+    attributes: dict[str, object] = dict(found) if type(found) is dict else {}  # pyright: ignore[reportUnknownArgumentType]
+    for base in type.mro(type(value)):
+        slots = dict_of(base).get("__slots__", ())
+        for name in (slots,) if type(slots) is str else slots:
+            try:
+                attributes[name] = object.__getattribute__(value, name)
+            except (AttributeError, TypeError):
+                continue
+    return attributes
+
+
+def _article(kind: type) -> str:
+    name = name_of(kind)
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"

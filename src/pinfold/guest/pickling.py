@@ -1,0 +1,406 @@
+"""A pickler for one graph that is written in parts: it says what each part shares with the others.
+
+Variables are referred to by name from outside their part, large memory leaves the stream, and the session's own
+functions and classes go by value. Finds out; what follows from it is decided in `saving`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _pickle import PickleBuffer
+from _pickle import Pickler as _Pickler
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+)
+
+from . import arrays, reducing, references
+from . import rebuilding as again
+from .kinds import SESSION, dict_of, kind_of, module_of, of_session, paths_of
+from .modules import is_named, kept_by_library
+from .reasons import OPEN_FILE, Unsaved, lost_kind
+from .reducing import Filling, Names
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .reducing import Reducer
+
+PROTOCOL = 5
+APART_BYTES = 1 << 20
+"""Memory of at least this size is kept outside the stream, so that it is stored once and only when it changes."""
+NAMESPACE = ""
+"""How a stream refers to the session's variables as a whole."""
+
+ATOMS = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented))
+)
+"""Values that are what they are wherever they are: nobody can tell two equal ones apart, or change them."""
+CONTAINERS = frozenset((list, dict, set, bytearray))
+"""Pickled without asking us how."""
+VALUES = frozenset(
+    (
+        "datetime.date",
+        "datetime.datetime",
+        "datetime.time",
+        "datetime.timedelta",
+        "datetime.timezone",
+        "decimal.Decimal",
+        "fractions.Fraction",
+        "numpy.dtype",
+        "numpy.generic",
+        "pandas.Index",
+        "pandas.api.extensions.ExtensionDtype",
+        "pandas.core.dtypes.base.ExtensionDtype",
+        "pandas._libs.tslibs.timedeltas._Timedelta",
+        "pandas._libs.tslibs.timestamps._Timestamp",
+        "pandas.core.indexes.base.Index",
+        "pathlib.PurePath",
+        "pathlib._local.PurePath",
+        "pyarrow.lib._Weakrefable",
+        "re.Pattern",
+        "uuid.UUID",
+        "zoneinfo.ZoneInfo",
+        "enum.Enum",
+    )
+)
+"""Types without identity worth keeping, by full name, with their subclasses."""
+LIVING = (
+    ("os", "environ"),
+    ("os", "environb"),
+    ("sys", "modules"),
+    ("sys", "path"),
+    ("sys", "argv"),
+    ("sys", "stdin"),
+    ("sys", "stdout"),
+    ("sys", "stderr"),
+    ("sys", "__stdin__"),
+    ("sys", "__stdout__"),
+    ("sys", "__stderr__"),
+    ("builtins", "__dict__"),
+    ("dataclasses", "_EMPTY_METADATA"),
+    ("matplotlib", "rcParams"),
+    ("numpy.random.mtrand", "_rand"),
+)
+"""What every process has one of: a variable that holds it holds the new process's own."""
+
+REDUCERS: dict[type, Reducer] = {
+    BuiltinFunctionType: lambda _pickler, _value: NotImplemented,
+    CellType: reducing.cell,
+    CodeType: reducing.code,
+    Filling: reducing.filling,
+    FunctionType: reducing.function,
+    GetSetDescriptorType: reducing.descriptor,
+    MappingProxyType: references.mapping_proxy,
+    MemberDescriptorType: reducing.descriptor,
+    MethodType: reducing.method,
+    Names: reducing.names,
+    classmethod: reducing.wrapped,
+    memoryview: references.memory_view,
+    property: reducing.property_,
+    staticmethod: reducing.wrapped,
+}
+BY_NAME: dict[str, Reducer] = {
+    "_struct.Struct": references.structure,
+    "builtins.BaseException": references.exception,
+    "builtins.module": reducing.module,
+    "builtins.set": references.collection,
+    "collections.OrderedDict": references.collection,
+    "collections.defaultdict": references.collection,
+    "collections.deque": references.collection,
+    "builtins.dict_items": references.names_view,
+    "builtins.dict_keys": references.names_view,
+    "builtins.dict_values": references.names_view,
+    "builtins.odict_items": references.names_view,
+    "builtins.odict_keys": references.names_view,
+    "builtins.odict_values": references.names_view,
+    "functools._lru_cache_wrapper": reducing.cached,
+    "functools.cached_property": reducing.cached_property,
+    "logging.Logger": references.logger,
+    "numpy.dtype": arrays.dtype,
+    "numpy.ndarray": arrays.array,
+    "pandas.api.extensions.ExtensionArray": arrays.pandas_value,
+    "pandas.core.arrays.base.ExtensionArray": arrays.pandas_value,
+    "pandas.core.base.PandasObject": arrays.pandas_value,
+    "pyarrow.lib.Array": arrays.arrow_value,
+    "pyarrow.lib.ChunkedArray": arrays.arrow_value,
+    "pyarrow.lib.RecordBatch": arrays.arrow_value,
+    "pyarrow.lib.Table": arrays.arrow_value,
+    "re.Match": references.match,
+    "typing.NewType": reducing.new_type,
+    "typing.TypeAliasType": reducing.type_alias,
+    "typing.ParamSpec": reducing.type_variable,
+    "typing.TypeVar": reducing.type_variable,
+    "weakref.ReferenceType": references.reference,
+    "weakref.WeakKeyDictionary": references.weak_mapping,
+    "weakref.WeakSet": references.weak_set,
+    "weakref.WeakValueDictionary": references.weak_mapping,
+}
+"""For the type of that full name and its subclasses; looked up once a type."""
+
+OWN_WAYS = (
+    "__getstate__",
+    "__setstate__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+)
+HOOKS = ("__getattr__", "__getattribute__")
+
+
+class TooLarge(Exception):
+    """More bytes than a variable may have."""
+
+
+class How:
+    """What is to be known of a type before one of its values is taken apart."""
+
+    __slots__ = (
+        "has_hooks",
+        "has_identity",
+        "has_own_ways",
+        "is_sessions",
+        "kept",
+        "may_be_named",
+        "plain",
+        "reducer",
+    )
+
+    def __init__(self, reducer: Reducer | None) -> None:
+        self.reducer = reducer
+        self.has_identity = True
+        self.kept: dict[int, tuple[str, str]] = {}
+        """Values that a module of its library keeps under a name."""
+        self.may_be_named = False
+        """Whether its values are functions of a library's, in one way or another."""
+        self.is_sessions = False
+        """Whether the session defined it."""
+        self.has_own_ways = False
+        """Whether the session also says how it is saved."""
+        self.has_hooks = False
+        """Whether asking one of its values for a name runs the session's code."""
+        self.plain: type | None = None
+        """The built-in type that its values are one of."""
+
+
+class Graph:
+    """What the parts of one saving have in common."""
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        self.namespace = namespace
+        self.known: dict[int, str | tuple[str, str]] = {id(namespace): NAMESPACE}
+        """What is referred to: a variable by its name, what every process has by module and name."""
+        self.memory = arrays.Memory()
+        self.ignored: set[int] = set()
+        """What libraries hand to all their values; nobody means to share it."""
+        self.whole: set[int] = set()
+        """Dicts that are the attributes of an object and something else too: it must come back as one."""
+        self._how: dict[type, How] = {}
+        for module_name, name in LIVING:
+            held = getattr(sys.modules.get(module_name), name, None)
+            if held is not None:
+                self.known[id(held)] = (module_name, name)
+
+    def add(self, name: str, value: Any) -> None:
+        """A variable. Others refer to it by name, if it matters that it is this object."""
+        kind = kind_of(value)
+        if id(value) in self.known or kind in ATOMS or kind in (tuple, frozenset, BuiltinFunctionType):
+            return
+        how = self.how(kind)
+        if kind in CONTAINERS or (how.has_identity and id(value) not in how.kept):
+            self.known[id(value)] = name
+
+    def how(self, kind: type) -> How:
+        known = self._how.get(kind)
+        if known is None:
+            known = self._how[kind] = _how(kind)
+        return known
+
+
+def _how(kind: Any) -> How:
+    reducer = REDUCERS.get(kind)
+    if reducer is not None:
+        how = How(reducer)
+        how.has_identity = kind not in (CodeType, Filling, Names)
+        return how
+    if issubclass(kind, type):
+        return How(reducing.class_)
+    paths = paths_of(kind)
+    reducer = next((BY_NAME[path] for path in paths if path in BY_NAME), None)
+    reason = lost_kind(kind)
+    how = How(_refuse(reason) if reason is not None and reducer is None else reducer)
+    how.has_identity = kind not in ATOMS and VALUES.isdisjoint(paths)
+    how.may_be_named = "__call__" in dir(kind) and module_of(kind) != SESSION
+    how.kept = kept_by_library(kind)
+    how.is_sessions = module_of(kind) == SESSION and "enum.Enum" not in paths
+    how.has_own_ways = _defines(kind, OWN_WAYS)
+    how.has_hooks = _defines(kind, HOOKS)
+    how.plain = reducing.plain_of(kind)
+    return how
+
+
+def has_own_ways(kind: type) -> bool:
+    """Whether the session says how values of this class of its own are saved."""
+    return _defines(kind, OWN_WAYS)
+
+
+def _defines(kind: type, names: tuple[str, ...]) -> bool:
+    return any(name in dict_of(base) for base in of_session(kind) for name in names)
+
+
+def _is_named(obj: Any) -> bool:
+    return is_named(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", None))
+
+
+def _refuse(reason: str) -> Reducer:
+    def refuse(_pickler: Pickler, value: Any) -> object:
+        if reason is OPEN_FILE and value.closed:
+            raise Unsaved("a file that was closed has nothing left to save")
+        raise Unsaved(reason)
+
+    return refuse
+
+
+class Stream:
+    """Where the pickler writes: pieces, up to a size."""
+
+    __slots__ = ("apart", "limit", "parts", "size", "texts")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self.parts: list[bytes | memoryview] = []
+        self.apart: list[PickleBuffer] = []
+        """Memory the stream asks for in this order."""
+        self.texts: list[bytes] = []
+        """Large bytes, which it asks for by number."""
+
+    def write(self, data: Any) -> None:
+        self._count(len(data))
+        # Memory that is not the pickler's own may be gone when it is done.
+        self.parts.append(data if type(data) is bytes else bytes(data))
+
+    def keep(self, pieces: list[bytes | memoryview]) -> None:
+        """Write what will stay as it is."""
+        self._count(sum(map(len, pieces)))
+        self.parts.extend(pieces)
+
+    def length(self) -> int:
+        """Of what is not apart."""
+        return sum(map(len, self.parts))
+
+    def put_apart(self, buffer: PickleBuffer) -> bool:
+        """Whether it stays in the stream, as the pickler wants to hear it."""
+        size = buffer.raw().nbytes
+        if size < APART_BYTES:
+            return True
+        self._count(size)
+        self.apart.append(buffer)
+        return False
+
+    def put_text(self, data: bytes) -> int:
+        self._count(len(data))
+        self.texts.append(data)
+        return len(self.texts) - 1
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        if self.size > self.limit:
+            raise TooLarge
+
+
+class Found:
+    """What a part turned out to hold."""
+
+    def __init__(self) -> None:
+        self.uses: set[str] = set()
+        """Variables outside it that it refers to."""
+        self.seen: dict[int, object] = {}
+        """Everything with an identity, kept alive so that no other object gets its number."""
+        self.memory: dict[int, set[int | str]] = {}
+        """By whose memory it is: what is saved of it, each thing that is apart from the others once."""
+        self.states: dict[int, object] = {}
+        """Dicts that are the attributes of an object of the session's."""
+        self.twice: set[int] = set()
+        """Dicts that came again."""
+        self.framed: set[int] = set()
+        """Arrays that belong to a frame already."""
+        self.notes: list[str] = []
+        """What the user should know of it when it is restored."""
+        self.may_differ = False
+        """Whether only reading it back can tell that it comes back as it was."""
+
+
+class Pickler(_Pickler):
+    """One part: the variables `own`, by value, with everything they hold."""
+
+    def __init__(self, stream: Stream, graph: Graph, own: dict[str, object]) -> None:
+        super().__init__(stream, PROTOCOL, buffer_callback=stream.put_apart)
+        self.graph = graph
+        self.found = Found()
+        self.seen = self.found.seen
+        self._stream = stream
+        self._own = {id(value) for name, value in own.items() if graph.known.get(id(value)) == name}
+        self._texts: dict[int, tuple[int, bytes]] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        kind = kind_of(obj)
+        if kind in ATOMS:
+            if kind is bytes and len(obj) >= APART_BYTES:
+                return self._text(obj)
+            return None
+        key = id(obj)
+        graph = self.graph
+        if key in graph.known and key not in self._own and key not in graph.memory.frames:
+            return self._known(graph.known[key])
+        if kind in CONTAINERS:
+            if kind is dict and key in self.seen:
+                self.found.twice.add(key)
+            self.seen[key] = obj
+        return None
+
+    def _known(self, pid: str | tuple[str, str]) -> str | tuple[str, str]:
+        if type(pid) is str and pid != NAMESPACE:
+            self.found.uses.add(pid)
+        return pid
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = kind_of(obj)
+        how = self.graph.how(kind)
+        if how.kept and id(obj) in how.kept:
+            return again.attribute, how.kept[id(obj)]
+        if how.reducer is not None:
+            reduced = how.reducer(self, obj)
+            if how.has_identity and reduced is not NotImplemented and reduced[0] is not again.attribute:
+                self.seen[id(obj)] = obj
+            return reduced
+        if how.has_identity and not (how.may_be_named and _is_named(obj)):
+            self.seen[id(obj)] = obj
+        return self._sessions(obj, how) if how.is_sessions else NotImplemented
+
+    def _sessions(self, obj: Any, how: How) -> Any:
+        if how.has_own_ways:
+            self.found.may_differ = True
+            return NotImplemented
+        try:
+            attributes = object.__getattribute__(obj, "__dict__")
+        except AttributeError:  # it has slots only
+            return NotImplemented if how.plain is None else reducing.instance(obj, how.plain, None)
+        self.found.states[id(attributes)] = attributes
+        if how.has_hooks or id(attributes) in self.graph.whole:
+            return reducing.instance(obj, how.plain, attributes)
+        return NotImplemented if how.plain is None else reducing.instance(obj, how.plain, None)
+
+    def _text(self, data: bytes) -> int:
+        known = self._texts.get(id(data))
+        if known is None:
+            known = self._texts[id(data)] = (self._stream.put_text(data), data)
+        return known[0]

@@ -1,0 +1,332 @@
+"""How values are taken apart that pickle alone gets wrong, or not at all: code, classes, references, views.
+
+A reducer returns what `__reduce__` would, or NotImplemented for "as pickle does it".
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib.util import MAGIC_NUMBER
+from marshal import dumps
+from types import (
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+
+from . import rebuilding as again
+from .kinds import SESSION, dict_of, kind_of, module_of, name_of
+from .modules import import_name, is_named
+from .reasons import Unsaved
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .pickling import Pickler
+
+    Reducer = Callable[[Pickler, Any], Any]
+
+MARSHAL = 2 if sys.version_info < (3, 14) else 5
+"""The last format without back references, whose bytes depend on how often a constant happens to be used."""
+FUNCTION_STATE = (
+    "__defaults__",
+    "__kwdefaults__",
+    "__annotations__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__type_params__",
+    "__dict__",
+)
+CLASS_START = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__classcell__")
+"""Given when a class is made; everything else is set afterwards, so that a class can hold itself."""
+NOT_CLASS_STATE = (
+    "__dict__",
+    "__weakref__",
+    "_abc_impl",
+    "__classdictcell__",
+    "__annotate_func__",
+    "__slotnames__",  # what `copyreg` remembers of it
+)
+HEAP_TYPE = 1 << 9
+"""Of a class that was made while Python ran."""
+COMPILED = (WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType)
+BEHAVIOUR = (FunctionType, staticmethod, classmethod, property)
+
+
+class Filling:
+    """The methods of a class, put in place before anything else of it is read."""
+
+    __slots__ = ("attributes", "kind")
+
+    def __init__(self, kind: type, attributes: dict[str, Any]) -> None:
+        self.kind = kind
+        self.attributes = attributes
+
+
+class Names:
+    """The globals of a module that a new process has too."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+
+# Code
+
+
+def code(_: Pickler, value: CodeType) -> object:
+    return again.make_code, (MAGIC_NUMBER, dumps(value, MARSHAL))
+
+
+def cell(_: Pickler, value: CellType) -> object:
+    try:
+        content = value.cell_contents
+    except ValueError:  # nothing in it yet
+        return again.make_cell, ()
+    return again.make_cell, (), (content,), None, None, again.fill_cell
+
+
+def function(pickler: Pickler, value: FunctionType) -> object:
+    if is_named(value, value.__module__, value.__qualname__):
+        return NotImplemented
+    state: dict[str, Any] = {}
+    for name in FUNCTION_STATE:
+        held = getattr(value, name, None)
+        if held:
+            state[name] = held
+    args = (value.__code__, _globals_of(pickler, value), value.__name__, value.__closure__)
+    return again.make_function, args, state, None, None, again.fill_function
+
+
+def _globals_of(pickler: Pickler, value: FunctionType) -> object:
+    names = value.__globals__
+    if names is pickler.graph.namespace:
+        return names
+    module = sys.modules.get(names.get("__name__", ""))
+    name = import_name(module)
+    if name is not None and vars(module) is names:
+        return Names(name)
+    if "__spec__" in names and "__loader__" in names:
+        raise Unsaved("a function of a module that cannot be imported again")
+    return names
+
+
+def names(_: Pickler, value: Names) -> object:
+    return again.names_of, (value.module,)
+
+
+def method(_: Pickler, value: MethodType) -> object:
+    return again.make_method, (value.__func__, value.__self__)
+
+
+def wrapped(_: Pickler, value: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> object:
+    return type(value), (value.__func__,)
+
+
+def property_(_: Pickler, value: property) -> object:
+    return property, (value.fget, value.fset, value.fdel, value.__doc__)
+
+
+def cached_property(_: Pickler, value: Any) -> object:
+    return again.make_cached_property, (value.func, value.attrname, value.__doc__)
+
+
+def cached(_: Pickler, value: Any) -> object:
+    if is_named(value, getattr(value, "__module__", None), getattr(value, "__qualname__", None)):
+        return NotImplemented
+    options = value.cache_parameters()
+    attributes: dict[str, Any] = dict(value.__dict__)
+    return again.make_cached, (
+        attributes.pop("__wrapped__"),
+        options["maxsize"],
+        options["typed"],
+        attributes,
+    )
+
+
+def descriptor(_: Pickler, value: Any) -> object:
+    if getattr(value.__objclass__, value.__name__, None) is not value:
+        raise Unsaved("what a class has for its own use")
+    return getattr, (value.__objclass__, value.__name__)
+
+
+def new_type(_: Pickler, value: Any) -> object:
+    if is_named(value, value.__module__, value.__qualname__):
+        return NotImplemented
+    return again.make_new_type, (value.__name__, value.__supertype__, value.__module__)
+
+
+def type_variable(_: Pickler, value: Any) -> object:
+    if is_named(value, value.__module__, value.__name__):
+        return NotImplemented
+    kind = name_of(kind_of(value))
+    options = {"covariant": value.__covariant__, "contravariant": value.__contravariant__}
+    if getattr(value, "__infer_variance__", False):
+        options = {"infer_variance": True}
+    if value.__bound__ is not None:
+        options["bound"] = value.__bound__
+    constraints = getattr(value, "__constraints__", ())
+    return again.make_type_variable, (kind, value.__name__, constraints, options, value.__module__)
+
+
+def type_alias(_: Pickler, value: Any) -> object:
+    if is_named(value, value.__module__, value.__name__):
+        return NotImplemented
+    return again.make_type_alias, (value.__name__, value.__value__, value.__type_params__)
+
+
+# Classes
+
+
+def class_(_: Pickler, value: type) -> object:
+    if value in _UNNAMED or is_named(value, module_of(value), value.__qualname__):
+        return NotImplemented
+    if not value.__flags__ & HEAP_TYPE:
+        return _built_in(value)
+    if _is_enum(value):
+        return _enum(value)
+    own = dict(dict_of(value))
+    start = {name: own.pop(name) for name in CLASS_START if name in own}
+    methods, attributes = _parts(value, own)
+    args = (_meta(value), name_of(value), value.__bases__, start)
+    state = (Filling(value, methods), attributes, _registered(value))
+    return again.make_class, args, state, None, None, again.finish_class
+
+
+_UNNAMED = (type(None), type(Ellipsis), type(NotImplemented))
+"""Pickle has its own ways to these."""
+
+
+def _meta(kind: type) -> type | None:
+    """Its own kind; None for that of its first base, which need not have a name."""
+    return None if type(kind) is type(kind.__bases__[0]) else type(kind)
+
+
+def _built_in(kind: type) -> object:
+    """Of Python's own, under another name than its own: `types.MappingProxyType`."""
+    for module_name in ("types", "typing", "collections.abc"):
+        for name, held in vars(sys.modules.get(module_name, types)).items():
+            if held is kind:
+                return again.attribute, (module_name, name)
+    raise Unsaved(f"the built-in type {name_of(kind)} has no name to find it by")
+
+
+def _parts(kind: type, own: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    methods: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    for name, held in own.items():
+        if name in NOT_CLASS_STATE:
+            continue
+        if type(held) in (MemberDescriptorType, GetSetDescriptorType) and held.__objclass__ is kind:
+            continue  # made with the class, for its slots
+        if type(held) in COMPILED and held.__objclass__ is kind:
+            raise Unsaved(
+                f"the class {name_of(kind)} is not written in Python, and has no name to find it by"
+            )
+        if name_of(kind_of(held)) == "CField" and module_of(kind_of(held)) == "_ctypes":
+            continue  # made for its `_fields_`
+        (methods if isinstance(held, BEHAVIOUR) else attributes)[name] = held
+    return methods, attributes
+
+
+def _registered(kind: type) -> list[type] | None:
+    """Classes an abstract one was told to take for its own; None for a class that is not abstract."""
+    abc = sys.modules.get("_abc")
+    if abc is None or "_abc_impl" not in dict_of(kind):
+        return None
+    found: list[Any] = [reference() for reference in abc._get_dump(kind)[0]]  # noqa: SLF001 - there is no other way
+    return sorted((one for one in found if one is not None), key=name_of)
+
+
+def _is_enum(kind: type) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and issubclass(kind, enum.Enum)
+
+
+def _enum(kind: Any) -> object:
+    meta = kind_of(kind)
+    own = dict(dict_of(kind))
+    members = {name: member.value for name, member in kind.__members__.items()}
+    held = {name: _own_of(member) for name, member in kind.__members__.items() if name == member.name}
+    methods, attributes = _parts(kind, {key: own[key] for key in own if key not in members})
+    attributes = {key: attributes[key] for key in attributes if not _is_made(key)}
+    start = {name: own[name] for name in ("__module__", "__qualname__") if name in own}
+    methods.pop("__new__", None)  # the one it keeps only finds members
+    args = (meta, name_of(kind), kind.__bases__, start, members)
+    state = (Filling(kind, methods), attributes, {name: more for name, more in held.items() if more})
+    return again.make_enum, args, state, None, None, again.finish_enum
+
+
+def _own_of(member: Any) -> dict[str, Any]:
+    return {name: value for name, value in member.__dict__.items() if not _is_made(name)}
+
+
+def _is_made(name: str) -> bool:
+    """Whether `enum` makes the attribute for every class or member."""
+    if name.startswith("__"):
+        return name in ("__objclass__", "__new__", "__reduce_ex__", "__members__")
+    return name.startswith("_") and name.endswith("_")
+
+
+def filling(_: Pickler, value: Filling) -> object:
+    return again.fill_class, (value.kind, value.attributes)
+
+
+# Instances of the session's classes
+
+
+def plain_of(kind: type) -> type | None:
+    """The built-in type that its values are one of, if nobody but the session came in between."""
+    for base in type.mro(kind)[1:]:
+        if base in PLAIN:
+            return base
+        if module_of(base) != SESSION:
+            return None
+    return None
+
+
+def instance(value: Any, plain: type | None, attributes: dict[str, Any] | None) -> Any:
+    """As pickle does it, but without the class's `__new__`, or with the very dict that holds its attributes."""
+    make, args, *rest = value.__reduce_ex__(5)
+    state, items, pairs = (*rest, None, None, None)[:3]
+    if plain is not None:
+        make, args = again.make_value, (plain, kind_of(value), PLAIN[plain](value))
+    if attributes is None:
+        return make, args, state, items, pairs
+    slots: Any = state[1] if type(state) is tuple else None  # pyright: ignore[reportUnknownVariableType]
+    return make, args, (attributes, slots), items, pairs, again.fill_instance
+
+
+PLAIN: dict[type, Callable[[Any], Any]] = {
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    complex: complex.__pos__,
+    float: float.__pos__,
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType, reportUnknownArgumentType]
+    int: int.__pos__,
+    str: str.__str__,
+    tuple: lambda value: tuple.__getitem__(value, slice(None)),  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+}
+"""How to get the plain value out of one of a subclass, whatever that says of itself."""
+
+
+# Modules
+
+
+def module(_: Pickler, value: ModuleType) -> object:
+    name = "__main__" if value is sys.modules.get("__main__") else import_name(value)
+    if name is not None:
+        return again.module, (name,)
+    state = {name: held for name, held in vars(value).items() if name != "__builtins__"}
+    return again.make_module, (value.__name__, value.__doc__), state, None, None, again.fill_module

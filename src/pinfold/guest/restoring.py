@@ -1,0 +1,221 @@
+"""Makes variables again from what `saving` wrote, in a new process. One that cannot be made is named, and the rest go on."""
+
+from __future__ import annotations
+
+from _pickle import Unpickler as _Unpickler
+from hashlib import sha256
+from importlib import import_module
+from io import BytesIO
+from json import loads
+from struct import Struct
+
+from . import rebuilding
+from .bounds import Bound, OutOfTime
+from .entries import Label
+from .reasons import cut, one_line
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from .entries import Entry
+
+    Memory = bytes | bytearray | memoryview
+
+LENGTH = Struct("<I")
+"""Of the JSON that a part begins with: which bytes stored apart its stream takes."""
+SECONDS = 30.0
+"""For the program's own code while one part is read; a library that is imported for it counts too."""
+
+
+class Missing(Exception):
+    """Another variable is needed that is lost."""
+
+
+def restore(
+    namespace: dict[str, object],
+    entries: Iterable[Entry],
+    read: Callable[[str], Memory],
+    *,
+    seconds: float = SECONDS,
+) -> list[Label]:
+    """Put what can be had of `entries`, in their order, into `namespace`; one label for each.
+
+    `read(digest)` gives stored bytes, or raises KeyError or OSError; it is never cut short. A bytearray, a new one each
+    time, becomes the memory of what is restored; all else is copied. Only what is whole is put there: a name that is
+    lost keeps what it had.
+    """
+    with Bound(seconds) as bound:
+        restoring = _Restoring(namespace, read, bound)
+        return [restoring.label(entry) for entry in entries]
+
+
+class _Restoring:
+    def __init__(self, namespace: dict[str, object], read: Callable[[str], Memory], bound: Bound) -> None:
+        self._namespace = namespace
+        self._read = read
+        self._bound = bound
+        self._made: dict[str, object] = {}
+        self._parts: dict[str, dict[str, object] | str] = {}
+        """What a digest gave: values by name, or why there are none."""
+
+    def label(self, entry: Entry) -> Label:
+        if entry.kind == "lost":
+            return Label(entry.name, "lost", entry.reason)
+        try:
+            value = self._bound.run(lambda: self._value(entry))
+        except OutOfTime:
+            return Label(entry.name, "lost", "making it again took too long")
+        except Missing as missing:
+            return Label(entry.name, "lost", str(missing))
+        except BaseException as error:
+            return Label(entry.name, "lost", one_line(error))
+        self._made[entry.name] = value
+        self._namespace[entry.name] = value
+        return Label(entry.name, "restored", entry.note)
+
+    def _value(self, entry: Entry) -> object:
+        if entry.kind == "module":
+            return self._module(entry)
+        if entry.kind == "import":
+            return rebuilding.imported(entry.of)
+        if entry.kind == "alias":
+            return self._of_name(entry.of)
+        if entry.kind == "npy":
+            return _array(self._whole(entry.digest))
+        if entry.kind != "pickle":
+            raise Missing(f"it was saved in a way that this version does not know: {entry.kind!r}")
+        known = self._parts.get(entry.digest)
+        if known is None:
+            known = self._part(entry.digest)
+            self._parts[entry.digest] = known
+        if isinstance(known, str):
+            raise Missing(known)
+        return known[entry.name]
+
+    def _module(self, entry: Entry) -> object:
+        """With what was imported inside it: `import xml.dom` binds `xml` only."""
+        module = rebuilding.module(entry.of)
+        for name in bytes(self._whole(entry.digest)).decode().split() if entry.digest else ():
+            try:
+                rebuilding.module(name)
+            except Exception:  # noqa: S112 - the package itself is there; a cell that wants this part is told
+                continue
+        return module
+
+    def _part(self, digest: str) -> dict[str, object] | str:
+        """Several variables come from one: its failure is told to each of them."""
+        try:
+            return read_part(self._whole(digest), self._whole, self._of_name, self._namespace)
+        except OutOfTime:
+            return "making it again took too long"
+        except Missing as missing:
+            return str(missing)
+        except BaseException as error:
+            return one_line(error)
+
+    def _of_name(self, name: str) -> object:
+        try:
+            return self._made[name]
+        except KeyError:
+            raise Missing(f"it holds {cut(name)!r}, which is lost") from None
+
+    def _whole(self, digest: str) -> bytearray:
+        """Its own copy, because two arrays with equal bytes are still two."""
+        try:
+            data: Memory = self._bound.spare(lambda: self._read(digest))
+        except (KeyError, OSError):
+            raise Missing("its saved bytes are gone") from None
+        if sha256(data).hexdigest() != digest:
+            raise Missing("its saved bytes are damaged")
+        return data if type(data) is bytearray else bytearray(data)
+
+
+def read_part(
+    data: Memory,
+    apart: Callable[[str], Memory],
+    of_name: Callable[[str], object],
+    namespace: dict[str, object],
+) -> dict[str, object]:
+    """The values by name. What it needs that is stored apart is asked for by digest, other variables by name."""
+    view = memoryview(data)
+    start = LENGTH.size
+    end = start + LENGTH.unpack_from(view)[0]
+    header = loads(bytes(view[start:end]))
+    buffers = [apart(digest) for digest in header["apart"]]
+    texts = [bytes(apart(digest)) for digest in header["texts"]]
+    return read_stream(view[end:], buffers, texts, of_name, namespace)
+
+
+def read_stream(
+    stream: Memory,
+    buffers: Sequence[Memory],
+    texts: Sequence[bytes],
+    of_name: Callable[[str], object],
+    namespace: dict[str, object],
+) -> dict[str, object]:
+    return Unpickler(Reader(memoryview(stream)), buffers, texts, of_name, namespace).load()
+
+
+class Reader:
+    """A file over memory, which a BytesIO would copy."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        start, self._at = self._at, min(self._at + size, len(self._view))
+        return bytes(self._view[start : self._at])
+
+    def readinto(self, target: Any) -> int:
+        size = min(len(target), len(self._view) - self._at)
+        target[:size] = self._view[self._at : self._at + size]
+        self._at += size
+        return size
+
+    def readline(self) -> bytes:
+        rest = bytes(self._view[self._at : self._at + (1 << 20)])
+        return self.read(rest.find(b"\n") + 1 or len(rest))
+
+
+class Unpickler(_Unpickler):
+    def __init__(
+        self,
+        file: Reader,
+        buffers: Sequence[Memory],
+        texts: Sequence[bytes],
+        of_name: Callable[[str], object],
+        namespace: dict[str, object],
+    ) -> None:
+        super().__init__(file, buffers=buffers)  # pyright: ignore[reportArgumentType]
+        self._texts = texts
+        self._of_name = of_name
+        self._namespace = namespace
+
+    def persistent_load(self, pid: Any) -> Any:
+        if type(pid) is int:
+            return self._texts[pid]
+        if type(pid) is tuple:
+            return rebuilding.attribute(*pid)  # pyright: ignore[reportUnknownArgumentType]
+        return self._of_name(pid) if pid else self._namespace
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """What is only known by its name in the session must be there already, and not be what is being read."""
+        if module != "__main__":
+            return super().find_class(module, name)
+        first, *rest = name.split(".")
+        found = self._of_name(first)
+        for part in rest:
+            found = getattr(found, part)
+        return found
+
+
+def _array(data: bytearray) -> object:
+    numpy, npy = import_module("numpy"), import_module("numpy.lib.format")
+    start = BytesIO(bytes(data[: 1 << 16]))
+    npy.read_magic(start)
+    shape, is_fortran, dtype = npy.read_array_header_1_0(start)
+    order = "F" if is_fortran else "C"
+    return numpy.ndarray(shape, dtype, data, start.tell(), order=order)

@@ -1,0 +1,397 @@
+"""Turns the session's variables into bytes that another process can make them from again; `restoring` does that.
+
+Called in a copy of the session's process that nobody runs cells in any more: saving runs code of the program's
+(`__reduce__`, and reading back to compare), so the copy is not to become the session again. No threads, no files;
+the bytes go where `write` takes them.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from gc import disable, enable, isenabled
+from hashlib import sha256
+from json import dumps
+from warnings import catch_warnings, simplefilter
+
+from . import arrays
+from .bounds import Bound, OutOfTime
+from .comparing import Comparison
+from .entries import Entry
+from .grouping import Groups
+from .kinds import SESSION, module_of
+from .modules import full_name, import_name, inner_modules, is_empty, kept_by_modules
+from .pickling import ATOMS, Found, Graph, Pickler, Stream, TooLarge
+from .reasons import Unsaved, cut, lost_kind, one_line
+from .restoring import LENGTH, read_stream
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+    from typing import Any
+
+    Piece = bytes | memoryview
+
+
+SECONDS = 20.0
+"""For the code of one variable's own."""
+COMPARED_BYTES = 16 << 20
+"""A stream up to this size is read back and compared before it counts as saved; a longer one only if it may surprise."""
+DEPTH = 10_000
+"""How deep values may be nested, where Python lets us say."""
+OPEN = ("builtins", SESSION)
+"""Modules of types in which memory is shared by the user's wish; what a library does inside is its own matter."""
+NOT_OURS = frozenset(
+    (
+        "__builtins__",
+        "__name__",
+        "__doc__",
+        "__loader__",
+        "__spec__",
+        "__package__",
+        "__file__",
+        "__cached__",
+        "_dh",
+    )
+)
+"""Names every session has."""
+
+
+def save(
+    namespace: dict[str, object],
+    known: Container[str],
+    write: Callable[[str, Sequence[Piece]], None],
+    *,
+    cap_bytes: int,
+    each_bytes: int,
+    seconds: float = SECONDS,
+    skip: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Entry]:
+    """One entry per variable, in the order in which they are to be restored.
+
+    `write(digest, pieces)` gets all bytes of which the digest is not in `known`, before this returns.
+    `tell(name)` is called before the program's own code of that variable may run; a caller that had to end a copy
+    because it hung there passes the name in `skip`, with the reason that it is lost for.
+    """
+    with _quiet(), Bound(seconds) as bound:
+        saving = _Saving(namespace, bound, each_bytes, tell or (lambda _name: None))
+        saving.take(skip or {})
+        saving.group()
+        saving.fit(cap_bytes)
+        saving.digest()
+        saving.compare(known)
+        saving.send(known, write)
+        return saving.entries()
+
+
+class _Part:
+    """Variables that are saved as one, because they share what only they hold."""
+
+    def __init__(self, own: dict[str, object], kind: str, stream: Stream, found: Found) -> None:
+        self.own = own
+        self.kind = kind
+        self.stream = stream
+        self.found = found
+        self.digest = ""
+        self.needs: list[str] = []
+        self.held: dict[str, Sequence[Piece]] = {}
+        """What there is to be stored of it, by digest."""
+
+    def hold(self, pieces: Sequence[Piece]) -> str:
+        digest = _digest(pieces)
+        self.held[digest] = pieces
+        return digest
+
+
+class _Saving:
+    def __init__(
+        self, namespace: dict[str, object], bound: Bound, each_bytes: int, tell: Callable[[str], None]
+    ) -> None:
+        self._bound = bound
+        self._each_bytes = each_bytes
+        self._tell = tell
+        self._graph = Graph(namespace)
+        self._modules: dict[str, str] = {}
+        self._inner: dict[str, str] = {}
+        """Digests of the names of what was imported inside a package."""
+        self._imported: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
+        self._lost: dict[str, str] = {}
+        self._parts: list[_Part] = []
+        self._notes: dict[str, list[str]] = {}
+
+    # Each variable alone
+
+    def take(self, skip: Mapping[str, str]) -> None:
+        values = self._named(self._graph.namespace.copy(), skip)
+        for name, value in values.items():
+            if name in skip:
+                self._lost[name] = skip[name]
+            else:
+                self._add({name: value})
+        self._find_shared()
+        for part in self._parts.copy():
+            if self._is_shared(part.found):
+                self._parts.remove(part)
+                self._add(part.own)
+        self._spread()
+
+    def _is_shared(self, found: Found) -> bool:
+        graph = self._graph
+        return not (graph.whole.isdisjoint(found.states) and graph.memory.shared.isdisjoint(found.memory))
+
+    def _find_shared(self) -> None:
+        """Memory of arrays, and attributes of objects, that something else has too."""
+        self._graph.memory.share()
+        times = {key: 0 for part in self._parts for key in part.found.states}
+        for found in (part.found for part in self._parts):
+            for key in found.states:
+                times[key] += 1 + (key in found.twice)
+            for key in times.keys() & (found.seen.keys() - found.states.keys()):
+                times[key] += 1
+        self._graph.whole.update(key for key, number in times.items() if number > 1)
+
+    def _named(self, namespace: dict[str, object], skip: Mapping[str, str]) -> dict[str, object]:
+        """What is to be pickled. Modules, what is in them, and second names for a thing are not."""
+        graph, first = self._graph, dict[int, str]()
+        values: dict[str, object] = {}
+        for name, value in namespace.items():
+            kind = type(value)
+            if type(name) is not str or name in NOT_OURS:
+                continue
+            module_name = SESSION if value is sys.modules.get(SESSION) else import_name(value)
+            if module_name is not None:
+                self._modules[name] = module_name
+            elif (path := full_name(value)) is not None:
+                self._imported[name] = path
+            elif kind not in ATOMS and id(value) in first and name not in skip:
+                self._aliases[name] = first[id(value)]
+            else:
+                values[name] = value
+                first[id(value)] = name
+                graph.add(name, value)
+        return values
+
+    def _add(self, own: dict[str, object]) -> None:
+        """Pickle these together, or have all of them lost."""
+        name = next(iter(own))
+        self._tell(name)
+        try:
+            self._parts.append(self._bound.run(lambda: self._pickled(own)))
+        except Unsaved as unsaved:
+            is_itself = len(own) == 1 and lost_kind(type(own[name])) is not None
+            self._lose(own, str(unsaved) if is_itself else f"inside it: {unsaved}")
+        except TooLarge:
+            self._lose(own, f"it is larger than the {_megabytes(self._each_bytes)} kept of a variable")
+        except OutOfTime:
+            self._lose(own, "saving it took too long")
+        except BaseException as error:
+            self._lose(own, one_line(error))
+
+    def _lose(self, names: Iterable[str], reason: str) -> None:
+        for name in names:
+            self._lost.setdefault(name, cut(reason))
+
+    def _pickled(self, own: dict[str, object]) -> _Part:
+        stream = Stream(self._each_bytes * len(own))
+        value = next(iter(own.values()))
+        if len(own) == 1 and arrays.is_npy(value, self._graph.memory):
+            stream.keep(arrays.npy_pieces(value))
+            found = Found()
+            found.seen[id(value)] = value
+            self._graph.memory.add(arrays.root_of(value), value, found.memory)
+            return _Part(own, "npy", stream, found)
+        pickler = Pickler(stream, self._graph, own)
+        pickler.dump(own)
+        return _Part(own, "pickle", stream, pickler.found)
+
+    def _spread(self) -> None:
+        """What holds a lost variable is lost."""
+        while True:
+            kept: list[_Part] = []
+            for part in self._parts:
+                gone = min((name for name in part.found.uses if name in self._lost), default=None)
+                if gone is None:
+                    kept.append(part)
+                else:
+                    self._lose(part.own, f"it holds {gone!r}, which is lost")
+            if len(kept) == len(self._parts):
+                return
+            self._parts = kept
+
+    # Variables together
+
+    def group(self) -> None:
+        """One part for variables that share what has no name, or hold each other; in order of who holds whom."""
+        self._note_parted()
+        parts = {name: part for part in self._parts for name in part.own}
+        groups = Groups(parts)
+        owner: dict[int, str] = {}
+        for name, part in parts.items():
+            for key in part.found.seen.keys() - self._graph.ignored:
+                other = owner.setdefault(key, name)
+                if other is not name:
+                    groups.join(other, name)
+            part.found.seen.clear()
+        order = groups.ordered({name: part.found.uses for name, part in parts.items()})
+        self._parts = []
+        for names in order:
+            if len(names) == 1:
+                self._parts.append(parts[names[0]])
+            else:
+                self._add({name: parts[name].own[name] for name in names})
+        self._spread()
+
+    def _note_parted(self) -> None:
+        """Say where memory that was one becomes several, and where a variable was an object of a module's."""
+        holders, hidden = self._graph.memory.holders, self._graph.memory.hidden
+        things: dict[int, list[set[int | str]]] = {}
+        for part in self._parts:
+            for key in holders & part.found.seen.keys():
+                things.setdefault(key, []).append({key})
+            for key, told in part.found.memory.items():
+                things.setdefault(hidden.get(key, key), []).append({key} if key in hidden else told)
+        for part in self._parts:
+            (value,) = part.own.values()
+            is_open = module_of(type(value)) in OPEN
+            for key, told in part.found.memory.items():
+                others = things[hidden.get(key, key)]
+                is_parted = len(set[int | str]().union(*others)) > 1
+                if told != {arrays.FRAME} and is_parted and (is_open or len(others) > 1):
+                    self._note(part.own, "its memory is no longer shared with another variable's")
+        wanted: dict[int, str] = {}
+        for key, name in self._graph.known.items():
+            value = self._graph.namespace.get(name) if type(name) is str else None
+            if not callable(value) and not is_empty(value):
+                wanted[key] = str(name)
+        for name, module_name in kept_by_modules(wanted, self._graph.namespace).items():
+            self._note([name], f"a copy of what module {module_name!r} holds")
+
+    def _note(self, names: Iterable[str], note: str) -> None:
+        for name in names:
+            self._notes.setdefault(name, []).append(note)
+
+    def fit(self, cap_bytes: int) -> None:
+        """Smaller ones first, so that one large variable does not cost all others."""
+        total = 0
+        for part in sorted(self._parts, key=lambda part: part.stream.size):
+            total += part.stream.size
+            if total > cap_bytes:
+                self._lose(part.own, f"the saved state of a session is limited to {_megabytes(cap_bytes)}")
+        self._drop()
+
+    def _drop(self) -> None:
+        self._parts = [part for part in self._parts if any(name not in self._lost for name in part.own)]
+        self._spread()
+
+    def digest(self) -> None:
+        for part in self._parts:
+            if part.kind == "pickle":
+                apart = [part.hold([one.raw()]) for one in part.stream.apart]
+                texts = [part.hold([one]) for one in part.stream.texts]
+                header = dumps({"apart": apart, "texts": texts}).encode()
+                part.needs = [*apart, *texts]
+                part.digest = part.hold([LENGTH.pack(len(header)), header, *part.stream.parts])
+            else:
+                part.digest = part.hold(part.stream.parts)
+
+    # Is it right
+
+    def compare(self, known: Container[str]) -> None:
+        """Read back what is small enough and was not before; what is not as it was is lost."""
+        for part in [part for part in self._parts if part.kind == "pickle"]:
+            is_easy = part.stream.length() > COMPARED_BYTES or part.digest in known
+            if is_easy and not part.found.may_differ:
+                continue
+            self._tell(next(iter(part.own)))
+            is_large = sum(len(one.raw()) for one in part.stream.apart) > COMPARED_BYTES
+            try:
+                self._bound.run(lambda part=part, is_large=is_large: self._compare(part, is_large))
+            except OutOfTime:
+                self._lose(part.own, "reading it back took too long")
+            except Unsaved as unsaved:
+                self._lose(part.own, str(unsaved))
+            except BaseException as error:
+                if not is_large:  # else it may only have wanted to write to memory that is not its own
+                    self._lose(part.own, f"it cannot be read back: {one_line(error)}")
+        self._drop()
+
+    def _compare(self, part: _Part, is_large: bool) -> None:
+        namespace = self._graph.namespace
+
+        def of_name(name: str) -> object:
+            if name in part.own:
+                raise Unsaved("it is only known by its name")
+            return namespace[name]
+
+        buffers = [one.raw().toreadonly() if is_large else bytearray(one.raw()) for one in part.stream.apart]
+        stream = part.stream
+        read = read_stream(b"".join(stream.parts), buffers, stream.texts, of_name, namespace)
+        for name, value in part.own.items():
+            comparison = Comparison()
+            difference = comparison.compare(value, read[name])
+            if difference is not None:
+                self._lost[name] = cut(difference)
+            self._notes.setdefault(name, []).extend(comparison.notes)
+
+    # Out
+
+    def send(self, known: Container[str], write: Callable[[str, Sequence[Piece]], None]) -> None:
+        bytes_of: dict[str, Sequence[Piece]] = {}
+        for name in {*self._modules.values()}:
+            inner = "\n".join(inner_modules(name)).encode()
+            if inner:
+                self._inner[name] = _digest([inner])
+                bytes_of[self._inner[name]] = [inner]
+        for part in self._parts:
+            bytes_of.update(part.held)
+        for digest, pieces in bytes_of.items():
+            if digest not in known:
+                write(digest, pieces)
+
+    def entries(self) -> list[Entry]:
+        found: list[Entry] = []
+        for name, of in self._modules.items():
+            found.append(Entry(name, "module", of=of, digest=self._inner.get(of, "")))
+        for name, of in self._imported.items():
+            found.append(Entry(name, "import", of=of))
+        for part in self._parts:
+            told: dict[str, Any] = {"digest": part.digest, "needs": part.needs, "size": part.stream.size}
+            for name in part.own:
+                if name not in self._lost:
+                    notes = dict.fromkeys([*part.found.notes, *self._notes.get(name, ())])
+                    found.append(Entry(name, part.kind, note=cut("; ".join(notes)), **told))
+        for name, of in self._aliases.items():
+            if of in self._lost:
+                self._lost[name] = self._lost[of]
+            else:
+                found.append(Entry(name, "alias", of=of))
+        return found + [Entry(name, "lost", reason=reason) for name, reason in self._lost.items()]
+
+
+def _digest(pieces: Sequence[Piece]) -> str:
+    digest = sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Room for deep values, no warnings about old ways to pickle, and no collector that copies shared memory."""
+    depth, was_collecting = sys.getrecursionlimit(), isenabled()
+    disable()
+    sys.setrecursionlimit(max(depth, DEPTH))
+    try:
+        with catch_warnings():
+            simplefilter("ignore")
+            yield
+    finally:
+        sys.setrecursionlimit(depth)
+        if was_collecting:
+            enable()
