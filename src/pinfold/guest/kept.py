@@ -75,14 +75,18 @@ class Kept:
         while len(self._copies) > MOST:
             self.drop([self._closest()])
 
-    def woken(self, cells: list[int], fds: list[int]) -> Copy | None:
+    def last_of(self, cells: list[int]) -> Copy | None:
+        """Of these states, the last that is kept."""
+        return next((self._copies[cell] for cell in reversed(cells) if cell in self._copies), None)
+
+    def woken(self, cells: list[int], fds: list[int], word: bytes = FREED) -> Copy | None:
         """The copy of the last of these states that is kept, given `fds`; None if none is."""
         for cell in reversed(cells):
             copy = self._copies.pop(cell, None)
             if copy is None:
                 continue
             with copy.waker, suppress(OSError):  # or it is gone, and its end has not been heard of yet
-                socket.send_fds(copy.waker, [FREED], fds)
+                socket.send_fds(copy.waker, [word], fds)
                 return copy
         return None
 

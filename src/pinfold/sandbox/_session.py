@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import anyio
 
@@ -120,7 +121,7 @@ class GuestSession:
         capabilities: Capabilities,
         limits: Limits,
         **more: Any,
-    ) -> GuestSession:
+    ) -> Self:
         """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
         session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
         try:
@@ -138,13 +139,14 @@ class GuestSession:
         timeout_s: float | None = None,
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
+        cell: int | None = None,
     ) -> Outcome:
         async with self._lock:
             guest = await self._live_guest()
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
-            await self._about_to_run()
+            await self._about_to_run(cell)
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -212,12 +214,12 @@ class GuestSession:
             notices=notices,
         )
 
-    def _numbered(self, code: str) -> dict[str, int]:  # noqa: ARG002 - for those who keep states
-        """What a cell's request says besides; it is about to run."""
-        return {}
+    async def _about_to_run(self, cell: int | None) -> None:
+        """A cell, if nothing comes between; `cell` is its number, if the caller has one."""
 
-    async def _about_to_run(self) -> None:
-        """A cell, if nothing comes between."""
+    def _numbered(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
+        """What a cell's request says besides; it runs now."""
+        return {}
 
     async def _went_well(self) -> None:
         """The cell has ended, and its interpreter has not."""
@@ -368,6 +370,8 @@ class GuestSession:
                 self._forget(f"was cancelled: {end.how}")
                 if await self._came_back(guest, end, ran=True):
                     self._lost = None
+            elif self._cell_runs:
+                await self._went_well()
 
     def _forget(self, how: str) -> None:
         self._guest = None

@@ -77,6 +77,8 @@ class Capabilities:
     """What is put into `Spec.site` can be imported inside."""
     calls: bool = False
     """Code inside may call tools, where `run` has somebody to answer: `from _pinfold_guest.calls import call`."""
+    durable: bool = False
+    """What `Spec.state` is for; its sessions are `Resumable`."""
     remote: bool = False
 
 
@@ -132,6 +134,9 @@ class Spec:
     mounts: tuple[Mount, ...] = ()
     """None lies in another, in the workspace, or around it."""
     limits: Limits = field(default_factory=Limits)
+    state: Path | None = None
+    """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
+    with it again, a session has its variables and its undo; without, they end with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +182,26 @@ class Variable:
     """The cell that bound the name last, counted from 1 since the interpreter started."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What became of a variable when its session went on in another process."""
+
+    name: str
+    status: Literal["restored", "replayed", "lost"]
+    """`replayed`: a cell that does nothing but bind names was run again."""
+    reason: str = ""
+    """Why it is lost, or what to know of one that is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    cell: int
+    """The variables are as after this one, 0 being the start, but for those that are lost."""
+    missing: tuple[int, ...] = ()
+    """Cells that ran later; what they did to variables is lost."""
+    labels: tuple[Label, ...] = ()
+
+
 class Session(Protocol):
     """One live interpreter with its workspace. Calls are serial; `interrupt` may come at any time."""
 
@@ -190,10 +215,12 @@ class Session(Protocol):
         timeout_s: float | None = None,
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
+        cell: int | None = None,
     ) -> Outcome:
         """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state.
 
-        The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
+        `cell` is the caller's number for it, for `undo`, where the session can fork; higher than all before, and one more
+        than the last unless given. The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
         (exceptions, exit, crash, endless loop) is an Outcome.
         """
         ...
@@ -222,6 +249,15 @@ class Session(Protocol):
 
     async def close(self) -> None:
         """End every process of the session. Idempotent."""
+        ...
+
+
+class Resumable(Session, Protocol):
+    """Where the provider is durable."""
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """What came back; None for a session that began here."""
         ...
 
 
