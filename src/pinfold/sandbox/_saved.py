@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
+from time import perf_counter
+from typing import cast
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._store import Stalled, Store, Unsaved
 from pinfold.sandbox._trail import Trail
@@ -58,8 +60,19 @@ class Saved:
             self._store = Store(place.path if isinstance(place, Folder) else place)
         return self._store
 
-    async def save(self, body: Jailed, path: Sequence[int]) -> int | None:
-        """The last state of these of which a copy is left: its cell. None if there is none. Raises Unsaved, SandboxUnavailable."""
+    async def save_all(
+        self, body: Body, path: Sequence[int], depth_s: float, go_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """The last of these states, and as many before it as there is time for. Raises Unsaved, SandboxUnavailable."""
+        until = perf_counter() + depth_s
+        while path:
+            cell = await self._save(cast("Jailed", body), path)
+            if cell is None or perf_counter() > until or not go_on():
+                return
+            path = path[: path.index(cell)]
+
+    async def _save(self, body: Jailed, path: Sequence[int]) -> int | None:
+        """The last state of these of which a copy is left: its cell. None if there is none."""
         async with self._saving:
             for _ in range(TRIES):
                 ours, theirs = socket.socketpair()
@@ -68,8 +81,8 @@ class Saved:
                         answer, _fds = await body.ask(
                             b"save", {"cells": list(path), "known": sorted(self.store.cells)}, theirs.fileno()
                         )
-                    cell = answer.get("cell")
-                    if cell not in path:
+                    cell: int | None = answer.get("cell")
+                    if cell is None or cell not in path:
                         return None
                     if cell in self.store.cells:
                         return cell

@@ -267,12 +267,8 @@ class UndoableSession(GuestSession):
                     guest, path = self._guest, self._path[:]
                     if guest is not None and guest.death is None:
                         await done(guest, "idle")
-            until = perf_counter() + depth_s
-            while path and guest is not None and guest.death is None:
-                cell = await self._saved.save(cast("Jailed", guest.body), path)
-                if cell is None or perf_counter() > until or self._lock.locked():
-                    return
-                path = path[: path.index(cell)]
+            if path and guest is not None and guest.death is None:
+                await self._saved.save_all(guest.body, path, depth_s, lambda: not self._lock.locked())
         except (Unsaved, SandboxUnavailable) as error:
             self._notices += (f"{error}; after a restart they will be as they were saved last.",)
 
@@ -380,7 +376,7 @@ class UndoableSession(GuestSession):
             woken = answer.get("cell")
             if woken in path and not answer["woken"]:
                 with suppress(Unsaved):
-                    await self._saved.save(body, path)
+                    await self._saved.save_all(body, path, DEPTH_S)
                     ours.close()
                     self._notices += (NO_THREADS.format(answer["threads"]),)
                     return None
