@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from pinfold import __version__
+from pinfold.app.coming_back import came_back
 from pinfold.app.environment import install_tool, python_for_cells
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
@@ -207,9 +208,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         ground = await _ground(options, past, folder)
         model = _model(options, past, entries)
         hands, opened = _assembled(options, log, past, ground, model)
-        opened = msgspec.structs.replace(
-            opened, lost=("all Python variables",) if state.cells else (), imported=imported
-        )
+        back = await came_back(hands, state, entries)
+        opened = msgspec.structs.replace(opened, imported=imported, **back)
         core = Core(
             journal=log,
             model=model,
@@ -322,6 +322,7 @@ def _assembled(
             mounts=allowed,
             limits=options.limits,
             site=ground.site,
+            state=log.folder / "state" if log.folder else None,
         ),
         registry=Registry([*ours, *tools]),
         granted=frozenset(tool.name for tool in tools),

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.events.ids import ActionId, BlobId, TurnId
+from pinfold.events.ids import ActionId, BlobId, SessionId, TurnId
 from pinfold.events.talk import Call, Json, Usage
 
 Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be run again: freely, under the same key, or never."""
+What: TypeAlias = Literal["all", "variables", "files"]
+"""That an undo takes back; files are those of the workspace."""
 Scope: TypeAlias = Literal["once", "session"]
 Result: TypeAlias = Literal[
     "ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"
@@ -46,6 +48,14 @@ class DisplayRef(Struct, frozen=True, kw_only=True):
     mime: Mapping[str, BlobId]
 
 
+class Changed(Struct, frozen=True, kw_only=True):
+    """Names of variables, as far as their own type, shape and size tell."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
     pass
 
@@ -73,6 +83,27 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
 
 class SessionChanged(_Event, frozen=True, kw_only=True):
     title: str
+
+
+class SessionRewound(_Event, frozen=True, kw_only=True):
+    """Undo, or redo where cells came back. What they did stays on record; the cells to come are numbered on."""
+
+    to: int
+    """It is now as after this cell, 0 being the start."""
+    what: What = "all"
+    undone: tuple[int, ...] = ()
+    redone: tuple[int, ...] = ()
+    effects: tuple[str, ...] = ()
+    """What has happened since and cannot be undone."""
+    notices: tuple[str, ...] = ()
+
+
+class SessionForked(_Event, frozen=True, kw_only=True):
+    """All before was copied from another session, which goes its own way."""
+
+    source: SessionId = field(name="from")
+    last: int
+    """The number of its last event then."""
 
 
 class Noticed(_Event, frozen=True, kw_only=True):
@@ -166,6 +197,10 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     """Of a cell: its traceback, or why it is gone."""
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
+    variables: Changed | None = None
+    """Of a cell: what it did to them, if anything."""
+    rolled_back: bool = False
+    """Of a cell: everything is as it was before it."""
     duration_s: float = 0.0
 
 
@@ -215,6 +250,8 @@ class Unknown(Struct, frozen=True, kw_only=True):
 Event: TypeAlias = (
     SessionOpened
     | SessionChanged
+    | SessionRewound
+    | SessionForked
     | Noticed
     | UserSpoke
     | ModelCalled

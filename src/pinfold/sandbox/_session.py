@@ -240,10 +240,10 @@ class GuestSession:
     async def keep(self, branch: Session) -> None:
         raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
 
-    async def undo(self, to: int | None = None, what: What = "all") -> None:
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         raise NotSupported(f"this sandbox keeps no snapshots to undo to (asked: {to!r}, {what!r})")
 
-    async def redo(self) -> None:
+    async def redo(self) -> tuple[str, ...]:
         raise NotSupported("this sandbox keeps no snapshots, so nothing was undone")
 
     async def variables(self) -> tuple[Variable, ...]:

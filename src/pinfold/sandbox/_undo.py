@@ -85,6 +85,10 @@ class UndoableSession(GuestSession):
         self._branches: list[Branch] = []
 
     @property
+    def path(self) -> tuple[int, ...]:
+        return tuple(self._path)
+
+    @property
     def resumed(self) -> Resumed | None:
         return self._resumed
 
@@ -104,17 +108,17 @@ class UndoableSession(GuestSession):
             if self._path:
                 await done(guest, "copy", cell=self._path[-1])
 
-    async def undo(self, to: int | None = None, what: What = "all") -> None:
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         async with self._lock:
             guest = await self._live_guest()
             length = self._length_after(to)
             if length == len(self._path):
-                return
+                return ()
             await self._with_history()
             if what != "variables":
                 await self._restore_files(self._path[:length])
             if what == "files":
-                return
+                return self._told()
             await done(guest, "idle")  # or the state we leave could not be gone back to
             try:
                 parked = await self._go(guest, self._path[:length])
@@ -125,8 +129,9 @@ class UndoableSession(GuestSession):
             self._undone.append(_Undone(cells=self._path[length:], parked=parked, files=what == "all"))
             del self._path[length:]
             self._note_way()
+            return self._told()
 
-    async def redo(self) -> None:
+    async def redo(self) -> tuple[str, ...]:
         async with self._lock:
             guest = await self._live_guest()
             if not self._undone:
@@ -146,6 +151,7 @@ class UndoableSession(GuestSession):
             self._note_way()
             if last.files:
                 await self._restore_files(path)
+            return self._told()
 
     async def fork(self) -> Session:
         """A session over the same live data. While it is open, nobody may write to the workspace."""
@@ -195,6 +201,10 @@ class UndoableSession(GuestSession):
                 history, self._history = self._history, None
                 await history.close()
             await self._saved.close()
+
+    def _told(self) -> tuple[str, ...]:
+        notices, self._notices = self._notices, ()
+        return notices
 
     async def _close_branches(self) -> None:
         while self._branches:

@@ -6,13 +6,12 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from pinfold.events import Json, PinfoldError, Unavailable
+from pinfold.events import Json, PinfoldError, Unavailable, What
 
 Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
-What: TypeAlias = Literal["all", "variables", "files"]
 OnOutput: TypeAlias = Callable[[Stream, str], None]
 """Called as output arrives, all of it, in order within a stream; must not block."""
 
@@ -215,12 +214,10 @@ class Session(Protocol):
         timeout_s: float | None = None,
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
-        cell: int | None = None,
     ) -> Outcome:
         """Run one cell. Cancelling the awaiting task interrupts the cell and keeps the state.
 
-        `cell` is the caller's number for it, for `undo`, where the session can fork; higher than all before, and one more
-        than the last unless given. The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
+        The time `on_call` takes does not count to the limit. Raises SandboxUnavailable only when the sandbox itself fails; whatever the program does
         (exceptions, exit, crash, endless loop) is an Outcome.
         """
         ...
@@ -233,9 +230,13 @@ class Session(Protocol):
 
     async def keep(self, branch: Session) -> None: ...
 
-    async def undo(self, to: int | None = None, what: What = "all") -> None: ...
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...] | None:
+        """To before the last cell, or to the state after cell `to`. What must be said of it, a line each. Raises UndoRefused."""
+        ...
 
-    async def redo(self) -> None: ...
+    async def redo(self) -> tuple[str, ...] | None:
+        """As `undo`, for the last one."""
+        ...
 
     async def variables(self) -> tuple[Variable, ...]: ...
 
@@ -252,8 +253,26 @@ class Session(Protocol):
         ...
 
 
+@runtime_checkable
 class Resumable(Session, Protocol):
     """Where the provider is durable."""
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
+        cell: int | None = None,
+    ) -> Outcome:
+        """`cell` is the caller's number for it, higher than all before; one more than the last unless given."""
+        ...
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The cells whose effects are there, in order: those that were undone are not."""
+        ...
 
     @property
     def resumed(self) -> Resumed | None:

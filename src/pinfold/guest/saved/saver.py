@@ -54,9 +54,10 @@ def _save(
         for view in views:
             host.sendall(view)
 
+    known: list[str] = request["known"]
     entries = save(
         namespace,
-        frozenset(request["known"]),
+        frozenset(known),
         write,
         cap_bytes=request["cap"],
         each_bytes=request["each"],
