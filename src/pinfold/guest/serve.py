@@ -149,8 +149,11 @@ class Server:
         self._channel.send({"id": header["id"], "status": status}, answer)
 
     def _restore(self, told: Any) -> list[dict[str, object]]:
-        labels = restored(self._engine.namespace, told, self._given)
-        self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
+        try:
+            labels = restored(self._engine.namespace, told, self._given)
+            self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
+        except Exception as error:  # saved by a program that lied to the host about what it was
+            raise Refused(f"what was saved makes no sense: {type(error).__name__}: {error}") from error
         return labels
 
     def _replay(self, cells: list[tuple[int, str]]) -> None:

@@ -52,6 +52,10 @@ class Saved:
         """Whose states are saved."""
         return self.store.cells if self._folder or self._store else set()
 
+    def forget_last_of(self, path: Sequence[int]) -> None:
+        """Of these states, the last that is saved."""
+        self.store.forget(max((cell for cell in path if cell in self.cells), key=path.index))
+
     @property
     def store(self) -> Store:
         if self._store is None:

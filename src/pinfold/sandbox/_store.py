@@ -55,10 +55,16 @@ class Row(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Around(msgspec.Struct, frozen=True):
+    flags: int
+    folder: str
+    path: tuple[str, ...]
+
+
 class Told(msgspec.Struct, frozen=True):
     entries: tuple[Row, ...]
     cells: dict[str, int]
-    around: dict[str, Any]
+    around: Around
 
 
 class Store:
@@ -124,6 +130,11 @@ class Store:
         except (OSError, ValueError) as error:
             raise Unsaved(f"the saved state after cell {cell} cannot be read: {error}") from error
 
+    def forget(self, cell: int) -> None:
+        """A state that does not come to life."""
+        self._needs.pop(cell, None)
+        (self._states / f"{cell}.json").unlink(missing_ok=True)
+
     def serve(self, guest: socket.socket) -> None:
         """Give the files it asks for, until it hangs up."""
         with guest, suppress(OSError):
@@ -163,9 +174,7 @@ class Store:
         while len(self._needs) > 1 and (
             len(self._needs) > MOST or sum(self._sizes[it] for it in self._wanted()) > self._cap
         ):
-            oldest = min(self._needs)
-            del self._needs[oldest]
-            (self._states / f"{oldest}.json").unlink(missing_ok=True)
+            self.forget(min(self._needs))
         for digest in self._sizes.keys() - self._wanted():
             (self._bytes / digest).unlink(missing_ok=True)
             del self._sizes[digest]

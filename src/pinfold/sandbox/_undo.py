@@ -102,11 +102,21 @@ class UndoableSession(GuestSession):
             self._undone = [_Undone(cells=cells, parked=None, files=True) for cells in way.undone]
             if way.cut is not None:
                 self._lose([way.cut])
-            guest = await self._live_guest()
-            self._resumed = await remade(guest, self._saved, self._sources, self._path)
+            self._resumed = await self._come_to_life()
             self._lose(self._resumed.missing)
-            if self._path:
-                await done(guest, "copy", cell=self._path[-1])
+            if self._path and self._guest:
+                await done(self._guest, "copy", cell=self._path[-1])
+
+    async def _come_to_life(self) -> Resumed:
+        """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
+        while True:
+            guest = await self._live_guest()
+            try:
+                return await remade(guest, self._saved, self._sources, self._path)
+            except UndoRefused:
+                await guest.ended("it was given up")
+                self._guest = None
+                self._saved.forget_last_of(self._path)
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         async with self._lock:
@@ -140,7 +150,8 @@ class UndoableSession(GuestSession):
             last = self._undone[-1]
             path = [*self._path, *last.cells]
             if last.parked is None:
-                await self._go(guest, path)
+                if left := await self._go(guest, path):
+                    await _end(left)
             else:
                 await guest.ended("it was undone")
                 self._guest = last.parked
@@ -307,10 +318,7 @@ class UndoableSession(GuestSession):
         undone, self._undone = self._undone, []
         for one in undone:
             if one.parked is not None:
-                one.parked.listen()
-                await one.parked.ended("it was undone")
-                if one.parked.keeper:
-                    one.parked.keeper.close()
+                await _end(one.parked)
 
     async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:
         if ran:
@@ -410,6 +418,13 @@ class UndoableSession(GuestSession):
             copy.hang_up_channel()
             raise
         return copy
+
+
+async def _end(parked: Guest) -> None:
+    parked.listen()
+    await parked.ended("it was undone")
+    if parked.keeper:
+        parked.keeper.close()
 
 
 def _be_enough(back: Resumed, path: list[int], *, or_less: bool) -> None:
