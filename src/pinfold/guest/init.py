@@ -255,6 +255,7 @@ class Init:
             copy = self._kept.woken(request["cells"], [given], SAVE)
             if copy:
                 self._savers.add(copy.pid)
+                self._kept.await_copy(copy.cell)
         os.close(paper)
         os.close(given)
         _answer(reply, {"cell": copy.cell} if copy else {})

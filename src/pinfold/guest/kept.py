@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ RECENT = 6
 """Always kept, unless memory runs out."""
 LINE_BYTES = 256
 AGAIN_S = 0.0005
+LEAVING_S = 1.0
 ENDING_S = 2.0
 """For SIGKILL to have ended everything; a fork bomb may outrun us for a while."""
 
@@ -59,6 +61,13 @@ class Kept:
             if not message:
                 return
             self._take(message, fds)
+
+    def await_copy(self, cell: int) -> None:
+        """Of this state, which one that was woken leaves in its place: whoever asks next is to find it."""
+        give_up_at = time.monotonic() + LEAVING_S
+        while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
+            if select.select([self.line], [], [], left)[0]:
+                self.take_all()
 
     def _take(self, message: bytes, fds: list[int]) -> None:
         try:

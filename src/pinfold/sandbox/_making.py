@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import cast
 
+from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
-from pinfold.sandbox._saved import Saved
+from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._session import ASK_STATUSES
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
 
+THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
+SAVED_INSTEAD = "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
+DEPTH_S = 3.0
+"""For saving states before the last one, so that they can still be gone back to."""
 WAKE_S = 5.0
 """For a guest to answer; a copy that waits for a thread it does not have never will."""
 NAMED = 8
@@ -36,6 +44,50 @@ async def done(guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
 async def replayed(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
     """Cells of which no copy was left, because they can be run again. Whether they can."""
     return await done(guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode())
+
+
+async def woken(
+    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]
+) -> tuple[Guest | None, tuple[str, ...]]:
+    """The copy of the state after these cells, in place of `guest`, and what must be said of it.
+
+    None if there is none that is whole: what can be saved of it, or of those before it, has been. Raises UndoRefused,
+    SandboxUnavailable.
+    """
+    body = cast("Jailed", guest.body)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        answer, _ = await body.ask(b"wake", {"cells": path, "whole": True}, theirs.fileno())
+        if answer and not answer["woken"]:
+            with suppress(Unsaved):
+                await saved.save_all(body, path, DEPTH_S)
+                ours.close()
+                return None, (SAVED_INSTEAD.format(answer["threads"]),)
+            answer, _ = await body.ask(b"wake", {"cells": path, "whole": False}, theirs.fileno())
+    cell = answer.get("cell")
+    if cell not in path:
+        ours.close()
+        return None, ()
+    copy = Guest(body, ours, guest.stdout, guest.stderr)
+    copy.keeper = guest.keeper
+    try:
+        await greeted(copy)
+        later = path[path.index(cell) + 1 :]
+        is_there = not later or await replayed(copy, sources, later)
+        if is_there:
+            await body.ask(b"take", {})
+    except BaseException:
+        _give_up(copy)
+        raise
+    if not is_there:
+        _give_up(copy)
+        return None, ()
+    return copy, (THREADS.format(answer["threads"]),) if answer["threads"] else ()
+
+
+def _give_up(copy: Guest) -> None:
+    copy.leave()
+    copy.hang_up_channel()
 
 
 async def remade(guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]) -> Resumed:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._branch import Branch, branched
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._history import FileHistory, uncovered
-from pinfold.sandbox._making import done, greeted, remade, replayed, what_is_lost
+from pinfold.sandbox._making import DEPTH_S, done, remade, what_is_lost, woken
 from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox.contract import (
@@ -43,8 +42,6 @@ class _Undone:
     """Whether those of the workspace went back as well."""
 
 
-THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
-NO_THREADS = "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 SAVE_AFTER_S = 0.05
@@ -54,8 +51,6 @@ SAVE_AGAIN_S = 1.0
 """While a cell runs: to see whether the state before it is there to be saved."""
 CLOSING_S = 120.0
 """For the last state to be saved when the session ends."""
-DEPTH_S = 1.0
-"""And for those before it, so that they can still be gone back to."""
 
 
 class UndoableSession(GuestSession):
@@ -72,6 +67,8 @@ class UndoableSession(GuestSession):
         self._saved = saved
         self._resumed: Resumed | None = None
         self._saving: asyncio.Task[None] | None = None
+        self._enough = asyncio.Event()
+        """The session ends."""
         self._pause_s = SAVE_AFTER_S
         self._begin_history = history
         self._history: FileHistory | None = None
@@ -200,7 +197,8 @@ class UndoableSession(GuestSession):
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
             if self._saving is not None:
-                self._saving.cancel()
+                self._enough.set()
+                await self._saving
             if self._saved.is_durable and not self._closed:
                 with anyio.move_on_after(CLOSING_S):
                     await self._save_now(DEPTH_S)
@@ -269,7 +267,9 @@ class UndoableSession(GuestSession):
 
     async def _save_in_time(self) -> None:
         while True:
-            await asyncio.sleep(self._pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._enough.wait(), self._pause_s)
+                return
             started, at = perf_counter(), self._number
             await self._save_now(math.inf)
             self._pause_s = max(SAVE_AFTER_S, (perf_counter() - started) / SAVE_SHARE)
@@ -289,9 +289,12 @@ class UndoableSession(GuestSession):
                     if guest is not None and guest.death is None:
                         await done(guest, "idle")
             if path and guest is not None and guest.death is None:
-                await self._saved.save_all(guest.body, path, depth_s, lambda: not self._lock.locked())
+                await self._saved.save_all(guest.body, path, depth_s, self._has_leisure)
         except (Unsaved, SandboxUnavailable) as error:
             self._notices += (f"{error}; after a restart they will be as they were saved last.",)
+
+    def _has_leisure(self) -> bool:
+        return not self._lock.locked()
 
     async def _with_history(self) -> None:
         if self._begin_history is not None:
@@ -363,6 +366,11 @@ class UndoableSession(GuestSession):
             raise
         return guest
 
+    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
+        copy, said = await woken(guest, self._saved, self._sources, path)
+        self._notices += said
+        return copy
+
     async def _begin_again(self, path: list[int], *, or_less: bool = False) -> None:
         """From saved state, or the start, if what is missing can be run again. Raises UndoRefused, SandboxUnavailable."""
         fresh = await self._launcher.launch()
@@ -381,43 +389,6 @@ class UndoableSession(GuestSession):
         self._guest = fresh
         self._keeper_left()  # the parked guest still has it, or its last one has closed it
         self._kept_by(fresh.keeper)
-
-    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
-        """The copy of the state after these cells, in place of `guest`; None: there is none that is whole.
-
-        Raises UndoRefused, SandboxUnavailable.
-        """
-        body = cast("Jailed", guest.body)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            answer, _ = await body.ask(b"wake", {"cells": path, "whole": True}, theirs.fileno())
-            woken = answer.get("cell")
-            if woken in path and not answer["woken"]:
-                with suppress(Unsaved):
-                    await self._saved.save_all(body, path, DEPTH_S)
-                    ours.close()
-                    self._notices += (NO_THREADS.format(answer["threads"]),)
-                    return None
-                answer, _ = await body.ask(b"wake", {"cells": path, "whole": False}, theirs.fileno())
-                woken = answer.get("cell")
-        if woken not in path:
-            ours.close()
-            return None
-        copy = Guest(body, ours, guest.stdout, guest.stderr)
-        copy.keeper = guest.keeper
-        try:
-            await greeted(copy)
-            later = path[path.index(woken) + 1 :]
-            if later and not await replayed(copy, self._sources, later):
-                _not_kept(path)
-            await body.ask(b"take", {})
-            if threads := answer.get("threads"):
-                self._notices += (THREADS.format(threads),)
-        except BaseException:
-            copy.leave()
-            copy.hang_up_channel()
-            raise
-        return copy
 
 
 async def _end(parked: Guest) -> None:
