@@ -14,6 +14,7 @@ from .frames import LOST_CHANNEL, Channel, Header, framed
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
+from .programs import Programs
 from .site import Site
 from .streams import Streams
 from .trivial import is_trivial, only_binds
@@ -45,6 +46,7 @@ class Server:
         self._calls = calls
         self._engine = engine
         self._files = files
+        self._programs = Programs(files.root, channel)
         self._site = site
         self._copies = copies
         self._adopted = copies
@@ -122,6 +124,10 @@ class Server:
                     answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
+                case "command":
+                    head = int(str(header["head"]))
+                    request = loads(body[:head])
+                    answer = self._programs.run(request, body[head:])
                 case "adopted":
                     self._copies = self._adopted
                     answer = b""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -23,11 +25,14 @@ from pinfold.sandbox.channel import (
     GuestCall,
     GuestStatus,
     Reply,
+    command_outcome,
     inventory,
 )
 from pinfold.sandbox.contract import (
+    COMMAND_BYTES,
     Answer,
     Capabilities,
+    CommandOutcome,
     FileRefused,
     Limits,
     NotSupported,
@@ -266,6 +271,58 @@ class GuestSession:
         if reply.status == "refused":
             raise FileRefused(reply.body.decode("utf-8", "replace"))
         return reply.body
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+    ) -> CommandOutcome:
+        if not self._capabilities.commands:
+            raise NotSupported("this sandbox runs cells only, no programs beside them")
+        if not argv or len(stdin) > self._limits.file_bytes:
+            most = f"has {len(stdin)} bytes of input; the limit is {self._limits.file_bytes}"
+            raise FileRefused(f"{argv[0]!r} {most}" if argv else "a command needs the name of a program")
+        request = {
+            "argv": list(argv),
+            "env": None if env is None else dict(env),
+            "workdir": workdir,
+            "timeout_s": timeout_s,
+            "limit": COMMAND_BYTES,
+        }
+        head = json.dumps(request).encode()
+        async with self._lock:
+            return await self._commanded(await self._live_guest(), argv[0], head, stdin, timeout_s)
+
+    async def _commanded(
+        self, guest: Guest, name: str, head: bytes, stdin: bytes, timeout_s: float
+    ) -> CommandOutcome:
+        if self._keeper:
+            self._keeper.before()
+        started = perf_counter()
+        reply_bytes = 2 * COMMAND_BYTES + REFUSAL_BYTES
+        guest.post("command", head + stdin, ASK_STATUSES, reply_bytes, {"head": len(head)})
+        self._cell_runs = True  # for `interrupt` and `close` it is one
+        notices: tuple[str, ...] = ()
+        try:
+            # The guest keeps to the limit by itself; should it not, it is given up.
+            end = await self._settled(guest, _Deadline(guest, timeout_s + self._limits.reply_s, 0.0))
+        finally:
+            self._cell_runs = False
+            if self._keeper:
+                notices = self._keeper.after()
+        if isinstance(end, Death):  # the next request brings back what can be, and says so
+            self._notices += notices
+            raise SandboxUnavailable(f"the interpreter died while it ran {name!r}: {end.how}")
+        try:
+            outcome = command_outcome(end.body)
+        except ChannelBroken as broken:
+            guest.kill(f"its channel was broken: {broken}")
+            raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
+        return replace(outcome, duration_s=perf_counter() - started, notices=notices)
 
     async def close(self) -> None:
         if self._closed:
