@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from pinfold.app.checkpoints import Checkpoints, Restored
+from pinfold.app.errors import CheckpointError
 from pinfold.engine import Journal, OnCall, OnOutput, Performed
 from pinfold.events import (
     Action,
@@ -46,6 +48,8 @@ class SandboxAndTools:
     mode: Mode
     journal: Journal
     blobs: Blobs
+    checkpoints: Checkpoints | None = None
+    """Of the workspace's files, if it may be changed."""
     _session: Session | None = field(default=None, init=False)
 
     @property
@@ -95,6 +99,21 @@ class SandboxAndTools:
 
     async def _run(self, cell: RunCell, on_output: OnOutput, on_call: OnCall) -> Outcome:
         session = await self._started()
+        if self.checkpoints:
+            await self.checkpoints.before(session, self.limits.shell_s)
+        outcome = await self._run_in(session, cell, on_output, on_call)
+        if self.checkpoints:
+            await self.checkpoints.after(session, cell.code, self.limits.shell_s)
+        return outcome
+
+    async def restore(self, number: int) -> Restored:
+        """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
+        if self.checkpoints is None:
+            raise CheckpointError("the workspace may not be changed in mode read-only")
+        return await self.checkpoints.restore(await self._started(), number, self.limits.shell_s)
+
+    @staticmethod
+    async def _run_in(session: Session, cell: RunCell, on_output: OnOutput, on_call: OnCall) -> Outcome:
         if not session.capabilities.calls:
             return await session.run(cell.code, timeout_s=cell.timeout_s, on_output=on_output)
 

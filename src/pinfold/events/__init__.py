@@ -18,7 +18,7 @@ from pinfold.events.codec import (
     parse_json,
     plain_json,
 )
-from pinfold.events.commands import Command, Continue, Decide, Execute, Interrupt, Rename, Say
+from pinfold.events.commands import Command, Configure, Continue, Decide, Execute, Interrupt, Rename, Say
 from pinfold.events.errors import PinfoldError, RequestFailed, Unavailable
 from pinfold.events.happened import (
     Action,
@@ -30,6 +30,7 @@ from pinfold.events.happened import (
     ApprovalDecided,
     ApprovalRequested,
     CallTool,
+    Checkpointed,
     Delta,
     DisplayRef,
     Effect,
@@ -93,7 +94,9 @@ __all__ = [
     "BlobId",
     "Call",
     "CallTool",
+    "Checkpointed",
     "Command",
+    "Configure",
     "Continue",
     "Decide",
     "Delta",

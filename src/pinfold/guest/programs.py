@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from contextlib import suppress
 from json import dumps
 from time import monotonic
 
@@ -42,7 +43,9 @@ class Programs:
         environment = None if request["env"] is None else {**self._kept, **request["env"]}
         try:
             program = _Program(argv, folder, environment, stdin, request["limit"])
-        except Exception as error:  # whatever is wrong with it: no such file, no more processes, a NUL in its name
+        except (
+            Exception
+        ) as error:  # whatever is wrong with it: no such file, no more processes, a NUL in its name
             words = getattr(error, "strerror", None) or str(error)
             where = getattr(error, "filename", None) or argv[0]
             return _told("error", None, b"", f"{where}: {words}\n".encode("utf-8", "backslashreplace"), 0)
@@ -85,7 +88,9 @@ class _Program:
             stderr=PIPE,
             process_group=0,
         )
-        self._files = [file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))]
+        self._files = [
+            file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))
+        ]
         self._kept = {self._files[-2].fileno(): self.out, self._files[-1].fileno(): self.err}
         for file in self._files:
             os.set_blocking(file.fileno(), False)
@@ -119,17 +124,17 @@ class _Program:
     def end(self, *, whole: bool) -> None:
         """Take what is left of its output. `whole`: of its process group nothing may be left either."""
         if whole:
-            try:
+            with suppress(OSError):
                 _killpg(self._process.pid, signal.SIGKILL)
-            except OSError:
-                pass
             until = monotonic() + REAP_S
             while not self._is_reaped(os.WNOHANG) and monotonic() < until:
                 select.select((), (), (), LOOK_S)
         for fd in self._kept:
             while self._take(fd):
                 pass
-        self._process.returncode = 0 if self.code is None else self.code  # or `subprocess` would wait for it again
+        self._process.returncode = (
+            0 if self.code is None else self.code
+        )  # or `subprocess` would wait for it again
         for file in self._files:
             file.close()
 

@@ -92,7 +92,9 @@ class Namespaces:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, fork=True, sockets=True, mounts=True, site=True, calls=True, commands=True)
+        return Capabilities(
+            isolated=True, fork=True, sockets=True, mounts=True, site=True, calls=True, commands=True
+        )
 
     @property
     def notice(self) -> str | None:

@@ -71,7 +71,9 @@ async def a_command_that_takes_too_long_ends_with_all_it_started(bench: Bench) -
         await session.run("import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)")
         ended = await _sh(session, 'exec 3> held; echo said; trap "" TERM; sleep 60 & wait', timeout_s=1.0)
         expect(ended.status == "timeout" and ended.stdout == b"said\n", f"got {ended!r}")
-        expect_outcome(await session.run("os.read(end, 1)"), status="ok", value="b''")  # nobody holds it any more
+        expect_outcome(
+            await session.run("os.read(end, 1)"), status="ok", value="b''"
+        )  # nobody holds it any more
 
 
 @check(needs="commands")
