@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold import Agent
-from pinfold.app import CheckpointError, LiveSession, Options, checkpoints_in, own
+from pinfold.app import (
+    CheckpointError,
+    LiveSession,
+    Options,
+    RemoteSession,
+    Shelf,
+    checkpoints_in,
+    configure,
+    own,
+    take,
+)
 from pinfold.app.sidegit import parsed
-from pinfold.events import ActionFinished, Configure, Entry, Execute, Noticed, new_action_id, new_session_id
+from pinfold.engine import CommandRefused, fold
+from pinfold.events import (
+    ActionFinished,
+    Configure,
+    Entry,
+    Execute,
+    Interrupt,
+    Noticed,
+    new_action_id,
+    new_session_id,
+)
 from pinfold.sandbox import Mount
 
 pytestmark = [
@@ -46,8 +67,8 @@ def repository(workspace: Path) -> Path:
 
 @asynccontextmanager
 async def opened(workspace: Path, **more: Any) -> AsyncGenerator[LiveSession]:
-    options = Options(**{"workspace": workspace, "sandbox": "namespaces", "git_checkpoints": True, **more})
-    async with own(None, new_session_id(), options) as live:
+    options = Options(workspace=workspace, sandbox="namespaces", git_checkpoints=True)
+    async with own(None, new_session_id(), replace(options, **more)) as live:
         yield live
 
 
@@ -259,7 +280,7 @@ os.makedirs('new/folder'); open('new/folder/f', 'w').write('x'); open('a.txt', '
         assert os.access(repository / "run.sh", os.X_OK)
         assert (repository / "link").readlink() == Path("a.txt")
         assert not (repository / "new").exists()
-        assert words.endswith("are as in checkpoint 1; as they were before: checkpoint 4")
+        assert words == "checkpoint 1 is restored, files changed: 8; what was there before is checkpoint 4"
         assert made(live)[3:] == ["Before checkpoint 1 was restored", "Checkpoint 1 restored"]
         await live.restore(4)
         assert files(repository) == {
@@ -268,7 +289,7 @@ os.makedirs('new/folder'); open('new/folder/f', 'w').write('x'); open('a.txt', '
             "a.txt": "the user's own, in no checkpoint yet\n",
         }
         assert await live.restore(4) == "the files are those of checkpoint 4 already"
-        with pytest.raises(CheckpointError, match="there is no checkpoint 9 of .*; there are 1 to 6"):
+        with pytest.raises(CheckpointError, match=r"there is no checkpoint 9 of .*; there are 1 to 6"):
             await live.restore(9)
         assert (await ran(live, "1 + 1")).value == "2"
 
@@ -310,10 +331,10 @@ async def test_without_a_repository_it_is_said_once_and_cells_run(workspace: Pat
         await ran(live, "open('b.txt', 'w').write('1')")
         await ran(live, "open('b.txt', 'w').write('2')")
         said = [text for text in notices(live) if "checkpoint" in text]
-        assert said == [
-            "Git checkpoints are on, but none are made: the workspace is no git repository that the session can see "
-            "(`git init` makes one)."
-        ]
+        assert len(said) == 1
+        assert said[0].startswith(
+            "Git checkpoints are on, but none are made: the workspace is no git repository"
+        )
         assert made(live) == []
 
 
@@ -341,6 +362,16 @@ async def test_a_nested_repository_is_left_alone(repository: Path) -> None:
     assert (nested / "file").read_text() == "its own\n"
 
 
+async def test_a_secret_that_can_be_read_is_not_put_into_the_history(repository: Path) -> None:
+    (repository / ".Env.Local").write_text("KEY=1\n")
+    (repository / "id_rsa.d").mkdir()
+    (repository / "id_rsa.d" / "inside").write_text("KEY=2\n")
+    async with opened(repository, sandbox="unsafe-local") as live:
+        await ran(live, "open('b.txt', 'w').write('two'); open('.env', 'w').write('KEY=3')")
+        listed = git(repository, "ls-tree", "-r", "--name-only", commit(live, 2)).splitlines()
+    assert listed == [".gitignore", "a.txt", "b.txt"]
+
+
 @pytest.mark.parametrize("sandbox", ["landlock", "unsafe-local"])
 async def test_the_other_sandboxes_make_them_too(repository: Path, sandbox: str) -> None:
     async with opened(repository, sandbox=sandbox) as live:
@@ -359,10 +390,7 @@ async def test_an_agent_makes_them_when_told_to(
     assert git(repository, "show", f"refs/pinfold/checkpoints/{agent.session_id}:b.txt") == "two"
 
 
-def test_the_command_line_turns_on_lists_and_restores(
-    repository: Path, pinfold: Callable[..., Any], start: Callable[..., Any]
-) -> None:
-    del start
+def test_the_command_line_turns_on_lists_and_restores(repository: Path, pinfold: Callable[..., Any]) -> None:
     assert pinfold("exec", "-s", "job", "-c", "open('b.txt', 'w').write('1')").code == 0
     assert "has no checkpoints; turn them on" in pinfold("checkpoint", "list", "-s", "job").err
     assert pinfold("checkpoint", "on", "-s", "job").code == 0
@@ -375,6 +403,40 @@ def test_the_command_line_turns_on_lists_and_restores(
     assert pinfold("checkpoint", "off", "-s", "job").code == 0
     assert pinfold("exec", "-s", "job", "-c", "open('b.txt', 'w').write('3')").code == 0
     assert len(pinfold("checkpoint", "list", "-s", "job").out.splitlines()) == 3
+
+
+async def test_another_process_restores_through_the_owner_and_not_under_a_running_cell(
+    repository: Path,
+) -> None:
+    session = new_session_id()
+    folder = Shelf().place(session)
+    options = Options(workspace=repository, sandbox="namespaces", git_checkpoints=True)
+    async with take(folder, session, options) as live:
+        await ran(live, "open('b.txt', 'w').write('two')")
+        remote = RemoteSession(session, folder)
+        assert (await remote.restore(1)).startswith("checkpoint 1 is restored, files changed: 1;")
+        assert "b.txt" not in files(repository)
+        with pytest.raises(CommandRefused, match="there is no checkpoint 8"):
+            await remote.restore(8)
+        running = Execute(id=new_action_id(), code="while True: pass")
+        await live.submit(running)
+        with pytest.raises(CommandRefused, match="a cell or a turn is under way"):
+            await remote.restore(2)
+        await live.submit(Interrupt(target=running.id))
+        await live.idle()
+        await configure(folder, session, checkpoints=False)
+        await ran(live, "open('c.txt', 'w').write('three')")
+        assert made(live)[-1] == "Checkpoint 1 restored"
+
+
+async def test_the_model_is_told_that_files_were_brought_back(repository: Path) -> None:
+    async with opened(repository) as live:
+        await ran(live, "open('b.txt', 'w').write('two')")
+        await live.restore(1)
+        state = fold(live.log.read())
+    assert state.notes == (
+        "[The user brought the files of the workspace back to an earlier state, checkpoint 1. Variables are as they were.]",
+    )
 
 
 @given(st.binary(max_size=300))

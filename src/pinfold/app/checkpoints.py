@@ -16,7 +16,7 @@ from pinfold.app import sidegit
 from pinfold.app.errors import CheckpointError
 from pinfold.engine import Journal, State
 from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged, SessionId
-from pinfold.sandbox import CommandOutcome, NotSupported, SandboxUnavailable, Session
+from pinfold.sandbox import CommandOutcome, SandboxUnavailable, Session
 from pinfold.text import first_line, printable, redacted
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,8 @@ class Restored:
     def __str__(self) -> str:
         if not self.changed and not self.left:
             return f"the files are those of checkpoint {self.number} already"
-        text = f"{self.changed} files are as in checkpoint {self.number}; as they were before: checkpoint {self.before}"
+        text = f"checkpoint {self.number} is restored, files changed: {self.changed}"
+        text += f"; what was there before is checkpoint {self.before}"
         if not self.left:
             return text
         more = f" and {len(self.left) - _NAMED} more" if len(self.left) > _NAMED else ""
@@ -146,10 +147,9 @@ class Checkpoints:
             await self._journal.append(Noticed(text=f"Git checkpoints are on, but none are made: {error}."))
 
     async def _found(self, session: Session, limit_s: float) -> _Repository:
-        try:
-            outcome = await _sh(session, sidegit.BEGIN, [], sidegit.surroundings(), limit_s)
-        except NotSupported as error:
-            raise CheckpointError(_NO_COMMANDS) from error
+        if not session.capabilities.commands:
+            raise CheckpointError(_NO_COMMANDS)
+        outcome = await _sh(session, sidegit.BEGIN, [], sidegit.surroundings(), limit_s)
         if outcome.status != "ok":
             missing = b"git: not found" in outcome.stderr or b"git: command not found" in outcome.stderr
             raise CheckpointError(_NO_GIT if missing or outcome.code is None else _NO_REPOSITORY)
