@@ -1,15 +1,16 @@
 """The composition root: configuration, sessions on disk, their owners, and `Agent`."""
 
 from pinfold.app.agent import Agent, Approval, RunResult
+from pinfold.app.checkpoints import Checkpoint, Restored, checkpoints_in
 from pinfold.app.config import Config, Loaded, config_schema, load_config
 from pinfold.app.environment import EnvironmentStanding, environment_standing
-from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
+from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.forking import fork
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
-from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
+from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, take
 from pinfold.app.paths import current_folder, forget_scratch
 from pinfold.app.reading import read_session, what_stays
 from pinfold.app.shelf import Shelf, Shelved
@@ -25,6 +26,8 @@ from pinfold.sandbox.environment import build as build_environment
 __all__ = [
     "Agent",
     "Approval",
+    "Checkpoint",
+    "CheckpointError",
     "Config",
     "ConfigError",
     "Environment",
@@ -39,6 +42,7 @@ __all__ = [
     "OwnerGone",
     "Progress",
     "RemoteSession",
+    "Restored",
     "RunResult",
     "SessionBusy",
     "Shelf",
@@ -49,7 +53,9 @@ __all__ = [
     "attach",
     "background",
     "build_environment",
+    "checkpoints_in",
     "config_schema",
+    "configure",
     "current_folder",
     "environment_standing",
     "existing",

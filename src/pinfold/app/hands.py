@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from pinfold.app.checkpoints import Checkpoints, Restored
+from pinfold.app.errors import CheckpointError
 from pinfold.engine import Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -66,6 +68,8 @@ class SandboxAndTools:
     mode: Mode
     journal: Journal
     blobs: Blobs
+    checkpoints: Checkpoints | None = None
+    """Of the workspace's files, if it may be changed."""
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
@@ -118,6 +122,23 @@ class SandboxAndTools:
 
     async def _run(self, action: RunCell, on_output: OnOutput, on_call: OnCall, cell: int | None) -> Outcome:
         session = await self._started()
+        if self.checkpoints:
+            await self.checkpoints.before(session, self.limits.shell_s)
+        outcome = await self._run_in(session, action, on_output, on_call, cell)
+        if self.checkpoints:
+            await self.checkpoints.after(session, action.code, self.limits.shell_s)
+        return outcome
+
+    async def restore(self, number: int) -> Restored:
+        """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
+        if self.checkpoints is None:
+            raise CheckpointError("the workspace may not be changed in mode read-only")
+        return await self.checkpoints.restore(await self._started(), number, self.limits.shell_s)
+
+    @staticmethod
+    async def _run_in(
+        session: Session, action: RunCell, on_output: OnOutput, on_call: OnCall, cell: int | None
+    ) -> Outcome:
 
         async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
             return _answer(await on_call(tool, args))

@@ -19,6 +19,7 @@ from pinfold.events import (
     ActionProposed,
     ApprovalDecided,
     Command,
+    Configure,
     Continue,
     Decide,
     Event,
@@ -98,6 +99,9 @@ class Engine:
                 await self.core.record(SessionChanged(title=title))
             case Undo() | Redo():
                 await self._rewind(command)
+            case Configure(checkpoints=checkpoints):
+                title = self.core.state.title
+                await self.core.record(SessionChanged(title=title, checkpoints=checkpoints))
             case Say() | Continue() | Execute():
                 if isinstance(command, Continue) and self.core.state.turn is None:
                     raise CommandRefused("there is no turn to go on with")
@@ -129,6 +133,11 @@ class Engine:
                 await self._work(command)
                 self._taken.popleft()
                 self.core.touch()
+
+    @property
+    def is_busy(self) -> bool:
+        """Something that was taken is not worked through yet."""
+        return bool(self._taken)
 
     async def idle(self) -> None:
         """Wait until all that was taken is worked through, or waits for somebody's decision."""

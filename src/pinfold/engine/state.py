@@ -22,6 +22,7 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
+    Checkpointed,
     Effect,
     Entry,
     Message,
@@ -50,6 +51,7 @@ from pinfold.text import capped
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
+RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
 _SHELF = 128
 _EFFECTS = 500
 _EFFECT = 120
@@ -86,6 +88,8 @@ class Turn(Struct, frozen=True, kw_only=True):
 class State(Struct, frozen=True, kw_only=True):
     opened: SessionOpened | None = None
     title: str = ""
+    checkpoints: bool = False
+    """Git checkpoints are made."""
     past: tuple[tuple[Turn, ...], ...] = ()
     """Turns that are over, in shelves of at most _SHELF, so that adding one to many thousands stays cheap."""
     turn: Turn | None = None
@@ -152,11 +156,22 @@ def apply(state: State, entry: Entry) -> State:
             return _closed(state, turn, "failed", note=f"[The previous turn was stopped: {error}]")
         case SessionOpened() as event:
             return _opened(state, event)
-        case SessionChanged(title=title):
-            return replace(state, title=title)
-        case SessionRewound() as event:
-            return _rewound(state, event)
+        case SessionChanged() | SessionRewound() | Checkpointed() as event:
+            return _changed(state, event)
         case _ as event:
+            assert_never(event)
+
+
+def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:
+    match event:
+        case SessionChanged(title=title, checkpoints=checkpoints):
+            now = state.checkpoints if checkpoints is None else checkpoints
+            return replace(state, title=title, checkpoints=now)
+        case SessionRewound():
+            return _rewound(state, event)
+        case Checkpointed(restored=restored):
+            return _told(state, RESTORED.format(restored)) if restored is not None else state
+        case _:
             assert_never(event)
 
 

@@ -18,7 +18,18 @@ from pinfold.events.codec import (
     parse_json,
     plain_json,
 )
-from pinfold.events.commands import Command, Continue, Decide, Execute, Interrupt, Redo, Rename, Say, Undo
+from pinfold.events.commands import (
+    Command,
+    Configure,
+    Continue,
+    Decide,
+    Execute,
+    Interrupt,
+    Redo,
+    Rename,
+    Say,
+    Undo,
+)
 from pinfold.events.errors import PinfoldError, RequestFailed, Unavailable
 from pinfold.events.happened import (
     Action,
@@ -31,6 +42,7 @@ from pinfold.events.happened import (
     ApprovalRequested,
     CallTool,
     Changed,
+    Checkpointed,
     Delta,
     DisplayRef,
     Effect,
@@ -98,7 +110,9 @@ __all__ = [
     "Call",
     "CallTool",
     "Changed",
+    "Checkpointed",
     "Command",
+    "Configure",
     "Continue",
     "Decide",
     "Delta",

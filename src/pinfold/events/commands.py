@@ -65,4 +65,11 @@ class Rename(_Command, frozen=True, kw_only=True):
     title: str
 
 
-Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Redo | Rename
+class Configure(_Command, frozen=True, kw_only=True):
+    """Change how the session works from here on; what is None stays."""
+
+    checkpoints: bool | None = None
+    """Whether git checkpoints are made."""
+
+
+Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Redo | Rename | Configure

@@ -83,6 +83,8 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
 
 class SessionChanged(_Event, frozen=True, kw_only=True):
     title: str
+    checkpoints: bool | None = None
+    """Whether git checkpoints are made from here on; None: as before."""
 
 
 class SessionRewound(_Event, frozen=True, kw_only=True):
@@ -110,6 +112,18 @@ class Noticed(_Event, frozen=True, kw_only=True):
     """Something the user should know that is no action's outcome."""
 
     text: str
+
+
+class Checkpointed(_Event, frozen=True, kw_only=True):
+    """The workspace's files are in a commit on the session's side ref."""
+
+    number: int
+    """Counted from 1 in the session."""
+    commit: str
+    message: str
+    """Its first line."""
+    restored: int | None = None
+    """The files were brought back to this checkpoint, on the user's own behalf."""
 
 
 class UserSpoke(_Event, frozen=True, kw_only=True):
@@ -253,6 +267,7 @@ Event: TypeAlias = (
     | SessionRewound
     | SessionForked
     | Noticed
+    | Checkpointed
     | UserSpoke
     | ModelCalled
     | ModelReplied

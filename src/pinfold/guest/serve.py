@@ -15,6 +15,7 @@ from .frames import LOST_CHANNEL, Channel, Header, framed
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
+from .programs import Programs
 from .saved.restorer import restored
 from .saved.saver import save_and_end
 from .site import Site
@@ -48,6 +49,7 @@ class Server:
         self._calls = calls
         self._engine = engine
         self._files = files
+        self._programs = Programs(files.root, channel)
         self._site = site
         self._copies = copies
         self._adopted = copies
@@ -132,6 +134,10 @@ class Server:
                     answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
+                case "command":
+                    head = int(str(header["head"]))
+                    request = loads(body[:head])
+                    answer = self._programs.run(request, body[head:])
                 case "adopted":
                     self._copies = self._adopted
                     answer = b""

@@ -12,6 +12,7 @@ from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
+    CommandOutcome,
     Display,
     FileRefused,
     Limits,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Capabilities",
+    "CommandOutcome",
     "Display",
     "FileRefused",
     "Limits",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -12,6 +12,8 @@ from pinfold.events import Json, PinfoldError, Unavailable, What
 
 Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
+COMMAND_BYTES = 16 << 20
+"""Kept of one stream of one command."""
 OnOutput: TypeAlias = Callable[[Stream, str], None]
 """Called as output arrives, all of it, in order within a stream; must not block."""
 
@@ -78,6 +80,8 @@ class Capabilities:
     """Code inside may call tools, where `run` has somebody to answer: `from _pinfold_guest.calls import call`."""
     durable: bool = False
     """What `Spec.state` is for; its sessions are `Resumable`."""
+    commands: bool = False
+    """`command` runs programs beside the cells."""
     remote: bool = False
 
 
@@ -169,6 +173,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
+    """How a program ended that was run beside the cells."""
+
+    status: Literal["ok", "error", "timeout"]
+    """`ok`: it exited with 0. `error` also when it could not be started; then `stderr` says why."""
+    code: int | None = None
+    """Its exit code, or minus the signal that ended it; None if it has none or nobody saw it."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    dropped_bytes: int = 0
+    """Output beyond `COMMAND_BYTES` a stream, counted and not kept."""
+    duration_s: float = 0.0
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about it, a line each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """One name in the session. Never made by calling the user's own code."""
 
@@ -246,6 +267,24 @@ class Session(Protocol):
 
     async def get(self, path: str) -> bytes:
         """Read a file of the workspace. Raises FileRefused."""
+        ...
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+    ) -> CommandOutcome:
+        """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
+
+        `env` is all of its environment but TMPDIR, the interpreter's own unless given; `workdir` is relative to the
+        workspace. When its time is over, or the awaiting task is cancelled, its whole process group ends; what it leaves
+        in the background otherwise runs on, unheard. It is no cell: variables stay, no state is kept after it, and
+        files it changes are changed between cells, so that no undo takes that back.
+        """
         ...
 
     async def close(self) -> None:

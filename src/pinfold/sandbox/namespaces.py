@@ -94,7 +94,14 @@ class Namespaces:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            isolated=True, fork=True, sockets=True, mounts=True, site=True, calls=True, durable=True
+            isolated=True,
+            fork=True,
+            sockets=True,
+            mounts=True,
+            site=True,
+            calls=True,
+            durable=True,
+            commands=True,
         )
 
     @property

@@ -18,6 +18,7 @@ _COMMANDS = {
     "run": ("running", "One task, one answer; never prompts."),
     "exec": ("executing", "Run Python in a session, without any model."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
+    "checkpoint": ("checkpoint", "Git checkpoints of a session: on, off, list, restore."),
     "resume": ("running", "Go on with a session."),
     "undo": ("rewinding", "Take back what the last cell did to variables and files."),
     "redo": ("rewinding", "Take the last undo back."),
