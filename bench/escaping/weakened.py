@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.escaping.cage import refuse_outside
 
-from pinfold.sandbox import Provider, _guest, _output, namespaces
+from pinfold.sandbox import Provider, _endings, _guest, _output, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import Guards, guarded

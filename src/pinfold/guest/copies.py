@@ -11,7 +11,7 @@ import socket
 from contextlib import suppress
 from json import dumps
 
-from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
+from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
 from .threads import Pools
 
 FREED = b"wake"
@@ -19,7 +19,8 @@ SAVE = b"save"
 """What a copy is woken for: to be the session, or to tell what its variables are made of and end."""
 
 # Bound now: a program may replace these names in their modules.
-_close, _setsid, _exit = os.close, os.setsid, os._exit
+_close, _setsid, _exit, _pipe, _read, _write = os.close, os.setsid, os._exit, os.pipe, os.read, os.write
+_waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.sigtimedwait
 _send_fds, _recv_fds, _pair = socket.send_fds, socket.recv_fds, socket.socketpair
 
 
@@ -30,20 +31,20 @@ class Copies:
         self._line = line
         self._pools = Pools()
 
-    def leave(self, cell: int, channel: int) -> tuple[bytes, list[int]] | None:
+    def leave(self, cell: int, channel: int, namespace: dict[str, object]) -> tuple[bytes, list[int]] | None:
         """Leave a copy of the state after `cell`. None in the original.
 
         In a copy it returns when that is woken, with what for and the descriptors it was given; another copy is in its
         place then. `channel` is closed in copies: it ends with the process that answers on it.
         """
         woken: tuple[bytes, list[int]] | None = None
-        threads = self._pools.rest()
+        threads = self._pools.rest(namespace)
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with wake, waker:
                 prctl(PR_SET_DUMPABLE, 0)  # before: the copy must not be seen for a moment either
                 try:
-                    pid = clone(CLONE_PARENT | signal.SIGCHLD)
+                    pid = self._cloned(alone=woken is not None or not self._pools.are_left)
                 except OSError:  # no room for another process: then this state is not kept
                     pid = -1
                 if pid:
@@ -63,6 +64,35 @@ class Copies:
                     self._pools.do_with_one()
                 except BaseException:  # it must never answer beside the original
                     _exit(1)
+
+    def _cloned(self, *, alone: bool) -> int:
+        """Beside this process: not its child. 0 in the copy."""
+        if alone:
+            return clone(CLONE_PARENT | signal.SIGCHLD)
+        # Libraries with threads want to hear of a fork. A child is made their way, and from it, which has one thread
+        # and soon ends, the copy.
+        out, into = _pipe()
+        before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+        try:
+            child = fork()
+            if child == 0:
+                copy = clone(signal.SIGCHLD)
+                if copy == 0:
+                    return 0
+                _write(into, str(copy).encode())
+                _exit(0)
+            _close(into)
+            into = -1
+            told = _read(out, 16)
+            with suppress(OSError):  # a thread of the program's waits for any child
+                _waitpid(child, 0)
+            _sigtimedwait((signal.SIGCHLD,), 0)
+            return int(told or b"-1")
+        finally:
+            _sigmask(signal.SIG_SETMASK, before)
+            _close(out)
+            if into >= 0:
+                _close(into)
 
     @staticmethod
     def _frozen(wake: socket.socket) -> tuple[bytes, list[int]]:

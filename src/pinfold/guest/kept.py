@@ -151,12 +151,14 @@ class Kept:
 
 
 def _is_there(pid: int) -> bool:
+    """As a process: `kill` takes the number of a thread for that of its process."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+        os.close(os.pidfd_open(pid))
     except PermissionError:
-        pass
+        return True
+    except OSError:
+        return False
     return True
 
 

@@ -13,6 +13,7 @@ import struct
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
+CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x200000, 0x1000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -20,6 +21,7 @@ MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x100000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_TID_ADDRESS = 40
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
@@ -40,11 +42,21 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
+def _where_number_is() -> int:
+    """Where libc keeps the number of this thread, the main one, or 0: a raw clone must set it as fork does."""
+    place = ctypes.c_void_p()
+    known = _libc.prctl(ctypes.c_int(_PR_GET_TID_ADDRESS), ctypes.byref(place), *[ctypes.c_ulong(0)] * 3) == 0
+    return place.value or 0 if known else 0
+
+
 def _checked(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)
     return result
+
+
+_number_at = _where_number_is()
 
 
 def _call(number: int, what: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
@@ -59,7 +71,11 @@ def fork() -> int:
 
 def clone(flags: int) -> int:
     """As fork, into new namespaces. No at-fork handlers run: the child must not use threads of the parent."""
-    return _call(_CLONE, "clone", flags, 0, 0, 0, 0)
+    if not _number_at:
+        return _call(_CLONE, "clone", flags, 0, 0, 0, 0)
+    flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
+    rest = (_number_at, 0) if _X86 else (0, _number_at)
+    return _call(_CLONE, "clone", flags, 0, 0, *rest)
 
 
 def unshare(flags: int) -> None:

@@ -107,7 +107,7 @@ class Server:
     def _leave_copy(self, copies: Copies, cell: Any) -> None:
         """In idle time: the host has its answer already."""
         try:
-            woken = copies.leave(cell, self._channel.fd)
+            woken = copies.leave(cell, self._channel.fd, self._engine.namespace)
         except OSError:  # not even descriptors are left: then this state cannot be gone back to
             return
         if woken is None:

@@ -7,9 +7,11 @@ import os
 import re
 import sys
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 _LIBRARY = re.compile(rb"/\S*/lib(?:(?:g|i|)omp|\w*openblas)[^/\s]*\.so[^\s]*")
@@ -18,7 +20,11 @@ _HARD = 2
 _BLAS = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
 ENDING_S = 0.002
 
-_modules = sys.modules
+MISSED = (b"polars-", b"tokio-rt-")
+JEMALLOC = b"jemalloc_bg_thd"
+"""Of an allocator, which sees to it by itself."""
+
+_modules, _frames = sys.modules, sys._current_frames  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 class Pools:
@@ -31,9 +37,12 @@ class Pools:
         self._blas: list[tuple[Any, Any]] = []
         """How to ask each for its number of threads, and how to set it."""
         self._numbers: list[int] = []
+        self._databases: Databases | None = None
+        self.are_left = False
+        """Threads that no copy has."""
 
-    def rest(self) -> int:
-        """Before a copy is made. How many threads there are that this did not see to: the program's own, most likely."""
+    def rest(self, namespace: dict[str, object]) -> int:
+        """Before a copy is made. How many threads there are without which it may wait for ever: the program's own, most likely."""
         if len(_modules) != self._seen:  # nothing new can have been loaded otherwise, as good as always
             self._seen = len(_modules)
             self._look()
@@ -46,16 +55,26 @@ class Pools:
         give_up_at = time.monotonic() + ENDING_S
         while self._openmp and _others() > ours and time.monotonic() < give_up_at:
             time.sleep(ENDING_S / 10)  # those of OpenMP have been told to end
-        return max(0, _others() - ours)
+        if _others() > ours and "duckdb" in _modules:
+            self._databases = databases = Databases()
+            databases.pause_all(namespace.values())
+            if _others() > ours:  # only now: where there was no default one, asking for it makes it
+                databases.pause_default()
+        left = _others() - ours
+        self.are_left = left > 0
+        return _needed(left)
 
     def do_with_one(self) -> None:
         """In a copy: the others are not there."""
         self._numbers = [1] * len(self._blas)
 
     def resume(self) -> None:
-        """After it was made, in the original."""
+        """After it was made, in the one that goes on."""
         for (_, put), number in zip(self._blas, self._numbers, strict=True):
             put(number)
+        if self._databases is not None:
+            self._databases.resume()
+            self._databases = None
 
     def _look(self) -> None:
         with open("/proc/self/maps", "rb") as file:
@@ -71,6 +90,60 @@ class Pools:
                 self._blas += [(library[name.format("get")], library[name.format("set")]) for name in names]
             elif hasattr(library, "omp_pause_resource_all"):  # OpenMP 5
                 self._openmp.append(library)
+
+
+class Databases:
+    """Connections of duckdb's in the session, each without threads until `resume`; what they were asked stays open."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, int]] = []
+        """Settings as they were, of the same database perhaps by way of several connections."""
+
+    def pause_all(self, values: Iterable[object]) -> None:
+        for value in list(values):
+            if type(value).__name__ == "DuckDBPyConnection":
+                self._pause(value)
+
+    def pause_default(self) -> None:
+        self._pause(_modules["duckdb"].default_connection())
+
+    def _pause(self, connection: Any) -> None:
+        with suppress(Exception):  # it is closed, or has no such setting
+            cursor = connection.cursor()  # one of our own: the program's may be in the middle of a result
+            for name, least in (("threads", 1), ("async_threads", 0)):
+                (number,) = cursor.execute(f"SELECT current_setting('{name}')").fetchone()
+                if number != least:
+                    self._before.append((cursor, name, int(number)))
+                    cursor.execute(f"SET {name} = {least}")
+
+    def resume(self) -> None:
+        for cursor, name, number in reversed(self._before):
+            with suppress(Exception):
+                cursor.execute(f"SET {name} = {number}")
+
+
+def _needed(others: int) -> int:
+    """Of so many other threads, those that are missed where they are not."""
+    if others <= 0:
+        return 0
+    kinds = [_name_of(task) for task in os.listdir("/proc/self/task")]
+    python = len(_frames()) - 1
+    known = sum(kind.startswith(MISSED) for kind in kinds)
+    native = others - python - known - kinds.count(JEMALLOC)
+    arrow: Any = _modules.get("pyarrow.lib")
+    if (
+        arrow is not None and native > 0
+    ):  # it begins anew after a fork, and nothing tells its threads from others
+        native -= arrow.cpu_count() + arrow.io_thread_count()
+    return python + known + max(0, native)
+
+
+def _name_of(task: str) -> bytes:
+    try:
+        with open(f"/proc/self/task/{task}/comm", "rb") as file:
+            return file.read().strip()
+    except OSError:  # it has ended
+        return b""
 
 
 def _others() -> int:
