@@ -89,6 +89,11 @@ def leave_old_root() -> None:
     os.chdir("/")
 
 
+def unmount(target: str) -> None:
+    """Out of sight at once, gone when nobody uses it."""
+    _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
+
+
 def detached(path: str, *, recursive: bool) -> int:
     """A copy of the mount at `path` that hangs nowhere yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if recursive else 0)

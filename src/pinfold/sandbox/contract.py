@@ -68,7 +68,7 @@ class Capabilities:
     fork: bool = False
     """Live copies: fork, keep, undo and redo by snapshot."""
     files_view: bool = False
-    """A branch has its own view of the workspace files."""
+    """A session can have its own view of the workspace files: `Spec.view`."""
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
@@ -124,6 +124,9 @@ class Spec:
     workspace: Path
     writable: bool = True
     """Whether the session may change the workspace."""
+    view: Path | None = None
+    """A folder of the host's, empty or of an earlier session with this view: what the session changes in the workspace
+    goes there, and the workspace stays as it is. Needs `Capabilities.files_view`."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Read-only, at /mnt/datasets/NAME where the provider has mounts, else at its own path."""
     site: Path | None = None
@@ -132,6 +135,12 @@ class Spec:
     mounts: tuple[Mount, ...] = ()
     """None lies in another, in the workspace, or around it."""
     limits: Limits = field(default_factory=Limits)
+
+
+def refuse_view(spec: Spec, name: str) -> None:
+    """For a provider that has none. Raises NotSupported."""
+    if spec.view is not None:
+        raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
