@@ -40,10 +40,8 @@ def bring_over(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None
         bringing = _Bringing(top, layer, plan)
         bringing.bring()
         for path in plan.wanted.keys() - plan.left_out.keys():
-            status = top.status(path)
             known.pop(path, None)
-            if status:
-                known[path] = Stamp.of(status)
+        known |= bringing.made
     remember(view, known)
     return Brought(
         applied=tuple(
@@ -62,6 +60,7 @@ class _Bringing:
         self._layer = layer
         self._plan = plan
         self._now_ns = time.time_ns()
+        self.made: dict[str, Stamp] = {}
 
     def bring(self) -> None:
         paths = sorted(self._plan.wanted)
@@ -100,11 +99,18 @@ class _Bringing:
                 entry = replace(wanted, mtime_ns=self._now_ns)
                 self._top.put_file(path, entry, lambda fd: self._layer.copy(path, fd), was=was)
             case _:
-                pass
+                return
+        self._note(path)
 
     def _close(self, path: str, wanted: Wanted) -> None:
         if isinstance(wanted, Folder):
             self._top.give(path, wanted)
+            self._note(path)
+
+    def _note(self, path: str) -> None:
+        """Now: once the folders above are as they are to be, it may not be seen any more."""
+        if status := self._top.status(path):
+            self.made[path] = Stamp.of(status)
 
     def _try(self, step: Callable[[str, Wanted], None], path: str) -> None:
         if path in self._plan.left_out:

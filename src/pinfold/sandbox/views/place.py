@@ -17,12 +17,15 @@ from typing import TypeAlias
 from pinfold.sandbox._workspace import Guards
 from pinfold.sandbox.contract import SandboxUnavailable
 from pinfold.sandbox.versions.entries import Stamp, is_below, mode_of
+from pinfold.sandbox.versions.top import Top
 from pinfold.sandbox.views.layer import Layer
 
 FILES, WORK, SINCE = "files", "work", "since"
 IN_VIEW = 0
 """In place of a masked file's device: through a view it has another one."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
+_OVERLAYFS = 0x794C7630
+_USE = "choose a folder on ext4, xfs, btrfs or a recent tmpfs"
 _PROBE = "user.pinfold"
 
 Seen: TypeAlias = dict[str, Stamp]
@@ -40,7 +43,7 @@ class Place:
             self.layer_hides = _ready(workspace.resolve(), self.path)
         except OSError as error:
             self.close()
-            raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}") from error
+            raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
         except BaseException:
             self.close()
             raise
@@ -138,11 +141,21 @@ def _checked(workspace: Path, view: Path) -> Path:
         raise SandboxUnavailable(f"the view {str(view)!r} must lie outside of the workspace")
     if not (place / SINCE).exists() and any(place.iterdir()):
         raise SandboxUnavailable(f"the view {str(view)!r} is neither empty nor of an earlier session")
+    if _file_system(place) == _OVERLAYFS:
+        raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
     if within := _mounted_in(str(top)):
         raise SandboxUnavailable(
             f"{within} is a file system of its own: a workspace with one has no private views"
         )
     return place
+
+
+def _file_system(folder: Path) -> int:
+    top = Top(folder)
+    try:
+        return top.file_system
+    finally:
+        top.close()
 
 
 def _mounted_in(top: str) -> str | None:
