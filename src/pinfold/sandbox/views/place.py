@@ -43,7 +43,9 @@ class Place:
             self.layer_hides = _ready(workspace.resolve(), self.path)
         except OSError as error:
             self.close()
-            raise SandboxUnavailable(f"no view can be kept in {self.path}: {error.strerror}; {_USE}") from error
+            raise SandboxUnavailable(
+                f"no view can be kept in {self.path}: {error.strerror}; {_USE}"
+            ) from error
         except BaseException:
             self.close()
             raise
