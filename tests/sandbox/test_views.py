@@ -9,10 +9,15 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from pinfold.guest.init import CAPABILITIES
+from pinfold.guest.proc import pid_of
 from pinfold.sandbox import NotSupported, SandboxUnavailable, Session, Spec, provider_named
+from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.namespaces import NO_FILES, NO_VIEWS, Namespaces
 from pinfold.sandbox.views import Change, bring_over, changes, discard
 
@@ -161,6 +166,36 @@ print(attempt(os.rename, '.git', 'x'), attempt(os.rename, 'deep', 'deeper'), att
     ]
     assert contents(workspace) == before
     assert changes(workspace, view) == []
+
+
+async def test_a_session_with_a_view_is_as_shut_in_as_any(workspace: Path, view: Path) -> None:
+    async with opened(workspace, view) as session:
+        assert await holes(session) == []
+        told = await said(session, "print(open('/proc/self/mountinfo').read())")
+    (line,) = (line for line in told.splitlines() if " overlay " in line)
+    assert {"rw", "nosuid", "nodev"} <= set(line.split()[5].split(","))
+    assert str(view) not in told
+
+
+@pytest.mark.parametrize("through_a_view", [True, False])
+async def test_the_power_that_mounts_a_view_is_given_up_before_any_code_runs(
+    workspace: Path, view: Path, through_a_view: bool
+) -> None:
+    session = await JAILED.open(Spec(workspace=workspace, view=view if through_a_view else None))
+    try:
+        guest = cast("GuestSession", session)._guest  # pyright: ignore[reportPrivateUsage]
+        assert guest is not None
+        init = pid_of(cast("int", guest.body.fd))
+        assert capabilities(init) == sum(1 << number for number in CAPABILITIES)
+    finally:
+        await session.close()
+
+
+def capabilities(process: int) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    held = {int(line.split()[1], 16) for line in lines if line.startswith(("CapEff", "CapPrm", "CapBnd"))}
+    (same,) = held
+    return same
 
 
 async def test_a_secret_that_is_added_meanwhile_is_hidden_at_once(workspace: Path, view: Path) -> None:
@@ -423,6 +458,7 @@ except OSError as e: print(e.strerror)
 AS_USER = """
 import anyio, json, os, tempfile
 from pathlib import Path
+from typing import cast
 from pinfold.sandbox import Spec, views
 from pinfold.sandbox.namespaces import Namespaces
 async def main():

@@ -21,7 +21,8 @@ from .kernel import (
     MS_BIND,
     MS_REC,
     PR_SET_DUMPABLE,
-    drop_capabilities,
+    bound_capabilities,
+    hold_capabilities,
     mount,
     open_without_links,
     prctl,
@@ -79,7 +80,8 @@ class Init:
     def live(self) -> None:
         """Never returns."""
         prctl(PR_SET_DUMPABLE, 0)
-        drop_capabilities((WRITES_ANY, *CAPABILITIES))
+        bound_capabilities(CAPABILITIES)
+        hold_capabilities((WRITES_ANY, *CAPABILITIES))
         wake, wake_in = os.pipe()
         for fd in (wake, wake_in):
             os.set_blocking(fd, False)
@@ -139,7 +141,7 @@ class Init:
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
             writable = attach(request, trees)
-            drop_capabilities(CAPABILITIES)
+            hold_capabilities(CAPABILITIES)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())

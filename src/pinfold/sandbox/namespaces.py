@@ -291,9 +291,8 @@ class _Guests:
         guest = self._guest(ends)
 
         async def keep() -> Keeping:
-            make = functools.partial(
-                _keeper, mounts[0], Jailed(ends.control, ends.pidfd), in_view=spec.view is not None
-            )
+            made_by = _view_keeper if spec.view else _keeper
+            make = functools.partial(made_by, mounts[0], Jailed(ends.control, ends.pidfd))
             return make() if is_small else await anyio.to_thread.run_sync(make)
 
         return await begun(guest, spec.limits, keep if spec.writable else None)
@@ -380,10 +379,12 @@ def _request(spec: Spec, mounts: list[_Mount], view: Place | None) -> dict[str, 
     }
 
 
-def _keeper(workspace: _Mount, body: Jailed, *, in_view: bool = False) -> Keeping:
-    if in_view:
-        return ViewKeeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
     return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+
+
+def _view_keeper(workspace: _Mount, body: Jailed) -> ViewKeeper:
+    return ViewKeeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
 
 
 def _own_place(mount: Mount) -> _Mount:
