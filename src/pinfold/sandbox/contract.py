@@ -249,5 +249,5 @@ class Provider(Protocol):
         ...
 
     async def open(self, spec: Spec) -> Session:
-        """A session whose interpreter has answered. Raises SandboxUnavailable."""
+        """A session whose interpreter has answered. Raises SandboxUnavailable, and NotSupported for a view it cannot give."""
         ...

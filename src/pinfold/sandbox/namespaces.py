@@ -287,7 +287,8 @@ class _Guests:
         mounts = _mounts(spec) if is_small else await anyio.to_thread.run_sync(_mounts, spec)
         if spec.view is not None and self._view is None:
             self._view = await anyio.to_thread.run_sync(Place, spec.workspace, spec.view)
-        ends = await self._ends(_request(spec, mounts, self._view))
+        ask = functools.partial(_request, spec, mounts, self._view)
+        ends = await self._ends(await anyio.to_thread.run_sync(ask) if self._view else ask())
         guest = self._guest(ends)
 
         async def keep() -> Keeping:

@@ -67,8 +67,11 @@ class Layer:
             if Stamp.of(os.fstat(named)) != self._stamps[path]:
                 raise Changed(0, "it was changed meanwhile", path)
             fd = _readable(named)
+        opened = Stamp.of(os.fstat(fd))
         try:
             _copy(fd, to)
+            if Stamp.of(os.fstat(fd)) != opened:
+                raise Changed(0, "it was changed meanwhile", path)
         finally:
             os.close(fd)
 

@@ -40,7 +40,7 @@ class Place:
         self.path = _checked(workspace, view)
         self._lock = _locked(self.path)
         try:
-            self.layer_hides = _ready(workspace.resolve(), self.path)
+            _ready(workspace.resolve(), self.path)
         except OSError as error:
             self.close()
             raise SandboxUnavailable(
@@ -64,11 +64,12 @@ class Place:
         return {"source": str(self.path), "writable": True, "work": work}
 
     def guards(self, guards: Guards, shown: str) -> Guards:
-        """Of the workspace, as far as they are seen through the view."""
+        """Of the workspace, as far as what they guard is seen through the view, and not something of the session's own."""
+        hidden = _hidden(self.path)
         cut = len(shown) + 1
 
         def is_seen(path: str) -> bool:
-            return not is_below(path[cut:], self.layer_hides)
+            return not is_below(path[cut:], hidden)
 
         return Guards(
             masked=[(path, IN_VIEW, inode) for path, _, inode in guards.masked if is_seen(path)],
@@ -180,8 +181,7 @@ def _locked(view: Path) -> int:
     return fd
 
 
-def _ready(workspace: Path, view: Path) -> set[str]:
-    """Returns the paths at and below which the workspace is not seen."""
+def _ready(workspace: Path, view: Path) -> None:
     files, work = view / FILES, view / WORK
     top = workspace.stat()
     view.chmod(0o700)
@@ -195,16 +195,20 @@ def _ready(workspace: Path, view: Path) -> set[str]:
             folder.chmod(mode_of(top) if folder == files else 0o700)
     os.setxattr(files, _PROBE, b"1")  # overlayfs keeps its notes so
     os.removexattr(files, _PROBE)
-    now, hidden = seen(workspace), set[str]()
+    now = seen(workspace)
     if (view / SINCE).exists():
-        layer = layer_of(view)
-        layer.close()
-        hidden = layer.hiding
+        hidden = _hidden(view)
         # Of what an earlier session made its own, the workspace is compared with what that session saw.
         now = {path: stamp for path, stamp in now.items() if not is_below(path, hidden)}
         now |= {path: stamp for path, stamp in remembered(view).items() if is_below(path, hidden)}
     remember(view, now)
-    return hidden
+
+
+def _hidden(view: Path) -> set[str]:
+    """Paths at and below which the workspace is not seen."""
+    layer = layer_of(view)
+    layer.close()
+    return layer.hiding
 
 
 def _give(folder: Path, like: Path) -> None:
