@@ -55,6 +55,8 @@ def do(top: str, operations: list[list[Any]]) -> None:
                 shutil.move(here, os.path.join(top, more))  # noqa: PTH118
             elif os.path.isdir(here) and not os.path.islink(here):  # noqa: PTH112, PTH114
                 shutil.rmtree(here)
+                if name == "again":
+                    os.mkdir(here)  # noqa: PTH102
             else:
                 os.unlink(here)  # noqa: PTH108
         except (OSError, shutil.Error):
@@ -93,10 +95,16 @@ print(state(TOP))
 
 PATHS = st.sampled_from(["a", "b", "c", "a/x", "a/y", "b/x", "b/y", "a/x/q", "b/x/q", "a/x/q/r"])
 TEXTS = st.text("xyz", max_size=3)
+THERE: list[list[Any]] = [
+    *(["folder", path, None] for path in ("a", "b", "a/x")),
+    *(["w", path, "old"] for path in ("a/y", "b/x", "b/y", "a/x/q", "c")),
+]
+"""Before anything else, so that there is something to change."""
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["w", "a"]), PATHS, TEXTS),
-        st.tuples(st.sampled_from(["remove", "folder", "folder"]), PATHS, st.none()),
+        st.tuples(st.sampled_from(["remove", "folder"]), PATHS, st.none()),
+        st.tuples(st.just("again"), st.sampled_from(["a", "b", "a/x"]), st.none()),
         st.tuples(st.just("link"), PATHS, st.sampled_from(["a", "b/x", "/etc/passwd", "../.."])),
         st.tuples(st.just("chmod"), PATHS, st.sampled_from([0o600, 0o640, 0o755])),
         st.tuples(st.just("move"), PATHS, PATHS),
@@ -132,7 +140,7 @@ def test_the_workspace_becomes_what_the_sessions_saw(
         workspace, view = top / "workspace", top / "view"
         workspace.mkdir()
         view.mkdir()
-        do(str(workspace), before)
+        do(str(workspace), [*THERE, *before])
         was = state(str(workspace))
         anyio.run(in_a_view, workspace, view, first)
         saw = anyio.run(in_a_view, workspace, view, then)
@@ -160,7 +168,7 @@ def test_what_the_user_changed_meanwhile_stays_and_the_rest_is_brought_over(
         workspace, view = top / "workspace", top / "view"
         workspace.mkdir()
         view.mkdir()
-        do(str(workspace), before)
+        do(str(workspace), [*THERE, *before])
         was = state(str(workspace))
         saw = anyio.run(in_a_view, workspace, view, by_session)
         do(str(workspace), by_user)
