@@ -18,7 +18,7 @@ SHUT = ("--unshare-all", "--die-with-parent", "--cap-drop", "ALL")
 class Bubblewrap:
     name = "bubblewrap"
     notice = "bubblewrap: no system call filter; secrets in the workspace can be read by the code"
-    capabilities = Capabilities(isolated=True, sockets=True, mounts=True, calls=True)
+    capabilities = Capabilities(isolated=True, sockets=True, mounts=True, calls=True, commands=True)
 
     async def open(self, spec: Spec) -> Session:
         bwrap = shutil.which("bwrap")

@@ -18,6 +18,7 @@ import msgspec
 from pinfold.engine import (
     Breaker,
     Budget,
+    CommandRefused,
     Core,
     Engine,
     Hook,
@@ -26,6 +27,7 @@ from pinfold.engine import (
     OnCall,
     OnOutput,
     Performed,
+    Rewound,
     fold,
 )
 from pinfold.events import (
@@ -43,6 +45,7 @@ from pinfold.events import (
     Event,
     Mode,
     ModelReplied,
+    Redo,
     Reply,
     RequestFailed,
     RunCell,
@@ -54,6 +57,7 @@ from pinfold.events import (
     TurnFailed,
     TurnId,
     TurnInterrupted,
+    Undo,
     Verdict,
     decode_object,
     encode,
@@ -104,6 +108,9 @@ class EchoHands:
     before: Callable[[ActionId, Action, OnOutput], Awaitable[None]] | None = None
     """Awaited inside each `perform`, before its effect."""
     began: list[Action] = field(default_factory=list[Action])
+    cells: list[int | None] = field(default_factory=list[int | None])
+    """Their numbers."""
+    undone: list[int] = field(default_factory=list[int])
     got: list[Performed] = field(default_factory=list[Performed])
     """What cells got for their calls."""
 
@@ -127,14 +134,28 @@ class EchoHands:
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
         return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
 
+    async def rewind(self, command: Undo | Redo) -> Rewound:
+        """Goes back by one cell, or forth by one; before the first there is nothing."""
+        ran = [number for number in self.cells if number is not None]
+        if isinstance(command, Redo):
+            back = self.undone.pop()
+            return Rewound(to=back, redone=(back,))
+        there = [number for number in ran if number not in self.undone]
+        if not there:
+            raise CommandRefused("there is no cell to undo")
+        self.undone.append(there[-1])
+        return Rewound(to=there[-2] if len(there) > 1 else 0, undone=(there[-1],), notices=("Files stay.",))
+
     async def perform(
         self,
         id: ActionId,  # noqa: A002
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,
+        cell: int | None,
     ) -> Performed:
         self.began.append(action)
+        self.cells.append(cell)
         if self.before:
             await self.before(id, action, on_output)
         if isinstance(action, RunCell):

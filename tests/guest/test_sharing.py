@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.guest.entries import Entry
-from pinfold.guest.restoring import restore
-from pinfold.guest.saving import save
+from pinfold.guest.saved.entries import Entry
+from pinfold.guest.saved.restoring import restore
+from pinfold.guest.saved.saving import save
 
 pytestmark = pytest.mark.unit
 

@@ -70,7 +70,7 @@ def save_here(folder: Path, namespace: dict[str, Any]) -> int:
         (folder / digest).write_bytes(b"".join(map(bytes, pieces)))
 
     try:
-        entries = guest("saving").save(
+        entries = guest("saved.saving").save(
             namespace, (), write, cap_bytes=CAP_BYTES, each_bytes=CAP_BYTES, seconds=3
         )
         text = json.dumps([entry.row() for entry in entries])
@@ -85,12 +85,12 @@ def restore(folder: Path, check: str) -> dict[str, object]:
     """And save it again, before the check changes it."""
     namespace = new_session()
     rows = json.loads((folder / "entries.json").read_text(encoding="utf-8"))
-    entries = [guest("entries").Entry.of_row(row) for row in rows]
+    entries = [guest("saved.entries").Entry.of_row(row) for row in rows]
 
     def read(digest: str) -> bytes:
         return (folder / digest).read_bytes()
 
-    labels = guest("restoring").restore(namespace, entries, read)
+    labels = guest("saved.restoring").restore(namespace, entries, read)
     again = Path(folder, "again")
     again.mkdir(exist_ok=True)
     saved = save_all(again, namespace, "")
@@ -105,7 +105,7 @@ def saves(limits: dict[str, Any], cells: list[str]) -> None:
     """After each cell of one session. Prints what was written, by digest, and the entries by name."""
     session, known = new_session(), set[str]()
     save, encode, written, told = (
-        guest("saving").save,
+        guest("saved.saving").save,
         json.JSONEncoder().encode,
         dict[str, int](),
         list[str](),
@@ -134,7 +134,7 @@ def load(folder: str) -> None:
     package = ModuleType("_pinfold_guest")
     package.__path__ = [folder]
     sys.modules[package.__name__] = package
-    guest("saving")
+    guest("saved.saving")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from pinfold.sandbox import (
     Capabilities,
+    CommandOutcome,
     OnCall,
     OnOutput,
     Outcome,
@@ -90,6 +91,17 @@ class Faulty:
 
     async def get(self, path: str) -> bytes:
         return await self.real.get(path)
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+    ) -> CommandOutcome:
+        return await self.real.command(argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir)
 
     async def close(self) -> None:
         await self.real.close()

@@ -281,10 +281,10 @@ async def test_what_the_user_changed_between_cells_is_left_and_said(session: Ses
     await session.run("kept = open('two.txt', 'a').write(', and more')")
     (tmp_path / "two.txt").write_text("the user's own")
     (tmp_path / "new.txt").write_text("the user's too")
-    await session.undo()
+    said = await session.undo()
     assert (tmp_path / "two.txt").read_text() == "the user's own"
     assert (tmp_path / "new.txt").read_text() == "the user's too"
-    assert (await session.run("1")).notices == ("Left as you changed them between cells: new.txt, two.txt.",)
+    assert said == ("Left as you changed them between cells: new.txt, two.txt.",)
 
 
 async def test_what_undo_does_not_cover_is_said_with_the_first_cell(tmp_path: Path) -> None:

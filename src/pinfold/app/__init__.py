@@ -1,19 +1,22 @@
 """The composition root: configuration, sessions on disk, their owners, and `Agent`."""
 
 from pinfold.app.agent import Agent, Approval, RunResult
+from pinfold.app.checkpoints import Checkpoint, Restored, checkpoints_in
 from pinfold.app.config import Config, Loaded, config_schema, load_config
 from pinfold.app.environment import EnvironmentStanding, environment_standing
-from pinfold.app.errors import ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
+from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
+from pinfold.app.forking import fork
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
-from pinfold.app.owner import Feed, Link, RemoteSession, attach, rename, take
+from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, take
 from pinfold.app.paths import current_folder, forget_scratch
-from pinfold.app.reading import read_session
+from pinfold.app.reading import read_session, what_stays
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
+from pinfold.engine import rewound_in_words
 from pinfold.log import export_bundle
 from pinfold.model import record
 from pinfold.sandbox import named_paths
@@ -23,6 +26,8 @@ from pinfold.sandbox.environment import build as build_environment
 __all__ = [
     "Agent",
     "Approval",
+    "Checkpoint",
+    "CheckpointError",
     "Config",
     "ConfigError",
     "Environment",
@@ -37,6 +42,7 @@ __all__ = [
     "OwnerGone",
     "Progress",
     "RemoteSession",
+    "Restored",
     "RunResult",
     "SessionBusy",
     "Shelf",
@@ -47,12 +53,15 @@ __all__ = [
     "attach",
     "background",
     "build_environment",
+    "checkpoints_in",
     "config_schema",
+    "configure",
     "current_folder",
     "environment_standing",
     "existing",
     "export_bundle",
     "forget_scratch",
+    "fork",
     "load_config",
     "mounts_of",
     "named_paths",
@@ -62,7 +71,9 @@ __all__ = [
     "record",
     "rename",
     "resumed_options",
+    "rewound_in_words",
     "spoken",
     "start_operator_log",
     "take",
+    "what_stays",
 ]

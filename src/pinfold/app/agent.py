@@ -78,7 +78,8 @@ class Agent:
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
     what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
-    PATH:rw.
+    PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
+    some.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Agent:
         settings: Mapping[str, Any] | None = None,
         approve: Approve | None = None,
         max_steps: int | None = None,
+        git_checkpoints: bool | None = None,
         ephemeral: bool = False,
         session: str | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class Agent:
             "model.name": model if isinstance(model, str) else None,
             "run.mode": mode,
             "run.max_steps": max_steps,
+            "checkpoint.git": git_checkpoints,
             "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
         }
         if ephemeral and session is not None:

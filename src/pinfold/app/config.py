@@ -92,6 +92,13 @@ class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     quota_gb: float = 10.0
 
 
+class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of the workspace besides what undo keeps."""
+
+    git: bool = False
+    """Commits on a side ref after each cell that changed files."""
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The operator log, for finding faults in Pinfold itself."""
 
@@ -103,6 +110,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     run: RunConfig = RunConfig()
     sandbox: SandboxConfig = SandboxConfig()
     sessions: SessionsConfig = SessionsConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
 
 

@@ -34,3 +34,7 @@ class OwnerGone(PinfoldError):
 
 class TurnError(PinfoldError):
     """A turn of `Agent` that did not end with an answer."""
+
+
+class CheckpointError(PinfoldError):
+    """A checkpoint that cannot be made, or gone back to; says why."""

@@ -43,6 +43,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     settings: dict[str, Any]
     unattended: bool
     notices: tuple[str, ...]
+    git_checkpoints: bool | None = None
 
     def options(self) -> Options:
         return Options(
@@ -63,6 +64,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             settings=self.settings,
             unattended=self.unattended,
             notices=self.notices,
+            git_checkpoints=self.git_checkpoints,
         )
 
 
@@ -90,6 +92,7 @@ def carried(options: Options) -> Mapping[str, Json] | None:
         settings=dict(options.settings),
         unattended=options.unattended,
         notices=options.notices,
+        git_checkpoints=options.git_checkpoints,
     )
     plain = msgspec.to_builtins(words)
     try:

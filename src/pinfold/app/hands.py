@@ -5,27 +5,45 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, assert_never
 
-from pinfold.engine import Journal, OnCall, OnOutput, Performed
+from pinfold.app.checkpoints import Checkpoints, Restored
+from pinfold.app.errors import CheckpointError
+from pinfold.engine import Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
     ActionId,
     BlobId,
     Call,
     CallTool,
+    Changed,
     DisplayRef,
     Effect,
     Json,
     Mode,
     Noticed,
+    Redo,
     RunCell,
     ToolSchema,
+    Undo,
     Verdict,
 )
 from pinfold.log import Blobs, LogUnwritable
 from pinfold.policy import judge
-from pinfold.sandbox import Answer, Display, Limits, Outcome, Provider, Session, Spec
+from pinfold.sandbox import (
+    Answer,
+    Display,
+    Limits,
+    NotSupported,
+    Outcome,
+    Provider,
+    Resumable,
+    Resumed,
+    SandboxUnavailable,
+    Session,
+    Spec,
+    Variable,
+)
 from pinfold.text import capped
 from pinfold.tools import Registry, ToolFailed
 
@@ -34,6 +52,10 @@ OBSERVATION = 10_000
 """Characters of one action that the model sees."""
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
+
+
+NAMED = 12
+"""Variables of one kind of change that the model is told of by name."""
 
 
 @dataclass(kw_only=True)
@@ -46,7 +68,11 @@ class SandboxAndTools:
     mode: Mode
     journal: Journal
     blobs: Blobs
+    checkpoints: Checkpoints | None = None
+    """Of the workspace's files, if it may be changed."""
     _session: Session | None = field(default=None, init=False)
+    _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
+    """After the last cell."""
 
     @property
     def limits(self) -> Limits:
@@ -82,26 +108,83 @@ class SandboxAndTools:
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,
+        cell: int | None,
     ) -> Performed:
         match action:
             case RunCell():
-                outcome = await self._run(action, on_output, on_call)
+                outcome = await self._run(action, on_output, on_call, cell)
                 logger.debug("cell %s: %s in %.3f s", id, outcome.status, outcome.duration_s)
-                return self._seen(outcome)
+                return self._seen(outcome, await self._look_at_variables())
             case CallTool():
                 return await self._call(action)
             case _:
                 assert_never(action)
 
-    async def _run(self, cell: RunCell, on_output: OnOutput, on_call: OnCall) -> Outcome:
+    async def _run(self, action: RunCell, on_output: OnOutput, on_call: OnCall, cell: int | None) -> Outcome:
         session = await self._started()
-        if not session.capabilities.calls:
-            return await session.run(cell.code, timeout_s=cell.timeout_s, on_output=on_output)
+        if self.checkpoints:
+            await self.checkpoints.before(session, self.limits.shell_s)
+        outcome = await self._run_in(session, action, on_output, on_call, cell)
+        if self.checkpoints:
+            await self.checkpoints.after(session, action.code, self.limits.shell_s)
+        return outcome
+
+    async def restore(self, number: int) -> Restored:
+        """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
+        if self.checkpoints is None:
+            raise CheckpointError("the workspace may not be changed in mode read-only")
+        return await self.checkpoints.restore(await self._started(), number, self.limits.shell_s)
+
+    @staticmethod
+    async def _run_in(
+        session: Session, action: RunCell, on_output: OnOutput, on_call: OnCall, cell: int | None
+    ) -> Outcome:
 
         async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
             return _answer(await on_call(tool, args))
 
-        return await session.run(cell.code, timeout_s=cell.timeout_s, on_output=on_output, on_call=answered)
+        more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}
+        if isinstance(session, Resumable):
+            more["cell"] = cell
+        return await session.run(action.code, timeout_s=action.timeout_s, on_output=on_output, **more)
+
+    async def come_back(self) -> Resumed | None:
+        """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
+        if self.spec.state is None or not self.spec.state.is_dir():
+            return None
+        session = await self._started()
+        await self._look_at_variables()
+        return session.resumed if isinstance(session, Resumable) else None
+
+    async def rewind(self, command: Undo | Redo) -> Rewound:
+        session = await self._started()
+        if not isinstance(session, Resumable):
+            raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
+        before = session.path
+        if isinstance(command, Undo):
+            said = await session.undo(command.to, command.what)
+        else:
+            said = await session.redo()
+        await self._look_at_variables()
+        after = session.path
+        to = after[-1] if after else 0
+        if isinstance(command, Undo) and command.what == "files":
+            to = command.to if command.to is not None else (0, *before)[-2]
+        return Rewound(
+            to=to,
+            undone=tuple(cell for cell in before if cell not in after),
+            redone=tuple(cell for cell in after if cell not in before),
+            notices=said or (),
+        )
+
+    async def _look_at_variables(self) -> Changed | None:
+        """What has changed since the last time, if anything has and can be seen."""
+        session, before = await self._started(), self._variables
+        try:
+            self._variables = {one.name: one for one in await session.variables()}
+        except SandboxUnavailable:  # the next cell says so
+            return None
+        return changed(before, self._variables)
 
     async def close(self) -> None:
         if self._session:
@@ -137,8 +220,11 @@ class SandboxAndTools:
         shown, blobs = self._bounded(text)
         return Performed(outcome="ok", observation=shown, blobs=blobs, whole=text)
 
-    def _seen(self, outcome: Outcome) -> Performed:
-        shown, blobs = self._bounded(observation(outcome))
+    def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
+        text = observation(outcome)
+        if variables:
+            text += f"\n[{changed_in_words(variables)}]"
+        shown, blobs = self._bounded(text)
         displays = tuple(
             DisplayRef(mime={mime: self.blobs.put(data) for mime, data in display.mime.items()})
             for display in outcome.displays
@@ -150,6 +236,8 @@ class SandboxAndTools:
             error=None if outcome.error is None else capped(outcome.error, VALUE),
             blobs=blobs,
             displays=displays,
+            variables=variables,
+            rolled_back=outcome.rolled_back,
         )
 
     def _bounded(self, text: str) -> tuple[str, tuple[BlobId, ...]]:
@@ -173,6 +261,27 @@ def _answer(performed: Performed) -> Answer:
             return Answer(status="refused", value=performed.observation)
         case _:
             return Answer(status="failed", value=performed.observation)
+
+
+def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
+    both = before.keys() & after.keys()
+    found = Changed(
+        added=tuple(name for name in after if name not in before),
+        changed=tuple(name for name in after if name in both and after[name] != before[name]),
+        removed=tuple(name for name in before if name not in after),
+    )
+    return found if found != Changed() else None
+
+
+def changed_in_words(variables: Changed) -> str:
+    """One line, for the model and the user."""
+    parts: list[str] = []
+    for how in ("added", "changed", "removed"):
+        names: tuple[str, ...] = getattr(variables, how)
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            parts.append(f"{how} {', '.join(names[:NAMED])}{more}")
+    return f"variables: {'; '.join(parts)}"
 
 
 def observation(outcome: Outcome) -> str:

@@ -14,8 +14,10 @@ import anyio
 import msgspec
 
 from pinfold import __version__
+from pinfold.app.checkpoints import Checkpoints
+from pinfold.app.coming_back import came_back
 from pinfold.app.environment import install_tool, python_for_cells
-from pinfold.app.errors import ConfigError
+from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.mounts import refuse_overlap
 from pinfold.app.paths import up_dir
@@ -75,6 +77,7 @@ class Options:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tools: tuple[Callable[..., Any], ...] = ()
     hooks: Hooks = field(default_factory=Hooks)
+    git_checkpoints: bool | None = None
     unattended: bool = True
     notices: tuple[str, ...] = ()
 
@@ -110,12 +113,13 @@ class NoModel:
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(self, log: Log, engine: Engine, hooks: Hooks, began: int) -> None:
+    def __init__(self, log: Log, engine: Engine, hands: SandboxAndTools, hooks: Hooks, began: int) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
         self.log = log
         self._engine = engine
+        self._hands = hands
         self._hooks = hooks
         self._watched = anyio.Event()
         self._watched_seq = 0
@@ -147,6 +151,12 @@ class LiveSession:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    async def restore(self, number: int) -> str:
+        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
+        if self._engine.is_busy:
+            raise CheckpointError("a cell or a turn is under way; interrupt it, or wait for its end")
+        return str(await self._hands.restore(number))
 
     async def is_wanted(self) -> bool:
         """Whether anything is left to do, or anyone but the hooks listens."""
@@ -207,9 +217,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         ground = await _ground(options, past, folder)
         model = _model(options, past, entries)
         hands, opened = _assembled(options, log, past, ground, model)
-        opened = msgspec.structs.replace(
-            opened, lost=("all Python variables",) if state.cells else (), imported=imported
-        )
+        back = await came_back(hands, state, entries)
+        opened = msgspec.structs.replace(opened, imported=imported, **back)
         core = Core(
             journal=log,
             model=model,
@@ -220,13 +229,15 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             settings=options.settings,
             unattended=options.unattended,
         )
+        if hands.spec.writable:
+            hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
         del entries
         engine = Engine(core)
-        await core.record(opened, *_first_words(options, ground, damage, state.title))
+        await core.record(opened, *_first_words(options, ground, damage, state))
         await engine.recover()
         if folder is not None and imported:
             (folder / IMPORTED).unlink(missing_ok=True)
-        live = LiveSession(log, engine, options.hooks, began)
+        live = LiveSession(log, engine, hands, options.hooks, began)
         logger.info(
             "%s opened: model %r, mode %s, sandbox %s", session, model.name, opened.mode, opened.sandbox
         )
@@ -322,6 +333,7 @@ def _assembled(
             mounts=allowed,
             limits=options.limits,
             site=ground.site,
+            state=log.folder / "state" if log.folder else None,
         ),
         registry=Registry([*ours, *tools]),
         granted=frozenset(tool.name for tool in tools),
@@ -389,10 +401,13 @@ def _model(options: Options, past: SessionOpened | None, entries: Iterable[Entry
         return NoModel(name, error)
 
 
-def _first_words(options: Options, ground: _Ground, damage: Damage, title: str) -> list[Event]:
+def _first_words(options: Options, ground: _Ground, damage: Damage, state: State) -> list[Event]:
     events: list[Event] = []
-    if options.title and options.title != title:
-        events.append(SessionChanged(title=options.title))
+    title = options.title or state.title
+    wanted = state.checkpoints if options.git_checkpoints is None else options.git_checkpoints
+    if title != state.title or wanted != state.checkpoints:
+        changed = wanted if wanted != state.checkpoints else None
+        events.append(SessionChanged(title=title, checkpoints=changed))
     texts = [*options.notices, *ground.notices]
     if damage:
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""

@@ -28,6 +28,7 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
         mode=config.run.mode,
         sandbox=config.sandbox.provider,
         notices=(notice,) if notice else (),
+        git_checkpoints=config.checkpoint.git,
         **_bounds(config),
     )
 
@@ -50,6 +51,7 @@ def resumed_options(
         model=flags.get("model.name"),
         mode=flags.get("run.mode"),
         sandbox=flags.get("sandbox.provider"),
+        git_checkpoints=flags.get("checkpoint.git"),
         **_bounds(config),
     )
 

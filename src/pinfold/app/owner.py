@@ -17,7 +17,7 @@ from anyio.abc import SocketStream
 
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.handing import handed_over
-from pinfold.app.live import LiveSession, Options, Standing, own
+from pinfold.app.live import LiveSession, Options, Standing, load, own
 from pinfold.app.lock import claim, holder_of
 from pinfold.app.paths import private_dir
 from pinfold.app.talking import BROKEN, Lines, answer_to, connected, from_same_user, listener_at, said
@@ -26,6 +26,7 @@ from pinfold.engine import CommandRefused
 from pinfold.events import (
     BadEvent,
     Command,
+    Configure,
     Delta,
     Entry,
     Json,
@@ -40,12 +41,14 @@ from pinfold.events import (
     entry_line,
     parse_json,
 )
-from pinfold.log import Log, summarise
+from pinfold.log import Damage, Log, summarise
 
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
 _QUESTION = 64 << 20
 _ANSWER_S = 10.0
+_RESTORE_S = 300.0
+"""How long it may take to bring all files back."""
 _TAKE_OVER_S = 5.0
 """How long an owner may take between holding the lock and answering its socket."""
 _LOOK_AGAIN_S = 0.05
@@ -69,6 +72,10 @@ class Link(Protocol):
     async def standing(self) -> Standing: ...
 
     async def submit(self, command: Command) -> None: ...
+
+    async def restore(self, number: int) -> str:
+        """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises PinfoldError."""
+        ...
 
     def subscribe(self, after: int = 0) -> Feed: ...
 
@@ -159,6 +166,20 @@ async def rename(folder: Path, session: SessionId, title: str) -> None:
         await RemoteSession(session, folder).submit(Rename(title=title))
 
 
+async def configure(folder: Path, session: SessionId, *, checkpoints: bool) -> None:
+    """Turn git checkpoints on or off, through the session's owner if it has one."""
+    if claimed := claim(folder):
+        log = Log(folder, session)
+        try:
+            _, state = load(log, Damage())
+            await log.append(SessionChanged(title=state.title, checkpoints=checkpoints))
+        finally:
+            log.close()
+            claimed.release()
+    else:
+        await RemoteSession(session, folder).submit(Configure(checkpoints=checkpoints))
+
+
 class RemoteSession:
     """A session that another process owns."""
 
@@ -186,12 +207,16 @@ class RemoteSession:
     async def submit(self, command: Command) -> None:
         await self._ask({"op": "submit", "command": parse_json(encode(command))})
 
+    async def restore(self, number: int) -> str:
+        answer = await self._ask({"op": "restore", "number": number}, _RESTORE_S)
+        return str(answer.get("words", ""))
+
     def subscribe(self, after: int = 0) -> RemoteFeed:
         return RemoteFeed(self._folder, after)
 
-    async def _ask(self, question: Json) -> dict[str, Json]:
+    async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
         path, who = self._folder / _SOCKET, f"the owner of {self.session}"
-        answer = await answer_to(path, question, who, _ANSWER_S)
+        answer = await answer_to(path, question, who, limit_s)
         if isinstance(words := answer.get("refused"), str):
             raise CommandRefused(words)
         return answer
@@ -292,6 +317,8 @@ async def _respond(
             logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))
             await said(stream, {"ok": True})
+        case {"op": "restore", "number": int(number)}:
+            await said(stream, {"words": await live.restore(number)})
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
             await _feed(live, stream, after, moved)
         case _:

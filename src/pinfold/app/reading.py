@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pinfold.engine import fold
 from pinfold.events import SessionId
 from pinfold.log import Damage, Log, LogUnreadable
 
@@ -20,3 +21,11 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
         yield log, Damage()
     finally:
         log.close()
+
+
+def what_stays(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
+    """What going back to the state after cell `to`, or before the last one, will not undo."""
+    with read_session(folder, session) as (log, damage):
+        state = fold(log.read(damage=damage))
+    path = state.path
+    return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))

@@ -6,8 +6,8 @@ from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
 from pinfold.engine.hooks import Hook, Hooks
-from pinfold.engine.ports import Hands, Journal, Model, OnCall, OnOutput, Performed
-from pinfold.engine.state import OpenAction, State, Turn, apply, fold
+from pinfold.engine.ports import Hands, Journal, Model, OnCall, OnOutput, Performed, Rewound
+from pinfold.engine.state import OpenAction, State, Turn, apply, fold, rewound_in_words
 
 __all__ = [
     "Breaker",
@@ -24,6 +24,7 @@ __all__ = [
     "OnOutput",
     "OpenAction",
     "Performed",
+    "Rewound",
     "State",
     "Turn",
     "TurnStopped",
@@ -31,4 +32,5 @@ __all__ = [
     "digest_of",
     "fold",
     "request_of",
+    "rewound_in_words",
 ]

@@ -164,9 +164,8 @@ async def _decided(core: Core, id_: ActionId) -> None:
 async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     id_, action = item.proposed.id, item.proposed.action
     effect = core.hands.effect(action)
-    started = ActionStarted(
-        id=id_, effect=effect, cell=core.state.cells + 1 if isinstance(action, RunCell) else None
-    )
+    cell = core.state.cells + 1 if isinstance(action, RunCell) else None
+    started = ActionStarted(id=id_, effect=effect, cell=cell)
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(action.tool)):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
         await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words))
@@ -188,6 +187,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             error=how.error,
             blobs=how.blobs,
             displays=how.displays,
+            variables=how.variables,
+            rolled_back=how.rolled_back,
             duration_s=round(time.monotonic() - begun, 6),
         )
         return (*intent, end)
@@ -200,7 +201,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
         )
 
     try:
-        performed = await core.hands.perform(id_, action, on_output, partial(_called, core, item.proposed))
+        on_call = partial(_called, core, item.proposed)
+        performed = await core.hands.perform(id_, action, on_output, on_call, cell)
     except Unavailable as failure:
         _account(core, action, None)
         # Its words are for the user: the model only learns that nothing ran.

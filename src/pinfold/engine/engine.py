@@ -6,7 +6,7 @@ import logging
 import math
 from collections import deque
 from contextlib import suppress
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import anyio
 
@@ -19,27 +19,32 @@ from pinfold.events import (
     ActionProposed,
     ApprovalDecided,
     Command,
+    Configure,
     Continue,
     Decide,
     Event,
     Execute,
     Interrupt,
     PinfoldError,
+    Redo,
     Rename,
     RunCell,
     Say,
     SessionChanged,
+    SessionRewound,
     TurnEnded,
     TurnFailed,
     TurnId,
     TurnInterrupted,
     Unavailable,
+    Undo,
     Usage,
     UserSpoke,
 )
 
 log = logging.getLogger(__name__)
 _QUEUED = 1000
+_Work: TypeAlias = "Say | Continue | Execute | _Rewind"
 _UNKNOWN = (
     "This was started, then Pinfold stopped before its end was seen. It may or may not have taken effect. "
     "It was not run again; check before repeating it."
@@ -47,10 +52,19 @@ _UNKNOWN = (
 _NOT_RUN = "This was not run: the turn was cut off before it."
 
 
+class _Rewind:
+    """An undo or redo that somebody waits for."""
+
+    def __init__(self, command: Undo | Redo) -> None:
+        self.command = command
+        self.done = anyio.Event()
+        self.refused: str | None = None
+
+
 class Engine:
     def __init__(self, core: Core) -> None:
         self.core = core
-        self._inbox, self._commands = anyio.create_memory_object_stream[Say | Continue | Execute](_QUEUED)
+        self._inbox, self._commands = anyio.create_memory_object_stream[_Work](_QUEUED)
         self._taken: deque[tuple[str | None, anyio.CancelScope]] = deque()
         """Commands not yet worked through, in order, each with its scope from the start: an interrupt right
         behind a command stops it even if it has not begun."""
@@ -83,16 +97,34 @@ class Engine:
                 await self._decide(command)
             case Rename(title=title):
                 await self.core.record(SessionChanged(title=title))
+            case Undo() | Redo():
+                await self._rewind(command)
+            case Configure(checkpoints=checkpoints):
+                title = self.core.state.title
+                await self.core.record(SessionChanged(title=title, checkpoints=checkpoints))
             case Say() | Continue() | Execute():
                 if isinstance(command, Continue) and self.core.state.turn is None:
                     raise CommandRefused("there is no turn to go on with")
-                try:
-                    self._inbox.send_nowait(command)
-                except anyio.WouldBlock:
-                    raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
-                self._taken.append((self._id_of(command), anyio.CancelScope()))
+                self._take(command)
             case _:
                 assert_never(command)
+
+    def _take(self, work: _Work) -> None:
+        try:
+            self._inbox.send_nowait(work)
+        except anyio.WouldBlock:
+            raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
+        self._taken.append((self._id_of(work), anyio.CancelScope()))
+
+    async def _rewind(self, command: Undo | Redo) -> None:
+        """Seen in the log when this returns, unlike other commands: only whoever asked must know that it was refused."""
+        if self._taken:
+            raise CommandRefused("something runs in this session; interrupt it, or wait for its end")
+        rewind = _Rewind(command)
+        self._take(rewind)
+        await rewind.done.wait()
+        if rewind.refused is not None:
+            raise CommandRefused(rewind.refused)
 
     async def serve(self) -> None:
         """Work through the commands, one at a time, for as long as the session lives."""
@@ -102,20 +134,29 @@ class Engine:
                 self._taken.popleft()
                 self.core.touch()
 
+    @property
+    def is_busy(self) -> bool:
+        """Something that was taken is not worked through yet."""
+        return bool(self._taken)
+
     async def idle(self) -> None:
         """Wait until all that was taken is worked through, or waits for somebody's decision."""
         while self._taken and not any(item.stage == "asking" for item in self.core.state.open.values()):
             await self.core.changed()
 
-    def _id_of(self, command: Say | Continue | Execute) -> str | None:
+    def _id_of(self, command: _Work) -> str | None:
         match command:
+            case _Rewind():
+                return None
             case Say(turn=id_) | Execute(id=id_):
                 return id_
             case Continue():
                 return self.core.state.turn.id if self.core.state.turn else None
 
-    async def _work(self, command: Say | Continue | Execute) -> None:
+    async def _work(self, command: _Work) -> None:
         match command:
+            case _Rewind():
+                await self._go_back(command)
             case Say():
                 await self._say(command)
             case Continue():
@@ -212,6 +253,26 @@ class Engine:
         await self.core.record(ActionProposed(id=command.id, action=action, by="user"))
         with self._taken[0][1], suppress(Unavailable):  # what was not available is in the outcome
             await carry(self.core, command.id)
+
+    async def _go_back(self, rewind: _Rewind) -> None:
+        command = rewind.command
+        try:
+            with anyio.CancelScope(shield=True):  # half of it would be neither here nor there
+                gone = await self.core.hands.rewind(command)
+                await self.core.record(
+                    SessionRewound(
+                        to=gone.to,
+                        what=command.what if isinstance(command, Undo) else "all",
+                        undone=gone.undone,
+                        redone=gone.redone,
+                        effects=self.core.state.effects_of(gone.undone),
+                        notices=gone.notices,
+                    )
+                )
+        except PinfoldError as error:
+            rewind.refused = str(error)
+        finally:
+            rewind.done.set()
 
     async def _decide(self, decide: Decide) -> None:
         # One at a time: of two answers that cross, the second must see that the first was taken.

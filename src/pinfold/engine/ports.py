@@ -11,16 +11,19 @@ from pinfold.events import (
     ActionId,
     BlobId,
     Call,
+    Changed,
     Delta,
     DisplayRef,
     Effect,
     Entry,
     Event,
     Json,
+    Redo,
     Reply,
     Request,
     Result,
     ToolSchema,
+    Undo,
     Verdict,
 )
 
@@ -60,10 +63,22 @@ class Performed:
     error: str | None = None
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
+    variables: Changed | None = None
+    rolled_back: bool = False
     whole: str | None = None
     """What a cell that called gets of it, where that is more than the model sees."""
     at_fault: str | None = None
     """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """Where an undo or a redo has led."""
+
+    to: int
+    undone: tuple[int, ...] = ()
+    redone: tuple[int, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Performed]]
@@ -89,6 +104,11 @@ class Hands(Protocol):
         action: Action,
         on_output: OnOutput,
         on_call: OnCall,
+        cell: int | None,
     ) -> Performed:
-        """Do it. Raises Unavailable when it could not even be tried."""
+        """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
+        ...
+
+    async def rewind(self, command: Undo | Redo) -> Rewound:
+        """Raises PinfoldError, and then nothing has changed."""
         ...

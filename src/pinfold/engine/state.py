@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import chain, takewhile
 from typing import Literal, TypeAlias, assert_never
@@ -22,6 +22,7 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
+    Checkpointed,
     Effect,
     Entry,
     Message,
@@ -31,7 +32,9 @@ from pinfold.events import (
     Noticed,
     RunCell,
     SessionChanged,
+    SessionForked,
     SessionOpened,
+    SessionRewound,
     ToolMessage,
     TurnEnded,
     TurnFailed,
@@ -41,12 +44,18 @@ from pinfold.events import (
     Usage,
     UserMessage,
     UserSpoke,
+    plain_json,
 )
+from pinfold.text import capped
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
+RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
 _SHELF = 128
+_EFFECTS = 500
+_EFFECT = 120
+"""Characters of one."""
 _EXECUTED = 64
 
 
@@ -58,6 +67,7 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     effect: Effect = "once"
     digest: str = ""
     reason: str = ""
+    cell: int | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -78,6 +88,8 @@ class Turn(Struct, frozen=True, kw_only=True):
 class State(Struct, frozen=True, kw_only=True):
     opened: SessionOpened | None = None
     title: str = ""
+    checkpoints: bool = False
+    """Git checkpoints are made."""
     past: tuple[tuple[Turn, ...], ...] = ()
     """Turns that are over, in shelves of at most _SHELF, so that adding one to many thousands stays cheap."""
     turn: Turn | None = None
@@ -87,6 +99,10 @@ class State(Struct, frozen=True, kw_only=True):
     """What the model must be told with the next message."""
     granted: frozenset[str] = frozenset()
     cells: int = 0
+    undone: frozenset[int] = frozenset()
+    """Cells whose effects are not there any more."""
+    effects: tuple[tuple[int, str], ...] = ()
+    """What was done outside the session, where no undo reaches, each after which cell began; the last of it."""
     executed: tuple[ActionId, ...] = ()
     """The last of the user's own cells: a command that is sent again must not run again."""
     usage: Usage = Usage()
@@ -97,6 +113,15 @@ class State(Struct, frozen=True, kw_only=True):
         yield from chain.from_iterable(self.past)
         if self.turn:
             yield self.turn
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The cells whose effects are there."""
+        return tuple(cell for cell in range(1, self.cells + 1) if cell not in self.undone)
+
+    def effects_of(self, cells: Collection[int]) -> tuple[str, ...]:
+        """What undoing these cells does not undo."""
+        return tuple(what for cell, what in self.effects if cell in cells)
 
     @property
     def last(self) -> Turn | None:
@@ -110,7 +135,7 @@ def fold(entries: Iterable[Entry], state: State | None = None) -> State:
 def apply(state: State, entry: Entry) -> State:
     match entry.event:
         # In the order of how often they come: every case before costs every event behind it.
-        case ModelCalled() | Unknown() | Noticed() | ModelFailed():
+        case ModelCalled() | Unknown() | Noticed() | ModelFailed() | SessionForked():
             return state
         case (
             ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event
@@ -131,9 +156,22 @@ def apply(state: State, entry: Entry) -> State:
             return _closed(state, turn, "failed", note=f"[The previous turn was stopped: {error}]")
         case SessionOpened() as event:
             return _opened(state, event)
-        case SessionChanged(title=title):
-            return replace(state, title=title)
+        case SessionChanged() | SessionRewound() | Checkpointed() as event:
+            return _changed(state, event)
         case _ as event:
+            assert_never(event)
+
+
+def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:
+    match event:
+        case SessionChanged(title=title, checkpoints=checkpoints):
+            now = state.checkpoints if checkpoints is None else checkpoints
+            return replace(state, title=title, checkpoints=now)
+        case SessionRewound():
+            return _rewound(state, event)
+        case Checkpointed(restored=restored):
+            return _told(state, RESTORED.format(restored)) if restored is not None else state
+        case _:
             assert_never(event)
 
 
@@ -145,9 +183,29 @@ def _opened(state: State, event: SessionOpened) -> State:
     }
     granted = frozenset[str]() if event.imported else state.granted
     state = replace(state, opened=event, open=again, granted=granted)
-    return (
-        _told(state, f"[The session was reopened. Lost: {', '.join(event.lost)}.]") if event.lost else state
-    )
+    words = [
+        f"{how}: {', '.join(names)}."
+        for how, names in (("Restored", event.restored), ("Run again", event.replayed), ("Lost", event.lost))
+        if names
+    ]
+    return _told(state, f"[The session was reopened. {' '.join(words)}]") if words else state
+
+
+def _rewound(state: State, event: SessionRewound) -> State:
+    state = replace(state, undone=(state.undone | {*event.undone}) - {*event.redone})
+    return _told(state, f"[The user {rewound_in_words(event)}]")
+
+
+def rewound_in_words(event: SessionRewound) -> str:
+    """For the model and the user: who did it goes before."""
+    cells = event.redone or event.undone
+    which = f"cell{'s' * (len(cells) > 1)} {', '.join(map(str, cells))}" if cells else "file changes"
+    what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
+    state = f"as after cell {event.to}" if event.to else "as at the start"
+    said = [f"{'redid' if event.redone else 'undid'} {which}: {what[event.what]} are {state}."]
+    if event.effects:
+        said.append(f"Not undone, because it cannot be: {'; '.join(event.effects)}.")
+    return " ".join((*said, *event.notices))
 
 
 def _told(state: State, note: str) -> State:
@@ -216,8 +274,8 @@ def _action(
             return _staged(state, item, stage="allowed")
         case ActionDenied(reason=reason):
             return _staged(state, item, stage="denied", reason=reason)
-        case ActionStarted(effect=effect):
-            begun = {**state.open, event.id: replace(item, stage="started", effect=effect)}
+        case ActionStarted(effect=effect, cell=cell):
+            begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
             return replace(state, open=begun, cells=state.cells + isinstance(item.proposed.action, RunCell))
         case ActionFinished():
             return _finished(state, item, event)
@@ -226,6 +284,14 @@ def _action(
 
 
 def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
+    action = item.proposed.action
+    if isinstance(action, CallTool) and item.effect != "pure" and item.stage == "started":
+        did = f"{action.tool} {capped(plain_json(action.args), _EFFECT)}"
+        if event.outcome != "ok":
+            did += f" ({event.outcome.replace('_', ' ')})"
+        state = replace(state, effects=(*state.effects[-_EFFECTS:], (state.cells, did)))
+    if item.cell is not None and (event.rolled_back or event.outcome in ("killed", "not_run")):
+        state = replace(state, undone=state.undone | {item.cell})
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:

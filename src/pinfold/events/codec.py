@@ -154,7 +154,10 @@ def _fields(value: object) -> dict[str, Json]:
         raise TypeError(f"{type(value).__name__} is not plain data")
     config = value.__struct_config__
     tag: dict[str, Json] = {config.tag_field: config.tag} if config.tag_field else {}
-    return tag | msgspec.structs.asdict(value)
+    fields = msgspec.structs.asdict(value)
+    if value.__struct_encode_fields__ != value.__struct_fields__:
+        fields = dict(zip(value.__struct_encode_fields__, fields.values(), strict=True))
+    return tag | fields
 
 
 def _finite(digits: str) -> float:

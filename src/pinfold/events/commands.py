@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.happened import Scope
+from pinfold.events.happened import Scope, What
 from pinfold.events.ids import ActionId, TurnId
 
 
@@ -50,8 +50,26 @@ class Interrupt(_Command, frozen=True, kw_only=True):
     """Its id; None for whatever runs now."""
 
 
+class Undo(_Command, frozen=True, kw_only=True):
+    """Go back to before the last cell, or to the state after cell `to`, 0 being the start."""
+
+    to: int | None = None
+    what: What = "all"
+
+
+class Redo(_Command, frozen=True, kw_only=True):
+    """Take the last undo back, if no cell has run since."""
+
+
 class Rename(_Command, frozen=True, kw_only=True):
     title: str
 
 
-Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Rename
+class Configure(_Command, frozen=True, kw_only=True):
+    """Change how the session works from here on; what is None stays."""
+
+    checkpoints: bool | None = None
+    """Whether git checkpoints are made."""
+
+
+Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Redo | Rename | Configure

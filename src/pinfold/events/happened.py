@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from pinfold.events.ids import ActionId, BlobId, TurnId
+from pinfold.events.ids import ActionId, BlobId, SessionId, TurnId
 from pinfold.events.talk import Call, Json, Usage
 
 Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be run again: freely, under the same key, or never."""
+What: TypeAlias = Literal["all", "variables", "files"]
+"""That an undo takes back; files are those of the workspace."""
 Scope: TypeAlias = Literal["once", "session"]
 Result: TypeAlias = Literal[
     "ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"
@@ -46,6 +48,14 @@ class DisplayRef(Struct, frozen=True, kw_only=True):
     mime: Mapping[str, BlobId]
 
 
+class Changed(Struct, frozen=True, kw_only=True):
+    """Names of variables, as far as their own type, shape and size tell."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
     pass
 
@@ -73,12 +83,47 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
 
 class SessionChanged(_Event, frozen=True, kw_only=True):
     title: str
+    checkpoints: bool | None = None
+    """Whether git checkpoints are made from here on; None: as before."""
+
+
+class SessionRewound(_Event, frozen=True, kw_only=True):
+    """Undo, or redo where cells came back. What they did stays on record; the cells to come are numbered on."""
+
+    to: int
+    """It is now as after this cell, 0 being the start."""
+    what: What = "all"
+    undone: tuple[int, ...] = ()
+    redone: tuple[int, ...] = ()
+    effects: tuple[str, ...] = ()
+    """What has happened since and cannot be undone."""
+    notices: tuple[str, ...] = ()
+
+
+class SessionForked(_Event, frozen=True, kw_only=True):
+    """All before was copied from another session, which goes its own way."""
+
+    source: SessionId = field(name="from")
+    last: int
+    """The number of its last event then."""
 
 
 class Noticed(_Event, frozen=True, kw_only=True):
     """Something the user should know that is no action's outcome."""
 
     text: str
+
+
+class Checkpointed(_Event, frozen=True, kw_only=True):
+    """The workspace's files are in a commit on the session's side ref."""
+
+    number: int
+    """Counted from 1 in the session."""
+    commit: str
+    message: str
+    """Its first line."""
+    restored: int | None = None
+    """The files were brought back to this checkpoint, on the user's own behalf."""
 
 
 class UserSpoke(_Event, frozen=True, kw_only=True):
@@ -166,6 +211,10 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     """Of a cell: its traceback, or why it is gone."""
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
+    variables: Changed | None = None
+    """Of a cell: what it did to them, if anything."""
+    rolled_back: bool = False
+    """Of a cell: everything is as it was before it."""
     duration_s: float = 0.0
 
 
@@ -215,7 +264,10 @@ class Unknown(Struct, frozen=True, kw_only=True):
 Event: TypeAlias = (
     SessionOpened
     | SessionChanged
+    | SessionRewound
+    | SessionForked
     | Noticed
+    | Checkpointed
     | UserSpoke
     | ModelCalled
     | ModelReplied

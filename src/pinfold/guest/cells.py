@@ -125,6 +125,18 @@ class Engine:
         self._loop = None  # what it waits with is shared with the original
         reseed(self.namespace)
 
+    @property
+    def flags(self) -> int:
+        """What `from __future__` has set for the cells to come."""
+        return self._flags & FUTURE_FLAGS
+
+    def adopt(self, cells: dict[str, int], flags: int, sources: dict[str, str]) -> None:
+        """What is in the namespace now was made in another process, by `cells`; `sources` is their code, by number."""
+        self.origins.adopt(cells)
+        self._flags |= flags & FUTURE_FLAGS
+        for number, source in sources.items():
+            self._remember(source, f"<cell {number}>")
+
     def nested(self, source: str) -> object:
         """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""
         return self._execute(source, f"<cell {self._count}, inner>")
@@ -152,8 +164,7 @@ class Engine:
             os.write(2, self._explained(stray))
 
     def _execute(self, source: str, filename: str) -> object:
-        lines = [line + "\n" for line in source.split("\n")]
-        linecache.cache[filename] = (len(source), None, lines, filename)
+        self._remember(source, filename)
         failure: SyntaxError | None = None
         tree: Any = None
         try:
@@ -191,9 +202,14 @@ class Engine:
             raise failure
         if python.rstrip("\n").count("\n") != source.rstrip("\n").count("\n"):
             # The lines of a traceback must be those that ran, when they are not one for one the user's.
-            lines = [line + "\n" for line in python.split("\n")]
-            linecache.cache[filename] = (len(python), None, lines, filename)
+            self._remember(python, filename)
         return _compile(python, filename, "exec", self._flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+
+    @staticmethod
+    def _remember(source: str, filename: str) -> None:
+        """For tracebacks, and for `inspect`."""
+        lines = [line + "\n" for line in source.split("\n")]
+        linecache.cache[filename] = (len(source), None, lines, filename)
 
     def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> None:
         import asyncio

@@ -15,6 +15,8 @@ from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, prctl
 from .threads import Pools
 
 FREED = b"wake"
+SAVE = b"save"
+"""What a copy is woken for: to be the session, or to tell what its variables are made of and end."""
 
 # Bound now: a program may replace these names in their modules.
 _close, _setsid, _exit = os.close, os.setsid, os._exit
@@ -28,13 +30,13 @@ class Copies:
         self._line = line
         self._pools = Pools()
 
-    def leave(self, cell: int, channel: int) -> list[int] | None:
+    def leave(self, cell: int, channel: int) -> tuple[bytes, list[int]] | None:
         """Leave a copy of the state after `cell`. None in the original.
 
-        In a copy it returns when that is woken, with the descriptors it was given; another copy is in its place then.
-        `channel` is closed in copies: it ends with the process that answers on it.
+        In a copy it returns when that is woken, with what for and the descriptors it was given; another copy is in its
+        place then. `channel` is closed in copies: it ends with the process that answers on it.
         """
-        given: list[int] | None = None
+        woken: tuple[bytes, list[int]] | None = None
         threads = self._pools.rest()
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -45,28 +47,29 @@ class Copies:
                 except OSError:  # no room for another process: then this state is not kept
                     pid = -1
                 if pid:
-                    prctl(PR_SET_DUMPABLE, 1)
+                    if woken is None or woken[0] == FREED:
+                        prctl(PR_SET_DUMPABLE, 1)
                     self._pools.resume()
                     told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
                     with suppress(OSError):  # the program has closed the line: the same
                         if pid > 0:
                             _send_fds(self._line, [told], [waker.fileno()])
-                    return given
+                    return woken
                 try:
                     waker.close()
-                    for fd in (channel,) if given is None else given:
+                    for fd in (channel,) if woken is None else woken[1]:
                         _close(fd)
-                    given = self._frozen(wake)
+                    woken = self._frozen(wake)
                     self._pools.do_with_one()
                 except BaseException:  # it must never answer beside the original
                     _exit(1)
 
     @staticmethod
-    def _frozen(wake: socket.socket) -> list[int]:
+    def _frozen(wake: socket.socket) -> tuple[bytes, list[int]]:
         """Until it is woken. Never returns if nobody can wake it any more."""
         _setsid()
         message, given, _, _ = _recv_fds(wake, 16, 8)
-        if message != FREED:
+        if message not in (FREED, SAVE):
             _exit(0)
         wake.close()
-        return given
+        return message, given

@@ -23,6 +23,10 @@ class Files:
     def __init__(self, root: str) -> None:
         self._root = root
 
+    @property
+    def root(self) -> str:
+        return self._root
+
     def put(self, path: str, data: bytes) -> None:
         parts = _parts(path)
         try:

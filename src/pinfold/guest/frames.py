@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from json import JSONDecoder, dumps
 from struct import Struct
 
@@ -88,6 +89,14 @@ class Channel:
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""
         return bool(self._read or self._poll.poll(0))
+
+    def receive_fd(self) -> int:
+        """A descriptor that the host sends between two frames. Raises OSError."""
+        with socket.socket(fileno=os.dup(self._fd)) as channel:
+            _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+        if not fds:
+            raise OSError("the host sent no descriptor")
+        return fds[0]
 
     def _filled(self, data: bytes, size: int) -> bytes:
         """`data` with what is missing to this size; empty when the host has gone."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
+from .copies import SAVE
 from .groups import descendants, times_out_of_memory
 from .kept import Kept
 from .kernel import (
@@ -54,6 +55,7 @@ class Init:
         self._candidate = 0
         """A copy that was woken and is not the runner yet."""
         self._branches: set[int] = set()
+        self._savers: set[int] = set()
         self._kept = Kept(line)
         self._places: list[str] = []
         """Mounts the program may write to."""
@@ -71,6 +73,8 @@ class Init:
             b"guard": self._guard,
             b"wake": self._wake,
             b"take": self._take,
+            b"save": self._save,
+            b"unsave": self._end_savers,
             b"branch": self._branch,
             b"signal": self._signal_branch,
             b"adopt": self._adopt,
@@ -173,7 +177,7 @@ class Init:
             if copy:
                 self._branches.add(copy.pid)
                 pidfd = [os.pidfd_open(copy.pid)]
-                answer = {"cell": copy.cell, "pid": copy.pid}
+                answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads}
         except OSError as error:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
         if not self._branches:
@@ -226,16 +230,21 @@ class Init:
                 os.killpg(self._runner, number)
 
     def _wake(self, paper: int, reply: int, *given: int) -> None:
-        """Wake a copy, beside what runs: should it not come to life, nothing is lost."""
+        """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
         self._kept.take_all()
+        request = read_request(paper)
         if self._candidate:
             with suppress(ProcessLookupError):
                 os.kill(self._candidate, signal.SIGKILL)
-        copy = self._kept.woken(read_request(paper)["cells"], list(given))
+        copy = self._kept.last_of(request["cells"])
+        is_wanted = copy is not None and not (copy.threads and request["whole"])
+        if is_wanted:
+            copy = self._kept.woken(request["cells"], list(given))
         for fd in (paper, *given):
             os.close(fd)
-        self._candidate = copy.pid if copy else 0
-        _answer(reply, {"cell": copy.cell, "threads": copy.threads} if copy else {})
+        self._candidate = copy.pid if copy and is_wanted else 0
+        answer = {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
+        _answer(reply, answer)
 
     def _take(self, paper: int, reply: int) -> None:
         """The woken copy is the runner from now on, and all that the other one started ends."""
@@ -244,6 +253,33 @@ class Init:
         self._runner, self._candidate = self._candidate, 0
         self._kept.end_all_but({self._runner} | self._spared())
         _answer(reply, {})
+
+    def _save(self, paper: int, reply: int, given: int) -> None:
+        """Have a copy tell `given` what its variables are made of; another of the same state takes its place."""
+        self._kept.take_all()
+        request = read_request(paper)
+        copy = self._kept.last_of(request["cells"])
+        if copy and copy.cell not in request["known"]:
+            copy = self._kept.woken(request["cells"], [given], SAVE)
+            if copy:
+                self._savers.add(copy.pid)
+                self._kept.await_copy(copy.cell)
+        os.close(paper)
+        os.close(given)
+        _answer(reply, {"cell": copy.cell} if copy else {})
+
+    def _end_savers(self, paper: int, reply: int) -> None:
+        os.close(paper)
+        self._drop_savers()
+        _answer(reply, {})
+
+    def _drop_savers(self) -> bool:
+        """Whether there were any."""
+        savers, self._savers = self._savers, set()
+        for pid in savers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(savers)
 
     def _reap(self) -> None:
         while True:
@@ -261,8 +297,11 @@ class Init:
                 self._branches.discard(pid)
                 if not self._branches:
                     self._open_places()
-            elif self._kept.lost(pid):
+            elif pid in self._savers:
+                self._savers.discard(pid)
                 self._is_killed_for_memory()  # that one was meant, not the next
+            elif self._kept.lost(pid):
+                self._is_killed_for_memory()  # the same
 
     def _ended(self, code: int) -> None:
         """The runner has. With it ends what it started; the host decides which state is woken, if there is one."""
@@ -280,9 +319,9 @@ class Init:
             os._exit(0)
 
     def _spared(self) -> set[int]:
-        """Branches, with what they have started, and a copy that is about to be the runner."""
+        """Branches, with what they have started, savers, and a copy that is about to be the runner."""
         theirs = {one for pid in self._branches for one in descendants(pid)}
-        return self._branches | theirs | ({self._candidate} - {0})
+        return self._branches | theirs | self._savers | ({self._candidate} - {0})
 
     def _is_killed_for_memory(self) -> bool:
         """Whether the kernel has ended a process for it since this was asked last."""
@@ -294,7 +333,8 @@ class Init:
     @property
     def _watches_memory(self) -> bool:
         """A control group bounds the session by itself; but older copies must make room before anything is ended."""
-        return bool(self._memory) and (self._oom_count is None or len(self._kept.cells) > 1)
+        is_bounded = self._oom_count is not None
+        return bool(self._memory) and (not is_bounded or len(self._kept.cells) > 1 or bool(self._savers))
 
     def _patience(self) -> float | None:
         """Milliseconds until memory must be looked at."""
@@ -307,7 +347,8 @@ class Init:
             used, enough = memory_of_all(self._memory), self._memory
         else:
             used, enough = int(os.pread(self._used, 32, 0)), int(self._memory * ROOMY)
-        if used > enough and not self._kept.drop_oldest() and self._oom_count is None:
+        makes_room = used > enough and (self._drop_savers() or self._kept.drop_oldest())
+        if used > enough and not makes_room and self._oom_count is None:
             self._over = True
             self._kept.end_all_but(set())
             self._branches.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ RECENT = 6
 """Always kept, unless memory runs out."""
 LINE_BYTES = 256
 AGAIN_S = 0.0005
+LEAVING_S = 1.0
 ENDING_S = 2.0
 """For SIGKILL to have ended everything; a fork bomb may outrun us for a while."""
 
@@ -60,6 +62,13 @@ class Kept:
                 return
             self._take(message, fds)
 
+    def await_copy(self, cell: int) -> None:
+        """Of this state, which one that was woken leaves in its place: whoever asks next is to find it."""
+        give_up_at = time.monotonic() + LEAVING_S
+        while cell not in self._copies and (left := give_up_at - time.monotonic()) > 0:
+            if select.select([self.line], [], [], left)[0]:
+                self.take_all()
+
     def _take(self, message: bytes, fds: list[int]) -> None:
         try:
             told = json.loads(message)
@@ -75,14 +84,18 @@ class Kept:
         while len(self._copies) > MOST:
             self.drop([self._closest()])
 
-    def woken(self, cells: list[int], fds: list[int]) -> Copy | None:
+    def last_of(self, cells: list[int]) -> Copy | None:
+        """Of these states, the last that is kept."""
+        return next((self._copies[cell] for cell in reversed(cells) if cell in self._copies), None)
+
+    def woken(self, cells: list[int], fds: list[int], word: bytes = FREED) -> Copy | None:
         """The copy of the last of these states that is kept, given `fds`; None if none is."""
         for cell in reversed(cells):
             copy = self._copies.pop(cell, None)
             if copy is None:
                 continue
             with copy.waker, suppress(OSError):  # or it is gone, and its end has not been heard of yet
-                socket.send_fds(copy.waker, [FREED], fds)
+                socket.send_fds(copy.waker, [word], fds)
                 return copy
         return None
 

@@ -47,6 +47,17 @@ class Origins:
             self._read_pending()
             self._credit_new(cell)
 
+    @property
+    def cells(self) -> dict[str, int]:
+        """By name, of what is there now."""
+        self._read_pending()
+        return {name: cell for name, cell in self._cells.items() if cell and name in self._namespace}
+
+    def adopt(self, cells: dict[str, int]) -> None:
+        """What is there now was bound by these, in another process."""
+        self._cells = {**dict.fromkeys(self._namespace, 0), **cells}
+        self._length = len(self._namespace)
+
     def cell_of(self, name: str) -> int | None:
         self._read_pending()
         return self._cells.get(name) or None

@@ -8,12 +8,16 @@ from json import dumps, loads
 
 from .calls import Calls, use
 from .cells import Engine
+from .copies import SAVE
 from .figures import BACKEND
 from .files import Files, Refused
 from .frames import LOST_CHANNEL, Channel, Header, framed
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
+from .programs import Programs
+from .saved.restorer import restored
+from .saved.saver import save_and_end
 from .site import Site
 from .streams import Streams
 from .trivial import is_trivial, only_binds
@@ -45,10 +49,14 @@ class Server:
         self._calls = calls
         self._engine = engine
         self._files = files
+        self._programs = Programs(files.root, channel)
         self._site = site
         self._copies = copies
         self._adopted = copies
         """What a branch leaves its states with, once it is the session."""
+        self._import_path = tuple(sys.path)
+        self._given = -1
+        """A descriptor the host has sent, for the next request."""
 
     def serve(self) -> None:
         """Until the host closes the channel."""
@@ -70,6 +78,8 @@ class Server:
             self._answer(header, body)
         if header["op"] == "copy" and self._copies is not None:
             self._leave_copy(self._copies, header["cell"])
+        elif header["op"] == "receive":
+            self._given = self._channel.receive_fd()
         return True
 
     def _run(self, header: Header, body: bytes) -> None:
@@ -97,12 +107,14 @@ class Server:
     def _leave_copy(self, copies: Copies, cell: Any) -> None:
         """In idle time: the host has its answer already."""
         try:
-            given = copies.leave(cell, self._channel.fd)
+            woken = copies.leave(cell, self._channel.fd)
         except OSError:  # not even descriptors are left: then this state cannot be gone back to
             return
-        if given is None:
+        if woken is None:
             return
-        channel, *streams = given
+        engine, (word, (channel, *streams)) = self._engine, woken
+        if word == SAVE:
+            save_and_end(engine.namespace, engine.origins.cells, engine.flags, self._import_path, channel)
         self._channel.use(channel)
         self._engine.take_over()
         if streams:
@@ -122,13 +134,17 @@ class Server:
                     answer = b""
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
+                case "command":
+                    head = int(str(header["head"]))
+                    request = loads(body[:head])
+                    answer = self._programs.run(request, body[head:])
                 case "adopted":
                     self._copies = self._adopted
                     answer = b""
-                case "copy":
-                    answer = b""
-                case "idle":
+                case "copy" | "receive" | "idle":
                     answer = b""  # whoever hears this knows that the copy of the last state has been left
+                case "restore":
+                    answer = dumps(self._restore(loads(body))).encode()
                 case "replay":
                     self._replay(loads(body))
                     answer = b""
@@ -137,6 +153,14 @@ class Server:
         except Refused as refused:
             status, answer = "refused", str(refused).encode("utf-8", "backslashreplace")
         self._channel.send({"id": header["id"], "status": status}, answer)
+
+    def _restore(self, told: Any) -> list[dict[str, object]]:
+        try:
+            labels = restored(self._engine.namespace, told, self._given)
+            self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
+        except Exception as error:  # saved by a program that lied to the host about what it was
+            raise Refused(f"what was saved makes no sense: {type(error).__name__}: {error}") from error
+        return labels
 
     def _replay(self, cells: list[tuple[int, str]]) -> None:
         for cell, source in cells:

@@ -12,6 +12,7 @@ from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
+    CommandOutcome,
     Display,
     FileRefused,
     Limits,
@@ -21,6 +22,8 @@ from pinfold.sandbox.contract import (
     OnOutput,
     Outcome,
     Provider,
+    Resumable,
+    Resumed,
     SandboxError,
     SandboxUnavailable,
     Session,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Capabilities",
+    "CommandOutcome",
     "Display",
     "FileRefused",
     "Limits",
@@ -52,6 +56,8 @@ __all__ = [
     "OnOutput",
     "Outcome",
     "Provider",
+    "Resumable",
+    "Resumed",
     "SandboxError",
     "SandboxUnavailable",
     "Session",

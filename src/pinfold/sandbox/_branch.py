@@ -7,14 +7,20 @@ import signal
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 import anyio
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._making import greeted
+from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable
+from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, UndoRefused
 
+THREADS = (
+    "Threads that ran in the session ({}) do not run in a branch of it, and what waits for them will wait."
+)
 READ_ONLY = "The workspace is read-only while a branch of the session is open."
 
 
@@ -65,6 +71,39 @@ class BranchBody:
         await self._session.ask(b"reap", {})
 
 
+async def branched(guest: Guest, state: int, *, of: GuestSession, limits: Limits) -> Branch:
+    """A branch of the session `of` from the state after this cell, of which a copy is kept. Raises UndoRefused."""
+    body = cast("Jailed", guest.body)
+    ours, theirs = socket.socketpair()
+    (out, out_in), (err, err_in) = os.pipe(), os.pipe()
+    widen(out)
+    try:
+        with theirs:
+            answer, fds = await body.ask(b"branch", {"cells": [state]}, theirs.fileno(), out_in, err_in)
+    finally:
+        os.close(out_in)
+        os.close(err_in)
+    if answer.get("cell") != state:
+        ours.close()
+        os.close(out)
+        os.close(err)
+        raise UndoRefused(
+            f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}"
+        )
+    outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
+    branch_body = BranchBody(body, answer["pid"], fds[0])
+    fresh = Guest(branch_body, ours, *outputs)
+    try:
+        await greeted(fresh)
+    except BaseException:
+        await fresh.ended("it was given up")
+        raise
+    branch = Branch(fresh, branch_body, ours, of=of, limits=limits)
+    if threads := answer.get("threads"):
+        branch.lacks(threads)
+    return branch
+
+
 class Branch(GuestSession):
     """Cannot be undone or branched itself."""
 
@@ -76,6 +115,10 @@ class Branch(GuestSession):
         self._notices = (READ_ONLY,)
         self.body = body
         self.channel = channel
+
+    def lacks(self, threads: int) -> None:
+        """Those that ran in the session."""
+        self._notices += (THREADS.format(threads),)
 
     async def close(self) -> None:
         was_open = not self._closed

@@ -143,6 +143,10 @@ class Guest:
             more = {"calls": True} if calls else {}
             self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
 
+    def give(self, fd: int) -> None:
+        """Between two requests, to a guest that waits for it. Raises OSError."""
+        socket.send_fds(self._channel, [b"\0"], [fd])
+
     @property
     def is_busy(self) -> bool:
         """The open request has not ended."""

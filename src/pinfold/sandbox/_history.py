@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import cast
 
 import anyio.to_thread
 
@@ -22,25 +23,27 @@ NAMED = 5
 class FileHistory:
     """Of one session. Cells are numbered as the session numbers them."""
 
-    def __init__(self, workspace: Path) -> None:
-        """In any thread; what can be restored is what is there now."""
-        self._folder = Folder("versions")
+    def __init__(self, workspace: Path, folder: Path | None = None) -> None:
+        """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us."""
+        self._scratch = None if folder else Folder("versions")
+        place = folder or cast("Folder", self._scratch).path
         self._running: int | None = None
         try:
-            free = shutil.disk_usage(self._folder.path).free
-            cap = min(TOTAL_CAP, int(free * SHARE))
-            self._versions = Versions(workspace, self._folder.path, total_cap=cap)
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
+            self._versions = Versions(workspace, place, total_cap=cap)
             self.coverage: Coverage = self._versions.begin()
         except BaseException:
-            self._folder.remove()
+            if self._scratch:
+                self._scratch.remove()
             raise
         Thread(target=self._versions.fill, daemon=True, name="pinfold-versions").start()
 
     @classmethod
-    def where_possible(cls, workspace: Path) -> FileHistory | str:
+    def where_possible(cls, workspace: Path, folder: Path | None = None) -> FileHistory | str:
         """Or why not."""
         try:
-            return cls(workspace)
+            return cls(workspace, folder)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
             return f"Undo brings back variables only, no files: {error}."
 
@@ -75,7 +78,8 @@ class FileHistory:
 
     def close_now(self) -> None:
         self._versions.close()
-        self._folder.remove()
+        if self._scratch:
+            self._scratch.remove()
 
 
 def uncovered(coverage: Coverage) -> str | None:

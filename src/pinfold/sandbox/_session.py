@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import anyio
 
+from pinfold.sandbox._endings import Deadline, encoded, verdict
 from pinfold.sandbox._guest import Death, End, Guest
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import (
-    ANSWER_BYTES,
     CELL_BYTES,
     INVENTORY_BYTES,
     REFUSAL_BYTES,
@@ -23,11 +25,14 @@ from pinfold.sandbox.channel import (
     GuestCall,
     GuestStatus,
     Reply,
+    command_outcome,
     inventory,
 )
 from pinfold.sandbox.contract import (
+    COMMAND_BYTES,
     Answer,
     Capabilities,
+    CommandOutcome,
     FileRefused,
     Limits,
     NotSupported,
@@ -36,7 +41,6 @@ from pinfold.sandbox.contract import (
     Outcome,
     SandboxUnavailable,
     Session,
-    Status,
     Variable,
     What,
 )
@@ -47,7 +51,6 @@ GIVE_WAY_S = 0.005
 GONE = "the variables are gone"
 BEFORE = "the variables are as before the cell"
 AFTER = "the variables are as after the last cell"
-OVERDUE = "it could not be interrupted and its process was killed"
 
 
 class Launcher(Protocol):
@@ -82,7 +85,7 @@ class GuestSession:
         self._lock = asyncio.Lock()
         self._guest: Guest | None = None
         self._cell_runs = False
-        self._deadline: _Deadline | None = None
+        self._deadline: Deadline | None = None
         """Of the cell that runs."""
         self._closed = False
         self._way_at = 0.0
@@ -120,7 +123,7 @@ class GuestSession:
         capabilities: Capabilities,
         limits: Limits,
         **more: Any,
-    ) -> GuestSession:
+    ) -> Self:
         """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
         session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
         try:
@@ -138,13 +141,14 @@ class GuestSession:
         timeout_s: float | None = None,
         on_output: OnOutput | None = None,
         on_call: OnCall | None = None,
+        cell: int | None = None,
     ) -> Outcome:
         async with self._lock:
             guest = await self._live_guest()
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
-            await self._about_to_run()
+            await self._about_to_run(cell)
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -177,7 +181,7 @@ class GuestSession:
         try:
             guest.look()
             if guest.is_busy:
-                self._deadline = deadline = _Deadline(guest, limit_s, self._limits.interrupt_grace_s)
+                self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
                 end = await self._settled(guest, deadline, on_call)
                 overdue = deadline.passed
             else:
@@ -196,7 +200,7 @@ class GuestSession:
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
-        status, error = _verdict(end, limit_s if overdue else None, BEFORE if rolled_back else GONE)
+        status, error = verdict(end, limit_s if overdue else None, BEFORE if rolled_back else GONE)
         notices, self._notices = self._notices, ()
         return Outcome(
             status=status,
@@ -212,12 +216,12 @@ class GuestSession:
             notices=notices,
         )
 
-    def _numbered(self, code: str) -> dict[str, int]:  # noqa: ARG002 - for those who keep states
-        """What a cell's request says besides; it is about to run."""
-        return {}
+    async def _about_to_run(self, cell: int | None) -> None:
+        """A cell, if nothing comes between; `cell` is its number, if the caller has one."""
 
-    async def _about_to_run(self) -> None:
-        """A cell, if nothing comes between."""
+    def _numbered(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
+        """What a cell's request says besides; it runs now."""
+        return {}
 
     async def _went_well(self) -> None:
         """The cell has ended, and its interpreter has not."""
@@ -238,10 +242,10 @@ class GuestSession:
     async def keep(self, branch: Session) -> None:
         raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
 
-    async def undo(self, to: int | None = None, what: What = "all") -> None:
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         raise NotSupported(f"this sandbox keeps no snapshots to undo to (asked: {to!r}, {what!r})")
 
-    async def redo(self) -> None:
+    async def redo(self) -> tuple[str, ...]:
         raise NotSupported("this sandbox keeps no snapshots, so nothing was undone")
 
     async def variables(self) -> tuple[Variable, ...]:
@@ -266,6 +270,58 @@ class GuestSession:
         if reply.status == "refused":
             raise FileRefused(reply.body.decode("utf-8", "replace"))
         return reply.body
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+    ) -> CommandOutcome:
+        if not self._capabilities.commands:
+            raise NotSupported("this sandbox runs cells only, no programs beside them")
+        if not argv or len(stdin) > self._limits.file_bytes:
+            most = f"has {len(stdin)} bytes of input; the limit is {self._limits.file_bytes}"
+            raise FileRefused(f"{argv[0]!r} {most}" if argv else "a command needs the name of a program")
+        request = {
+            "argv": list(argv),
+            "env": None if env is None else dict(env),
+            "workdir": workdir,
+            "timeout_s": timeout_s,
+            "limit": COMMAND_BYTES,
+        }
+        head = json.dumps(request).encode()
+        async with self._lock:
+            return await self._commanded(await self._live_guest(), argv[0], head, stdin, timeout_s)
+
+    async def _commanded(
+        self, guest: Guest, name: str, head: bytes, stdin: bytes, timeout_s: float
+    ) -> CommandOutcome:
+        if self._keeper:
+            self._keeper.before()
+        started = perf_counter()
+        reply_bytes = 2 * COMMAND_BYTES + REFUSAL_BYTES
+        guest.post("command", head + stdin, ASK_STATUSES, reply_bytes, {"head": len(head)})
+        self._cell_runs = True  # for `interrupt` and `close` it is one
+        notices: tuple[str, ...] = ()
+        try:
+            # The guest keeps to the limit by itself; should it not, it is given up.
+            end = await self._settled(guest, Deadline(guest, timeout_s + self._limits.reply_s, 0.0))
+        finally:
+            self._cell_runs = False
+            if self._keeper:
+                notices = self._keeper.after()
+        if isinstance(end, Death):  # the next request brings back what can be, and says so
+            self._notices += notices
+            raise SandboxUnavailable(f"the interpreter died while it ran {name!r}: {end.how}")
+        try:
+            outcome = command_outcome(end.body)
+        except ChannelBroken as broken:
+            guest.kill(f"its channel was broken: {broken}")
+            raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
+        return replace(outcome, duration_s=perf_counter() - started, notices=notices)
 
     async def close(self) -> None:
         if self._closed:
@@ -312,14 +368,14 @@ class GuestSession:
         async with self._lock:
             guest = await self._live_guest()
             guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
-            deadline = _Deadline(guest, self._limits.reply_s, 0.0)
+            deadline = Deadline(guest, self._limits.reply_s, 0.0)
             end = await self._settled(guest, deadline)
             if isinstance(end, Death):
                 self._forget(f"died while it served {op!r}: {end.how}")
                 raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
             return end
 
-    async def _settled(self, guest: Guest, deadline: _Deadline, on_call: OnCall | None = None) -> End:
+    async def _settled(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
         """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
         try:
             if on_call is not None:
@@ -333,7 +389,7 @@ class GuestSession:
         finally:
             deadline.cancel()
 
-    async def _answered(self, guest: Guest, call: GuestCall, deadline: _Deadline, on_call: OnCall) -> None:
+    async def _answered(self, guest: Guest, call: GuestCall, deadline: Deadline, on_call: OnCall) -> None:
         """Answer one call, unless the cell ends first: then nobody waits for the answer, and the tool is given up."""
         answer: Answer | None = None
         failure: Exception | None = None
@@ -354,7 +410,7 @@ class GuestSession:
         if failure is not None:
             raise failure
         if answer is not None:
-            body, ok = _encoded(answer)
+            body, ok = encoded(answer)
             guest.answer(call, body, ok=ok)
 
     async def _stopped(self, guest: Guest) -> None:
@@ -368,74 +424,12 @@ class GuestSession:
                 self._forget(f"was cancelled: {end.how}")
                 if await self._came_back(guest, end, ran=True):
                     self._lost = None
+            elif self._cell_runs:
+                await self._went_well()
 
     def _forget(self, how: str) -> None:
         self._guest = None
         self._lost = f"The interpreter {how}; {GONE}."
-
-
-class _Deadline:
-    """Interrupts the guest when the limit has passed, kills it when the grace has too."""
-
-    def __init__(self, guest: Guest, limit_s: float, grace_s: float) -> None:
-        self.passed = False
-        self._guest = guest
-        self._grace_s = grace_s
-        self._left_s: float | None = None
-        """While it is paused."""
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(limit_s, self.now, grace_s)
-
-    def pause(self) -> None:
-        """The cell waits for us, which is not its own time."""
-        if not self.passed:
-            self._left_s = max(0.0, self._timer.when() - self._loop.time())
-            self._timer.cancel()
-
-    def go_on(self) -> None:
-        if self._left_s is not None:
-            self._timer = self._loop.call_later(self._left_s, self.now, self._grace_s)
-            self._left_s = None
-
-    def now(self, grace_s: float) -> None:
-        self.passed = True
-        self._left_s = None
-        self._timer.cancel()
-        self._guest.interrupt()
-        self._timer = self._loop.call_later(grace_s, self._guest.kill, OVERDUE)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-
-def _verdict(end: End, limit_s: float | None, state: str) -> tuple[Status, str | None]:
-    """What a cell's end is called; `limit_s` when it had passed. `state`: of the variables, should they not be as it left them."""
-    if isinstance(end, Death):
-        if limit_s is not None and end.how == OVERDUE:
-            return "timeout", f"The cell ran for more than {limit_s:g} s; {OVERDUE}; {state}.\n"
-        return "killed", f"The interpreter is gone: {end.how}; {state}.\n"
-    if limit_s is not None and end.interrupted:
-        said = (
-            f"The cell ran for more than {limit_s:g} s and was interrupted; variables are as it left them.\n"
-        )
-        return "timeout", said + (end.error or "")
-    match end.status:
-        case "ok" | "error" | "interrupted":
-            return end.status, end.error
-        case "hello" | "refused" | "call":
-            raise AssertionError(f"the reader let {end.status!r} through as the end of a cell")
-
-
-def _encoded(answer: Answer) -> tuple[bytes, bool]:
-    """The body of an answer, and whether it is a good one."""
-    if answer.status == "ok":
-        body = json.dumps(answer.value).encode()
-        if len(body) <= ANSWER_BYTES:
-            return body, True
-        words = f"its result has {len(body):,} bytes; a cell can be given {ANSWER_BYTES:,}"
-        answer = Answer(status="failed", value=words)
-    told = {"refused": answer.status == "refused", "reason": str(answer.value)}
-    return json.dumps(told).encode(), False
 
 
 def _sendable(path: str) -> str:

@@ -6,24 +6,30 @@ Cells are numbered once and for all; after an undo the numbers go on. The states
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import socket
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from time import perf_counter
+from typing import Any, NoReturn, cast
 
 import anyio
 
 from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._branch import Branch, BranchBody
+from pinfold.sandbox._branch import Branch, branched
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._history import FileHistory, uncovered
-from pinfold.sandbox._output import Output, widen
-from pinfold.sandbox._session import ASK_STATUSES, GuestSession
-from pinfold.sandbox.channel import REFUSAL_BYTES
-from pinfold.sandbox.contract import SandboxError, SandboxUnavailable, Session, UndoRefused, What
+from pinfold.sandbox._making import DEPTH_S, done, remade, what_is_lost, woken
+from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox.contract import (
+    Resumed,
+    SandboxError,
+    SandboxUnavailable,
+    Session,
+    UndoRefused,
+    What,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +42,34 @@ class _Undone:
     """Whether those of the workspace went back as well."""
 
 
-THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
-WAKE_S = 5.0
-"""For a copy to answer; one that waits for a thread it does not have never will."""
+NO_COPY = "The process that held the state is gone: its variables come from what was saved."
+KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
+SAVE_AFTER_S = 0.05
+SAVE_SHARE = 0.2
+"""Of the time, at most, is spent on saving while cells come and go."""
+SAVE_AGAIN_S = 1.0
+"""While a cell runs: to see whether the state before it is there to be saved."""
+CLOSING_S = 120.0
+"""For the last state to be saved when the session ends."""
 
 
 class UndoableSession(GuestSession):
     """`history`, once it is there, is that of the workspace's files; a session that may not write to them has none."""
 
     def __init__(
-        self, *, history: Callable[[], Awaitable[FileHistory | str]] | None = None, **given: Any
+        self,
+        *,
+        history: Callable[[], Awaitable[FileHistory | str]] | None = None,
+        saved: Saved,
+        **given: Any,
     ) -> None:
         super().__init__(**given)
+        self._saved = saved
+        self._resumed: Resumed | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._enough = asyncio.Event()
+        """The session ends."""
+        self._pause_s = SAVE_AFTER_S
         self._begin_history = history
         self._history: FileHistory | None = None
         self._number = 0
@@ -59,17 +81,52 @@ class UndoableSession(GuestSession):
         self._sources: dict[int, str] = {}
         self._branches: list[Branch] = []
 
-    async def undo(self, to: int | None = None, what: What = "all") -> None:
+    @property
+    def path(self) -> tuple[int, ...]:
+        return tuple(self._path)
+
+    @property
+    def resumed(self) -> Resumed | None:
+        return self._resumed
+
+    async def resume(self) -> None:
+        """Go on from where another process left the session, if one did."""
+        way = await anyio.to_thread.run_sync(self._saved.trail.told)
+        if not way.number:
+            return
+        async with self._lock:
+            self._number, self._path, self._sources = way.number, way.path, way.sources
+            self._undone = [_Undone(cells=cells, parked=None, files=True) for cells in way.undone]
+            if way.cut is not None:
+                self._lose([way.cut])
+            self._resumed = await self._come_to_life()
+            self._lose(self._resumed.missing)
+            if self._path and self._guest:
+                await done(self._guest, "copy", cell=self._path[-1])
+
+    async def _come_to_life(self) -> Resumed:
+        """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
+        while True:
+            guest = await self._live_guest()
+            try:
+                return await remade(guest, self._saved, self._sources, self._path)
+            except UndoRefused:
+                await guest.ended("it was given up")
+                self._guest = None
+                self._saved.forget_last_of(self._path)
+
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         async with self._lock:
             guest = await self._live_guest()
             length = self._length_after(to)
             if length == len(self._path):
-                return
+                return ()
+            await self._with_history()
             if what != "variables":
                 await self._restore_files(self._path[:length])
             if what == "files":
-                return
-            await self._done(guest, "idle")  # or the state we leave could not be gone back to
+                return self._told()
+            await done(guest, "idle")  # or the state we leave could not be gone back to
             try:
                 parked = await self._go(guest, self._path[:length])
             except UndoRefused:
@@ -78,16 +135,20 @@ class UndoableSession(GuestSession):
                 raise
             self._undone.append(_Undone(cells=self._path[length:], parked=parked, files=what == "all"))
             del self._path[length:]
+            self._note_way()
+            return self._told()
 
-    async def redo(self) -> None:
+    async def redo(self) -> tuple[str, ...]:
         async with self._lock:
             guest = await self._live_guest()
             if not self._undone:
                 raise UndoRefused("nothing was undone since the last cell")
+            await self._with_history()
             last = self._undone[-1]
             path = [*self._path, *last.cells]
             if last.parked is None:
-                await self._go(guest, path)
+                if left := await self._go(guest, path):
+                    await _end(left)
             else:
                 await guest.ended("it was undone")
                 self._guest = last.parked
@@ -95,17 +156,19 @@ class UndoableSession(GuestSession):
                 self._kept_by(last.parked.keeper)
             self._path = path
             self._undone.pop()
+            self._note_way()
             if last.files:
                 await self._restore_files(path)
+            return self._told()
 
     async def fork(self) -> Session:
         """A session over the same live data. While it is open, nobody may write to the workspace."""
         async with self._lock:
             guest = await self._live_guest()
             state = self._path[-1] if self._path else 0
-            await self._done(guest, "copy", cell=state)
-            await self._done(guest, "idle")
-            branch = await self._branched(guest, state)
+            await done(guest, "copy", cell=state)
+            await done(guest, "idle")
+            branch = await branched(guest, state, of=self, limits=self._limits)
             self._branches.append(branch)
             return branch
 
@@ -125,53 +188,36 @@ class UndoableSession(GuestSession):
             guest.let_go()
             self._guest = Guest(body, branch.channel, kept.stdout, kept.stderr, greeted=True)
             self._guest.keeper = guest.keeper
-            await self._about_to_run()
-            self._numbered("")
-            await self._done(self._guest, "adopted")
-            await self._done(self._guest, "copy", cell=self._number)
+            await self._about_to_run(None)
+            self._numbered(KEPT_BRANCH)
+            await done(self._guest, "adopted")
+            await done(self._guest, "copy", cell=self._number)
             await self._went_well()
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
+            if self._saving is not None:
+                self._enough.set()
+                await self._saving
+            if self._saved.is_durable and not self._closed:
+                with anyio.move_on_after(CLOSING_S):
+                    await self._save_now(DEPTH_S)
             await self._close_branches()
             await self._forget_undone()
         await super().close()
-        if self._history is not None:
-            history, self._history = self._history, None
-            with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True):
+            if self._history is not None:
+                history, self._history = self._history, None
                 await history.close()
+            await self._saved.close()
+
+    def _told(self) -> tuple[str, ...]:
+        notices, self._notices = self._notices, ()
+        return notices
 
     async def _close_branches(self) -> None:
         while self._branches:
             await self._branches.pop().close()
-
-    async def _branched(self, guest: Guest, state: int) -> Branch:
-        body, limits = cast("Jailed", guest.body), self._limits
-        ours, theirs = socket.socketpair()
-        (out, out_in), (err, err_in) = os.pipe(), os.pipe()
-        widen(out)
-        try:
-            with theirs:
-                answer, fds = await body.ask(b"branch", {"cells": [state]}, theirs.fileno(), out_in, err_in)
-        finally:
-            os.close(out_in)
-            os.close(err_in)
-        if answer.get("cell") != state:
-            ours.close()
-            os.close(out)
-            os.close(err)
-            raise UndoRefused(
-                f"the session cannot branch: {answer.get('error', 'no copy of its state is there')}"
-            )
-        outputs = Output("stdout", out, limits.output_bytes), Output("stderr", err, limits.output_bytes)
-        branch_body = BranchBody(body, answer["pid"], fds[0])
-        fresh = Guest(branch_body, ours, *outputs)
-        try:
-            await self._greeted(fresh)
-        except BaseException:
-            await fresh.ended("it was given up")
-            raise
-        return Branch(fresh, branch_body, ours, of=self, limits=limits)
 
     def _length_after(self, to: int | None) -> int:
         """How much of the path is left."""
@@ -184,18 +230,73 @@ class UndoableSession(GuestSession):
             raise UndoRefused(f"there is no state after cell {to} to go back to; there are {known}")
         return self._path.index(to) + 1 if to else 0
 
+    async def _about_to_run(self, cell: int | None) -> None:
+        if cell is not None and cell <= self._number:
+            raise ValueError(f"cell {cell} does not come after cell {self._number}")
+        self._next = cell or self._number + 1
+        await self._forget_undone()
+        await self._with_history()
+        if self._history is not None:
+            await self._history.before(self._next)
+
     def _numbered(self, code: str) -> dict[str, int]:
-        self._number += 1
+        self._number = self._next
         self._sources[self._number] = code
         self._path.append(self._number)
+        self._saved.trail.runs(self._number, code)
         return {"cell": self._number}
 
     async def _went_well(self) -> None:
         if self._history is not None:
             await self._history.after()
+        self._saved.trail.ended(self._number)
+        self._save_soon()
 
-    async def _about_to_run(self) -> None:
-        await self._forget_undone()
+    def _note_way(self) -> None:
+        self._saved.trail.at(self._path, [one.cells for one in self._undone])
+
+    def _lose(self, cells: Sequence[int]) -> None:
+        """What these did to variables cannot be had again."""
+        if cells:
+            self._sources.update(dict.fromkeys(cells, ""))
+            self._saved.trail.lost(cells)
+
+    def _save_soon(self) -> None:
+        if self._saved.is_durable and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.get_running_loop().create_task(self._save_in_time())
+
+    async def _save_in_time(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._enough.wait(), self._pause_s)
+                return
+            started, at = perf_counter(), self._number
+            await self._save_now(math.inf)
+            self._pause_s = max(SAVE_AFTER_S, (perf_counter() - started) / SAVE_SHARE)
+            if self._cell_runs:
+                self._pause_s = max(self._pause_s, SAVE_AGAIN_S)
+            elif self._number == at:
+                return
+
+    async def _save_now(self, depth_s: float) -> None:
+        """The state after the last cell that has ended; then those before it, until a cell runs or the time is up."""
+        try:
+            if self._cell_runs:
+                guest, path = self._guest, self._path[:-1]
+            else:
+                async with self._lock:
+                    guest, path = self._guest, self._path[:]
+                    if guest is not None and guest.death is None:
+                        await done(guest, "idle")
+            if path and guest is not None and guest.death is None:
+                await self._saved.save_all(guest.body, path, depth_s, self._has_leisure)
+        except (Unsaved, SandboxUnavailable) as error:
+            self._notices += (f"{error}; after a restart they will be as they were saved last.",)
+
+    def _has_leisure(self) -> bool:
+        return not self._lock.locked()
+
+    async def _with_history(self) -> None:
         if self._begin_history is not None:
             begin, self._begin_history = self._begin_history, None
             history = await begin()
@@ -206,8 +307,6 @@ class UndoableSession(GuestSession):
                 lacks = history
             if lacks:
                 self._notices += (lacks,)
-        if self._history is not None:
-            await self._history.before(self._number + 1)
 
     async def _restore_files(self, path: list[int]) -> None:
         """As they were after these cells. Raises UndoRefused."""
@@ -222,10 +321,7 @@ class UndoableSession(GuestSession):
         undone, self._undone = self._undone, []
         for one in undone:
             if one.parked is not None:
-                one.parked.listen()
-                await one.parked.ended("it was undone")
-                if one.parked.keeper:
-                    one.parked.keeper.close()
+                await _end(one.parked)
 
     async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:
         if ran:
@@ -235,9 +331,10 @@ class UndoableSession(GuestSession):
         try:
             self._guest = await self._woken(guest, self._path) if death.cells and self._path else None
             if self._guest is None:
-                await self._begin_again(self._path)
+                await self._begin_again(self._path, or_less=True)
         except (SandboxUnavailable, UndoRefused):
-            self._path.clear()
+            self._lose(self._path)
+        self._note_way()
         if death.cells and (self._guest is None or self._guest.body is not guest.body):
             guest.give_up_session()
         if self._guest is None:
@@ -269,12 +366,21 @@ class UndoableSession(GuestSession):
             raise
         return guest
 
-    async def _begin_again(self, path: list[int]) -> None:
-        """From the start, if these cells can be run again. Raises UndoRefused, SandboxUnavailable."""
+    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
+        copy, said = await woken(guest, self._saved, self._sources, path)
+        self._notices += said
+        return copy
+
+    async def _begin_again(self, path: list[int], *, or_less: bool = False) -> None:
+        """From saved state, or the start, if what is missing can be run again. Raises UndoRefused, SandboxUnavailable."""
         fresh = await self._launcher.launch()
         try:
-            if path:
-                await self._replayed(fresh, path)
+            back = await remade(fresh, self._saved, self._sources, path)
+            _be_enough(back, path, or_less=or_less)
+            self._lose(back.missing)
+            if back.labels:
+                await done(fresh, "copy", cell=path[-1])
+            self._notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *what_is_lost(back))
         except BaseException:
             await fresh.ended("it was given up")
             if fresh.keeper:
@@ -284,52 +390,19 @@ class UndoableSession(GuestSession):
         self._keeper_left()  # the parked guest still has it, or its last one has closed it
         self._kept_by(fresh.keeper)
 
-    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
-        """The copy of the state after these cells, in place of `guest`; None: no state since the start is kept.
 
-        Raises UndoRefused, SandboxUnavailable.
-        """
-        body = cast("Jailed", guest.body)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            answer, _ = await body.ask(b"wake", {"cells": path}, theirs.fileno())
-        woken = answer.get("cell")
-        if woken not in path:
-            ours.close()
-            return None
-        copy = Guest(body, ours, guest.stdout, guest.stderr)
-        copy.keeper = guest.keeper
-        try:
-            await self._greeted(copy)
-            if replayed := path[path.index(woken) + 1 :]:
-                await self._replayed(copy, replayed)
-            await body.ask(b"take", {})
-            if threads := answer.get("threads"):
-                self._notices += (THREADS.format(threads),)
-        except BaseException:
-            copy.leave()
-            copy.hang_up_channel()
-            raise
-        return copy
+async def _end(parked: Guest) -> None:
+    parked.listen()
+    await parked.ended("it was undone")
+    if parked.keeper:
+        parked.keeper.close()
 
-    async def _greeted(self, copy: Guest) -> None:
-        try:
-            end = await asyncio.wait_for(copy.end(), WAKE_S)
-        except TimeoutError as error:
-            raise UndoRefused(f"the state did not come to life within {WAKE_S:g} s") from error
-        if isinstance(end, Death):
-            raise UndoRefused(f"the state did not come to life: {end.how}")
 
-    async def _replayed(self, copy: Guest, cells: list[int]) -> None:
-        """Cells of which no copy was left, because they can be run again."""
-        body = json.dumps([[cell, self._sources[cell]] for cell in cells]).encode()
-        if not await self._done(copy, "replay", body):
-            raise UndoRefused(f"the state after cell {cells[-1]} is no longer kept")
+def _be_enough(back: Resumed, path: list[int], *, or_less: bool) -> None:
+    """`or_less`: whatever could be had of it, if that was anything. Raises UndoRefused."""
+    if back.missing and not (or_less and back.cell):
+        _not_kept(path)
 
-    async def _done(self, guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
-        guest.post(op, body, ASK_STATUSES, REFUSAL_BYTES, fields)
-        try:
-            end = await asyncio.wait_for(guest.end(), WAKE_S)
-        except TimeoutError:
-            return False
-        return not isinstance(end, Death) and end.status == "ok"
+
+def _not_kept(path: list[int]) -> NoReturn:
+    raise UndoRefused(f"the state after cell {path[-1]} is no longer kept")

@@ -34,7 +34,11 @@ class Auto:
     @property
     def capabilities(self) -> Capabilities:
         """Until it is resolved, what every level has."""
-        return self._chosen.capabilities if self._chosen else Capabilities(isolated=True, site=True)
+        return (
+            self._chosen.capabilities
+            if self._chosen
+            else Capabilities(isolated=True, site=True, commands=True)
+        )
 
     @property
     def notice(self) -> str | None:

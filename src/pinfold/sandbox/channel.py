@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, parse_json
-from pinfold.sandbox.contract import Display, Variable
+from pinfold.sandbox.contract import CommandOutcome, Display, Variable
 
 LENGTHS = Struct("<II")
 HEADER_BYTES = 128 << 10
@@ -96,6 +96,17 @@ class _Row(msgspec.Struct, frozen=True):
     cell: int | None = None
 
 
+class _Ended(msgspec.Struct, frozen=True):
+    """Of a command, before its output."""
+
+    status: Literal["ok", "error", "timeout"]
+    code: int | None
+    out: Annotated[int, msgspec.Meta(ge=0)]
+    err: Annotated[int, msgspec.Meta(ge=0)]
+    dropped: Annotated[int, msgspec.Meta(ge=0)]
+
+
+_ended = msgspec.json.Decoder(_Ended)
 _header = msgspec.json.Decoder(Header)
 _rows = msgspec.json.Decoder(list[_Row])
 
@@ -215,6 +226,24 @@ def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
             raise ChannelBroken("it shows one thing twice in the same form")
         found.append(Display(mime=mime))
     return tuple(found)
+
+
+def command_outcome(body: bytes) -> CommandOutcome:
+    """Raises ChannelBroken."""
+    head, _, output = body.partition(b"\n")
+    try:
+        ended = _ended.decode(head)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ChannelBroken("the end of a command is not told as one") from error
+    if ended.out + ended.err != len(output):
+        raise ChannelBroken("the output of a command does not add up")
+    return CommandOutcome(
+        status=ended.status,
+        code=ended.code,
+        stdout=output[: ended.out],
+        stderr=output[ended.out :],
+        dropped_bytes=ended.dropped,
+    )
 
 
 def inventory(body: bytes) -> tuple[Variable, ...]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from pinfold.events import Json, PinfoldError, Unavailable
+from pinfold.events import Json, PinfoldError, Unavailable, What
 
 Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
-What: TypeAlias = Literal["all", "variables", "files"]
+COMMAND_BYTES = 16 << 20
+"""Kept of one stream of one command."""
 OnOutput: TypeAlias = Callable[[Stream, str], None]
 """Called as output arrives, all of it, in order within a stream; must not block."""
 
@@ -77,6 +78,10 @@ class Capabilities:
     """What is put into `Spec.site` can be imported inside."""
     calls: bool = False
     """Code inside may call tools, where `run` has somebody to answer: `from _pinfold_guest.calls import call`."""
+    durable: bool = False
+    """What `Spec.state` is for; its sessions are `Resumable`."""
+    commands: bool = False
+    """`command` runs programs beside the cells."""
     remote: bool = False
 
 
@@ -135,6 +140,9 @@ class Spec:
     mounts: tuple[Mount, ...] = ()
     """None lies in another, in the workspace, or around it."""
     limits: Limits = field(default_factory=Limits)
+    state: Path | None = None
+    """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
+    with it again, a session has its variables and its undo; without, they end with it."""
 
 
 def refuse_view(spec: Spec, name: str) -> None:
@@ -174,6 +182,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
+    """How a program ended that was run beside the cells."""
+
+    status: Literal["ok", "error", "timeout"]
+    """`ok`: it exited with 0. `error` also when it could not be started; then `stderr` says why."""
+    code: int | None = None
+    """Its exit code, or minus the signal that ended it; None if it has none or nobody saw it."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    dropped_bytes: int = 0
+    """Output beyond `COMMAND_BYTES` a stream, counted and not kept."""
+    duration_s: float = 0.0
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about it, a line each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """One name in the session. Never made by calling the user's own code."""
 
@@ -184,6 +209,26 @@ class Variable:
     """In bytes, where that is known without the user's own code."""
     cell: int | None = None
     """The cell that bound the name last, counted from 1 since the interpreter started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What became of a variable when its session went on in another process."""
+
+    name: str
+    status: Literal["restored", "replayed", "lost"]
+    """`replayed`: a cell that does nothing but bind names was run again."""
+    reason: str = ""
+    """Why it is lost, or what to know of one that is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    cell: int
+    """The variables are as after this one, 0 being the start, but for those that are lost."""
+    missing: tuple[int, ...] = ()
+    """Cells that ran later; what they did to variables is lost."""
+    labels: tuple[Label, ...] = ()
 
 
 class Session(Protocol):
@@ -215,9 +260,13 @@ class Session(Protocol):
 
     async def keep(self, branch: Session) -> None: ...
 
-    async def undo(self, to: int | None = None, what: What = "all") -> None: ...
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...] | None:
+        """To before the last cell, or to the state after cell `to`. What must be said of it, a line each. Raises UndoRefused."""
+        ...
 
-    async def redo(self) -> None: ...
+    async def redo(self) -> tuple[str, ...] | None:
+        """As `undo`, for the last one."""
+        ...
 
     async def variables(self) -> tuple[Variable, ...]: ...
 
@@ -229,8 +278,53 @@ class Session(Protocol):
         """Read a file of the workspace. Raises FileRefused."""
         ...
 
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+    ) -> CommandOutcome:
+        """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
+
+        `env` is all of its environment but TMPDIR, the interpreter's own unless given; `workdir` is relative to the
+        workspace. When its time is over, or the awaiting task is cancelled, its whole process group ends; what it leaves
+        in the background otherwise runs on, unheard. It is no cell: variables stay, no state is kept after it, and
+        files it changes are changed between cells, so that no undo takes that back.
+        """
+        ...
+
     async def close(self) -> None:
         """End every process of the session. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Resumable(Session, Protocol):
+    """Where the provider is durable."""
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
+        cell: int | None = None,
+    ) -> Outcome:
+        """`cell` is the caller's number for it, higher than all before; one more than the last unless given."""
+        ...
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The cells whose effects are there, in order: those that were undone are not."""
+        ...
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """What came back; None for a session that began here."""
         ...
 
 

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite|versions)\.[a-z0-9_]{8}")
+_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables)\.[a-z0-9_]{8}")
 _UNNAMED = re.compile(r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}")
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
 _OLD_S = 24 * 3600.0
@@ -26,7 +26,7 @@ class Folder:
     """Private to this user, removed with `remove`."""
 
     def __init__(self, kind: str) -> None:
-        """`kind`: home, workspace, proof, bait or site."""
+        """`kind`: one of those that `_OURS` knows."""
         place, word = tempfile.gettempdir(), secrets.token_hex(4)
         unlocked = f"{place}/.pinfold-{word}"
         os.mkdir(unlocked, 0o700)  # noqa: PTH102 - sessions wait for this

@@ -75,7 +75,7 @@ class Landlock:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, site=True)
+        return Capabilities(isolated=True, site=True, commands=True)
 
     @property
     def notice(self) -> str | None:

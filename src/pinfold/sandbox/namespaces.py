@@ -24,6 +24,7 @@ from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._keeping import Keeper, Keeping
 from pinfold.sandbox._launcher import GUEST, Ends, Launcher, begun
 from pinfold.sandbox._output import Output
+from pinfold.sandbox._saved import Saved
 from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
@@ -96,9 +97,16 @@ class Namespaces:
 
     @property
     def capabilities(self) -> Capabilities:
-        views = self._launcher().views
         return Capabilities(
-            isolated=True, fork=True, files_view=views, sockets=True, mounts=True, site=True, calls=True
+            isolated=True,
+            fork=True,
+            files_view=self._launcher().views,
+            sockets=True,
+            mounts=True,
+            site=True,
+            calls=True,
+            durable=True,
+            commands=True,
         )
 
     @property
@@ -182,10 +190,20 @@ class Namespaces:
                 return begun.history
             if spec.view is not None:
                 return NO_FILES
-            return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace)
+            kept = spec.state / "files" if spec.state else None
+            return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, kept)
 
         given = history if spec.writable and probe else None
-        return await UndoableSession.opened(guests, self.capabilities, spec.limits, history=given)
+        saved = Saved(spec.state)
+        session = await UndoableSession.opened(
+            guests, self.capabilities, spec.limits, history=given, saved=saved
+        )
+        try:
+            await session.resume()
+        except BaseException:
+            await session.close()
+            raise
+        return session
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""

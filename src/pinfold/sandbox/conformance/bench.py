@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
 Need: TypeAlias = Literal[
-    "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "local", "no fork"
+    "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "commands", "local", "no fork"
 ]
 """What a provider must say of itself for a check to apply."""
 

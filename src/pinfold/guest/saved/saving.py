@@ -52,6 +52,7 @@ NOT_OURS = frozenset(
         "__file__",
         "__cached__",
         "_dh",
+        "__warningregistry__",
     )
 )
 """Names every session has."""

@@ -1,0 +1,45 @@
+"""What became of the variables of a session that goes on in another process, in the words of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from pinfold.app.hands import SandboxAndTools
+from pinfold.engine import State
+from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry
+from pinfold.sandbox import SandboxUnavailable
+
+
+async def came_back(hands: SandboxAndTools, state: State, entries: Iterable[Entry]) -> dict[str, Any]:
+    """The fields of SessionOpened that say what became of the variables."""
+    if not state.cells:
+        return {}
+    try:
+        back = await hands.come_back()
+    except SandboxUnavailable as error:
+        return {"lost": (f"all Python variables ({error})",)}
+    if back is None:
+        return {"lost": ("all Python variables",)}
+    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
+    if back.missing:
+        names = ", ".join(sorted(_touched(entries, {*back.missing})))
+        cells = f"cell{'s' * (len(back.missing) > 1)} {', '.join(map(str, back.missing))}"
+        lost.append(f"what {cells} did to variables{f' ({names})' if names else ''}")
+    return {
+        "restored": tuple(it.name for it in back.labels if it.status == "restored"),
+        "replayed": tuple(it.name for it in back.labels if it.status == "replayed"),
+        "lost": tuple(lost),
+    }
+
+
+def _touched(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
+    """Names that these cells have added or changed, as far as was seen."""
+    ids: set[ActionId] = set()
+    names: set[str] = set()
+    for event in (entry.event for entry in entries):
+        if isinstance(event, ActionStarted) and event.cell in cells:
+            ids.add(event.id)
+        elif isinstance(event, ActionFinished) and event.id in ids and event.variables:
+            names |= {*event.variables.added, *event.variables.changed}
+    return names

@@ -1,0 +1,64 @@
+"""A second session that goes on from where another is: its story, its saved variables, its history of the files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pinfold.app.lock import claim
+from pinfold.app.paths import private_dir
+from pinfold.app.reading import read_session
+from pinfold.app.shelf import Shelf
+from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
+from pinfold.log import Damage, Log, export_bundle, import_file
+
+_KEPT = ("state", "site")
+
+
+async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
+    """The new session: all of it or nothing. The other one may be live."""
+    folder, new = shelf.place(session), new_session_id()
+    partial = private_dir(shelf.place(SessionId(f".importing-{new}")))
+    held = claim(partial)
+    try:
+        with read_session(folder, session) as (log, damage):
+            last, bundle = log.seq, partial / "bundle"
+            export_bundle(log, bundle, damage)
+        import_file(bundle, partial, new)
+        bundle.unlink()
+        for name in _KEPT:
+            if (folder / name).is_dir():
+                shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copied)
+        forked = Log(partial, new)
+        try:
+            await forked.append(SessionForked(source=session, last=last))
+            if title:
+                await forked.append(SessionChanged(title=title))
+        finally:
+            forked.close()
+        partial.rename(shelf.place(new))
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    finally:
+        if held:
+            held.release()
+    return new, damage
+
+
+def _copied(source: str, target: str) -> None:
+    """What is named by its content never changes, so that both can have it; the rest is written on."""
+    try:
+        if len(Path(source).name) == _DIGEST:
+            os.link(source, target)
+            return
+    except OSError:  # another file system
+        pass
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:  # the live session has just dropped it
+        return
+
+
+_DIGEST = 64

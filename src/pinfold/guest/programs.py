@@ -1,0 +1,183 @@
+"""Runs a program for the host between cells: bounded in time and output, in a process group of its own.
+
+It is a child of this process while it runs, and reaped when it ends: nothing of it is left for `os.wait()` in a cell.
+The namespace of the cells is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from contextlib import suppress
+from json import dumps
+from time import monotonic
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .frames import Channel
+
+READ_BYTES = 1 << 16
+LOOK_S = 0.01
+"""How often to look whether it has ended, where the kernel cannot tell."""
+REAP_S = 2.0
+"""For a killed program to be gone."""
+
+# Bound now: a program may replace these names in their modules.
+_waitpid, _killpg, _read, _write, _close = os.waitpid, os.killpg, os.read, os.write, os.close
+
+
+class Programs:
+    def __init__(self, root: str, channel: Channel) -> None:
+        self._root = root
+        self._channel = channel
+        self._kept = {name: value for name in ("TMPDIR",) if (value := os.environ.get(name))}
+        """As in the beginning: where no namespace ends what a session leaves running, it is known by this."""
+
+    def run(self, request: dict[str, Any], stdin: bytes) -> bytes:
+        """A line of JSON that tells how it ended, then what it wrote to stdout and to stderr."""
+        argv: list[str] = request["argv"]
+        folder = os.path.join(self._root, request["workdir"])
+        environment = None if request["env"] is None else {**self._kept, **request["env"]}
+        try:
+            program = _Program(argv, folder, environment, stdin, request["limit"])
+        except (
+            Exception
+        ) as error:  # whatever is wrong with it: no such file, no more processes, a NUL in its name
+            words = getattr(error, "strerror", None) or str(error)
+            where = getattr(error, "filename", None) or argv[0]
+            return _told("error", None, b"", f"{where}: {words}\n".encode("utf-8", "backslashreplace"), 0)
+        status = "error"
+        try:
+            status = program.follow(self._channel, monotonic() + request["timeout_s"])
+        except BaseException as stray:  # a timer or a signal of the cells' own code
+            program.err += f"it was cut short: {type(stray).__name__}\n".encode()
+        finally:
+            program.end(whole=status != "ended")
+        if status == "ended":
+            status = "ok" if program.code == 0 else "error"
+        return _told(status, program.code, bytes(program.out), bytes(program.err), program.dropped)
+
+
+def _told(status: str, code: int | None, out: bytes, err: bytes, dropped: int) -> bytes:
+    head = {"status": status, "code": code, "out": len(out), "err": len(err), "dropped": dropped}
+    return b"".join([dumps(head).encode(), b"\n", out, err])
+
+
+class _Program:
+    def __init__(
+        self, argv: list[str], folder: str, environment: dict[str, str] | None, stdin: bytes, limit: int
+    ) -> None:
+        from subprocess import DEVNULL, PIPE, Popen
+
+        self.code: int | None = None
+        """None: killed and not seen to end, or somebody else has waited for it."""
+        self.out, self.err = bytearray(), bytearray()
+        self.dropped = 0
+        self._limit = limit
+        self._stdin = memoryview(stdin)
+        self._process = Popen(
+            argv,
+            bufsize=0,
+            cwd=folder,
+            env=environment,
+            stdin=PIPE if stdin else DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            process_group=0,
+        )
+        self._files = [
+            file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))
+        ]
+        self._kept = {self._files[-2].fileno(): self.out, self._files[-1].fileno(): self.err}
+        for file in self._files:
+            os.set_blocking(file.fileno(), False)
+
+    def follow(self, channel: Channel, until: float) -> str:
+        """Until it has `ended`, its time is over (`timeout`), or the host wants no more of it (`error`)."""
+        poll = select.poll()
+        for fd in self._kept:
+            poll.register(fd, select.POLLIN)
+        if self._stdin:
+            poll.register(self._files[0].fileno(), select.POLLOUT)
+        poll.register(channel.fd, select.POLLIN)
+        pidfd = _pidfd(self._process.pid)
+        try:
+            if pidfd is not None:
+                poll.register(pidfd, select.POLLIN)
+            while not channel.waiting():
+                left = until - monotonic()
+                if left <= 0:
+                    return "timeout"
+                ready = poll.poll((left if pidfd is not None else min(left, LOOK_S)) * 1000)
+                for fd, _ in ready:
+                    self._serve(poll, fd)
+                if (pidfd is None or any(fd == pidfd for fd, _ in ready)) and self._is_reaped(os.WNOHANG):
+                    return "ended"
+            return "error"
+        finally:
+            if pidfd is not None:
+                _close(pidfd)
+
+    def end(self, *, whole: bool) -> None:
+        """Take what is left of its output. `whole`: of its process group nothing may be left either."""
+        if whole:
+            with suppress(OSError):
+                _killpg(self._process.pid, signal.SIGKILL)
+            until = monotonic() + REAP_S
+            while not self._is_reaped(os.WNOHANG) and monotonic() < until:
+                select.select((), (), (), LOOK_S)
+        for fd in self._kept:
+            while self._take(fd):
+                pass
+        self._process.returncode = (
+            0 if self.code is None else self.code
+        )  # or `subprocess` would wait for it again
+        for file in self._files:
+            file.close()
+
+    def _serve(self, poll: select.poll, fd: int) -> None:
+        if fd in self._kept:
+            if self._take(fd) is False:
+                poll.unregister(fd)
+        elif self._stdin and fd == self._files[0].fileno():
+            try:
+                self._stdin = self._stdin[_write(fd, self._stdin[:READ_BYTES]) :]
+            except BlockingIOError:
+                return
+            except OSError:  # it does not read on
+                self._stdin = self._stdin[:0]
+            if not self._stdin:
+                poll.unregister(fd)
+                self._files[0].close()
+
+    def _take(self, fd: int) -> bool | None:
+        """False at the end of it, None when there is nothing now."""
+        try:
+            data = _read(fd, READ_BYTES)
+        except BlockingIOError:
+            return None
+        kept = self._kept[fd]
+        room = self._limit - len(kept)
+        kept += data[:room]
+        self.dropped += max(0, len(data) - room)
+        return bool(data)
+
+    def _is_reaped(self, how: int) -> bool:
+        try:
+            pid, status = _waitpid(self._process.pid, how)
+        except ChildProcessError:  # a thread of the cells' waits for any child, or SIGCHLD is ignored
+            return True
+        if pid == 0:
+            return False
+        self.code = os.waitstatus_to_exitcode(status)
+        return True
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

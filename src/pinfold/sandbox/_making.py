@@ -1,0 +1,141 @@
+"""Brings a guest into a state: by asking it, by running again what may be, from what was saved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import cast
+
+from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._session import ASK_STATUSES
+from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
+from pinfold.sandbox.contract import Label, Resumed, UndoRefused
+
+THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
+SAVED_INSTEAD = "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
+DEPTH_S = 3.0
+"""For saving states before the last one, so that they can still be gone back to."""
+WAKE_S = 5.0
+"""For a guest to answer; a copy that waits for a thread it does not have never will."""
+NAMED = 8
+"""Variables that are named in one line."""
+
+
+async def greeted(guest: Guest) -> None:
+    """It has said hello. Raises UndoRefused."""
+    try:
+        end = await asyncio.wait_for(guest.end(), WAKE_S)
+    except TimeoutError as error:
+        raise UndoRefused(f"the state did not come to life within {WAKE_S:g} s") from error
+    if isinstance(end, Death):
+        raise UndoRefused(f"the state did not come to life: {end.how}")
+
+
+async def done(guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
+    reply = await _replied(guest, op, body, REFUSAL_BYTES, fields)
+    return reply is not None and reply.status == "ok"
+
+
+async def replayed(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
+    """Cells of which no copy was left, because they can be run again. Whether they can."""
+    return await done(guest, "replay", json.dumps([[cell, sources[cell]] for cell in cells]).encode())
+
+
+async def woken(
+    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]
+) -> tuple[Guest | None, tuple[str, ...]]:
+    """The copy of the state after these cells, in place of `guest`, and what must be said of it.
+
+    None if there is none that is whole: what can be saved of it, or of those before it, has been. Raises UndoRefused,
+    SandboxUnavailable.
+    """
+    body = cast("Jailed", guest.body)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        answer, _ = await body.ask(b"wake", {"cells": path, "whole": True}, theirs.fileno())
+        if answer and not answer["woken"]:
+            with suppress(Unsaved):
+                await saved.save_all(body, path, DEPTH_S)
+                ours.close()
+                return None, (SAVED_INSTEAD.format(answer["threads"]),)
+            answer, _ = await body.ask(b"wake", {"cells": path, "whole": False}, theirs.fileno())
+    cell = answer.get("cell")
+    if cell not in path:
+        ours.close()
+        return None, ()
+    copy = Guest(body, ours, guest.stdout, guest.stderr)
+    copy.keeper = guest.keeper
+    try:
+        await greeted(copy)
+        later = path[path.index(cell) + 1 :]
+        is_there = not later or await replayed(copy, sources, later)
+        if is_there:
+            await body.ask(b"take", {})
+    except BaseException:
+        _give_up(copy)
+        raise
+    if not is_there:
+        _give_up(copy)
+        return None, ()
+    return copy, (THREADS.format(answer["threads"]),) if answer["threads"] else ()
+
+
+def _give_up(copy: Guest) -> None:
+    copy.leave()
+    copy.hang_up_channel()
+
+
+async def remade(guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]) -> Resumed:
+    """Have a new guest be as after these cells, or as many of them as can be. Raises UndoRefused."""
+    has = saved.cells
+    base = next((length for length in range(len(path), 0, -1) if path[length - 1] in has), 0)
+    labels: tuple[Label, ...] = ()
+    if base:
+        labels = await saved.restored(guest, path[base - 1], {cell: sources[cell] for cell in path[:base]})
+    end = base
+    while end < len(path) and await replayed(guest, sources, [path[end]]):
+        end += 1
+    labels += await _bound_by(guest, set(path[base:end]))
+    return Resumed(cell=path[end - 1] if end else 0, missing=tuple(path[end:]), labels=labels)
+
+
+def what_is_lost(back: Resumed) -> list[str]:
+    """A line each."""
+    said: list[str] = []
+    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
+    if lost:
+        more = f" and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""
+        said.append(f"Lost: {', '.join(lost[:NAMED])}{more}.")
+    if back.missing:
+        cells = ", ".join(map(str, back.missing))
+        said.append(f"What cell{'s' * (len(back.missing) > 1)} {cells} did to variables is lost.")
+    return said
+
+
+async def _bound_by(guest: Guest, cells: set[int]) -> tuple[Label, ...]:
+    """The names these cells have bound."""
+    reply = await _replied(guest, "variables", b"", INVENTORY_BYTES, {}) if cells else None
+    if reply is None:
+        return ()
+    try:
+        found = [it.name for it in inventory(reply.body) if it.cell in cells]
+    except ChannelBroken as broken:
+        raise UndoRefused(f"the guest broke its channel: {broken}") from broken
+    return tuple(Label(name=name, status="replayed") for name in found)
+
+
+async def _replied(
+    guest: Guest, op: str, body: bytes, reply_bytes: int, fields: Mapping[str, int]
+) -> Reply | None:
+    """None if it did not in time, or never will."""
+    guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
+    try:
+        end = await asyncio.wait_for(guest.end(), WAKE_S)
+    except TimeoutError:
+        return None
+    return None if isinstance(end, Death) else end

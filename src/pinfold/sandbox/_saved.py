@@ -1,0 +1,151 @@
+"""Saves a session's variables while it goes on, and makes a new guest what it was: between the store and the guests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Thread
+from time import perf_counter
+from typing import cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pinfold.sandbox._body import Body, Jailed
+from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._store import Stalled, Store, Unsaved
+from pinfold.sandbox._trail import Trail
+from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, GuestStatus
+from pinfold.sandbox.contract import Label, UndoRefused
+from pinfold.sandbox.folders import Folder
+
+STATUSES = frozenset[GuestStatus]({"ok", "refused"})
+TRIES = 4
+"""Each with one variable less, whose own code did not end."""
+RESTORE_S = 300.0
+HUNG = "saving it does not end"
+
+
+class Saved:
+    """Of one session: in `folder`, else for as long as it lives."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._scratch: Folder | None = None
+        self._store: Store | None = None
+        self._hung: dict[str, str] = {}
+        self._saving = asyncio.Lock()
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.trail = Trail(folder / "trail" if folder else None)
+
+    @property
+    def is_durable(self) -> bool:
+        return self._folder is not None
+
+    @property
+    def cells(self) -> set[int]:
+        """Whose states are saved."""
+        return self.store.cells if self._folder or self._store else set()
+
+    def forget_last_of(self, path: Sequence[int]) -> None:
+        """Of these states, the last that is saved."""
+        self.store.forget(max((cell for cell in path if cell in self.cells), key=path.index))
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            place = self._folder / "variables" if self._folder else Folder("variables")
+            self._scratch = place if isinstance(place, Folder) else None
+            self._store = Store(place.path if isinstance(place, Folder) else place)
+        return self._store
+
+    async def save_all(
+        self, body: Body, path: Sequence[int], depth_s: float, go_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        """The last of these states, and as many before it as there is time for. Raises Unsaved, SandboxUnavailable."""
+        until = perf_counter() + depth_s
+        while path:
+            cell = await self._save(cast("Jailed", body), path)
+            if cell is None or perf_counter() > until or not go_on():
+                return
+            path = path[: path.index(cell)]
+
+    async def _save(self, body: Jailed, path: Sequence[int]) -> int | None:
+        """The last state of these of which a copy is left: its cell. None if there is none."""
+        async with self._saving:
+            for _ in range(TRIES):
+                ours, theirs = socket.socketpair()
+                with ours:
+                    with theirs:
+                        answer, _fds = await body.ask(
+                            b"save", {"cells": list(path), "known": sorted(self.store.cells)}, theirs.fileno()
+                        )
+                    cell: int | None = answer.get("cell")
+                    if cell is None or cell not in path:
+                        return None
+                    if cell in self.store.cells:
+                        return cell
+                    try:
+                        await anyio.to_thread.run_sync(self.store.receive, cell, ours, self._hung)
+                    except Stalled as stalled:
+                        await body.ask(b"unsave", {})
+                        self._hung[stalled.name] = HUNG
+                    else:
+                        return cell
+        raise Unsaved("the variables could not be saved: too many of them do not let themselves be")
+
+    async def restored(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
+        """Make a new guest what it was after `cell`. Raises UndoRefused."""
+        try:
+            told = await anyio.to_thread.run_sync(self.store.told, cell)
+        except Unsaved as error:
+            raise UndoRefused(str(error)) from error
+        told["sources"] = {str(number): code for number, code in sources.items()}
+        await _answered(guest, "receive", b"", REFUSAL_BYTES)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                guest.give(theirs.fileno())
+            except OSError as error:
+                ours.close()
+                raise UndoRefused(f"the guest is gone: {error}") from error
+        Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
+        answer = await _answered(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
+        try:
+            return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_Row]))
+        except msgspec.MsgspecError as error:
+            raise UndoRefused(f"the guest broke its channel: {error}") from error
+
+    async def close(self) -> None:
+        async with self._saving:
+            self.trail.close()
+            if self._scratch is not None:
+                await anyio.to_thread.run_sync(self._scratch.remove)
+
+
+class _Row(msgspec.Struct):
+    name: str
+    status: str
+    reason: str
+
+
+def _label(row: _Row) -> Label:
+    return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
+
+
+async def _answered(guest: Guest, op: str, body: bytes, reply_bytes: int) -> bytes:
+    guest.post(op, body, STATUSES, reply_bytes, {})
+    try:
+        end = await asyncio.wait_for(guest.end(), RESTORE_S)
+    except TimeoutError as error:
+        raise UndoRefused(f"the state did not come back within {RESTORE_S:g} s") from error
+    if isinstance(end, Death):
+        raise UndoRefused(f"the state did not come back: {end.how}")
+    if end.status != "ok":
+        raise UndoRefused(f"the state did not come back: {end.body.decode('utf-8', 'replace')}")
+    return end.body

@@ -1,0 +1,112 @@
+"""Checks of programs that are run beside the cells."""
+
+from __future__ import annotations
+
+import anyio
+
+from pinfold.sandbox.conformance.bench import Bench, ContractBroken, check, expect, expect_outcome
+from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, NotSupported, Session
+
+SHELL = ("/bin/sh", "-c")
+WAITS = 'trap "" TERM INT; echo begun > begun; sleep 60 & sleep 60'
+ALARM = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0)\n_ = signal.setitimer(signal.ITIMER_REAL, 0.3)"
+
+
+async def _sh(session: Session, script: str, *words: str, timeout_s: float = 20.0) -> CommandOutcome:
+    return await session.command((*SHELL, script, "sh", *words), timeout_s=timeout_s)
+
+
+@check()
+async def a_provider_without_commands_says_so(bench: Bench) -> None:
+    if bench.provider.capabilities.commands:
+        return
+    async with bench.session() as session:
+        try:
+            await session.command(["true"], timeout_s=5)
+        except NotSupported:
+            return
+    raise ContractBroken("it says it has no commands, but ran one")
+
+
+@check(needs="commands")
+async def a_command_tells_how_it_ended_and_what_it_wrote(bench: Bench) -> None:
+    async with bench.session() as session:
+        ended = await session.command(
+            (*SHELL, 'cat; echo "$1" >&2; exit 3', "sh", "a b\u00e9"), timeout_s=20, stdin=b"\0given" * 50_000
+        )
+        told = (ended.status, ended.code, ended.stdout, ended.stderr)
+        expect(told == ("error", 3, b"\0given" * 50_000, "a b\u00e9\n".encode()), f"got {str(told)[:300]}")
+        expect((await _sh(session, "true")).status == "ok", "an exit with 0 is no error")
+        missing = await session.command(["/no/such/program"], timeout_s=20)
+        expect(missing.status == "error" and missing.code is None and missing.stderr, f"got {missing!r}")
+
+
+@check(needs="commands")
+async def a_command_runs_in_the_workspace_with_the_environment_it_is_given(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("import os\nos.makedirs('deep/er')\nos.environ['MINE'] = 'cell'\nos.chdir('deep')")
+        await session.put("in.txt", b"here")
+        seen = await _sh(session, 'cat in.txt; echo "$MINE" > out.txt')
+        expect(seen.stdout == b"here", f"it does not run in the workspace: {seen!r}")
+        expect(await session.get("out.txt") == b"cell\n", "the interpreter's environment is not its own")
+        given = await session.command(
+            (*SHELL, 'pwd; echo "$MINE$ONE"'), timeout_s=20, env={"ONE": "1"}, workdir="deep/er"
+        )
+        expect(given.stdout.endswith(b"/deep/er\n1\n"), f"got {given!r}")
+
+
+@check(needs="commands")
+async def a_command_leaves_variables_and_children_alone(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("import os\nkept = 1")
+        await _sh(session, "exit 1")
+        await _sh(session, "sleep 60", timeout_s=0.2)
+        waits = "try:\n    os.wait()\nexcept ChildProcessError:\n    kept += 1\nkept"
+        expect_outcome(await session.run(waits), status="ok", value="2")
+
+
+@check(needs="commands")
+async def a_command_that_takes_too_long_ends_with_all_it_started(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)")
+        ended = await _sh(session, 'exec 3> held; echo said; trap "" TERM; sleep 60 & wait', timeout_s=1.0)
+        expect(ended.status == "timeout" and ended.stdout == b"said\n", f"got {ended!r}")
+        expect_outcome(
+            await session.run("os.read(end, 1)"), status="ok", value="b''"
+        )  # nobody holds it any more
+
+
+@check(needs="commands")
+async def a_command_that_is_cancelled_ends_and_the_state_is_kept(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("kept = 1")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_sh, session, WAITS)
+            while not (bench.folder / "begun").exists():  # noqa: ASYNC110 - another process's doing
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        expect_outcome(await session.run("kept"), status="ok", value="1")
+
+
+@check(needs="commands")
+async def what_a_command_leaves_in_the_background_is_not_waited_for(bench: Bench) -> None:
+    async with bench.session() as session:
+        ended = await _sh(session, "sleep 60 & echo begun", timeout_s=20)
+        expect(ended.status == "ok" and ended.duration_s < 10, f"got {ended!r}")
+
+
+@check(needs="commands")
+async def the_output_of_a_command_is_bounded(bench: Bench) -> None:
+    async with bench.session() as session:
+        ended = await _sh(session, f"head -c {COMMAND_BYTES + 1000} /dev/zero", timeout_s=30)
+        expect(len(ended.stdout) == COMMAND_BYTES, f"{len(ended.stdout)} bytes were kept")
+        expect(ended.status == "ok" and ended.dropped_bytes == 1000, f"{ended.dropped_bytes} were dropped")
+
+
+@check(needs="commands")
+async def a_timer_that_a_cell_left_behind_does_not_break_a_command_unsaid(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run(ALARM)
+        ended = await _sh(session, "sleep 1; echo done")
+        expect(ended.stdout == b"done\n" or b"cut short" in ended.stderr, f"got {ended!r}")
+        expect_outcome(await session.run("1"), status="ok", value="1")
