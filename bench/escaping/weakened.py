@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.escaping.cage import refuse_outside
 
-from pinfold.sandbox import Provider, _guest, _output, _session, namespaces
+from pinfold.sandbox import Provider, _guest, _output, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import Guards, guarded
@@ -198,7 +198,7 @@ def _patient() -> None:
     def never(self: object, grace_s: float) -> None:
         pass
 
-    _session._Deadline.now = never  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    _endings.Deadline.now = never
 
 
 def _boundless() -> None:

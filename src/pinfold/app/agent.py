@@ -34,14 +34,18 @@ from pinfold.events import (
     Event,
     Interrupt,
     Mode,
+    Redo,
     Say,
     SessionId,
+    SessionRewound,
     TurnEnded,
     TurnFailed,
     TurnId,
     TurnInterrupted,
+    Undo,
     Usage,
     UserSpoke,
+    What,
     new_session_id,
     new_turn_id,
 )
@@ -224,6 +228,26 @@ class Agent:
     async def interrupt(self) -> None:
         """Stop the running turn; the session stays as it is."""
         await self._entered().submit(Interrupt())
+
+    async def undo(self, to: int | None = None, what: What = "all") -> SessionRewound:
+        """Take back the last cell, or all after cell `to`: variables and files of the workspace. Raises CommandRefused.
+
+        What it could not take back is in `effects`; the model is told with the next prompt.
+        """
+        return await self._rewound(Undo(to=to, what=what))
+
+    async def redo(self) -> SessionRewound:
+        """Take the last undo back, if no cell has run since. Raises CommandRefused."""
+        return await self._rewound(Redo())
+
+    async def _rewound(self, command: Undo | Redo) -> SessionRewound:
+        live = self._entered()
+        async with live.subscribe(live.log.seq) as feed:
+            await live.submit(command)
+            async for item in feed:
+                if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
+                    return item.event
+        raise TurnError("the session ended")
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the whole session, blobs included, as one bundle file."""
