@@ -22,7 +22,8 @@ from .kernel import (
     MS_BIND,
     MS_REC,
     PR_SET_DUMPABLE,
-    drop_capabilities,
+    bound_capabilities,
+    hold_capabilities,
     mount,
     open_without_links,
     prctl,
@@ -31,10 +32,15 @@ from .kernel import (
 from .memory import memory_of_all
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import hang, open_root, read_only, shut_root
+from .views import hang_view
 
 EMPTY = "/etc/empty"
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
+WRITES_ANY = 1
+"""Until the session begins: a view writes its files with the power it was mounted with."""
+IN_VIEW = 0
+"""In place of a device: what is seen through a view has another one than the host sees."""
 FILL_BYTES_PER_S = 4 << 30
 """Faster than programs take memory here; how soon to look again follows from it."""
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -78,7 +84,8 @@ class Init:
     def live(self) -> None:
         """Never returns."""
         prctl(PR_SET_DUMPABLE, 0)
-        drop_capabilities(CAPABILITIES)
+        bound_capabilities(CAPABILITIES)
+        hold_capabilities((WRITES_ANY, *CAPABILITIES))
         wake, wake_in = os.pipe()
         for fd in (wake, wake_in):
             os.set_blocking(fd, False)
@@ -104,7 +111,7 @@ class Init:
 
     def _rehearse(self) -> None:
         """Memory shared with the zygote is copied when it is first touched: now rather than while a host waits."""
-        attach({"mounts": []}, [])
+        attach({"mounts": [], "view": []}, [])
         guard({"masked": [], "pinned": [], "protected": []})
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
@@ -138,6 +145,7 @@ class Init:
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
             writable = attach(request, trees)
+            hold_capabilities(CAPABILITIES)
             guard(request)
         except OSError as error:
             os.write(2, f"the session could not begin: {error.filename}: {error.strerror}\n".encode())
@@ -367,10 +375,15 @@ def opened(path: str) -> Generator[int]:
 
 
 def attach(request: Request, trees: list[int]) -> list[str]:
-    """Hang the mounts in; returns those the program may write to."""
+    """Hang the mounts in; returns those the program may write to. The workspace is the first, its view the last."""
+    mounts, view = request["mounts"], request["view"]
     open_root()
     try:
-        for item, tree in zip(request["mounts"], trees, strict=True):
+        for above in view:
+            workspace = mounts[0]
+            writable = workspace["writable"]
+            hang_view(workspace["path"], trees[0], trees[-1], work=above["work"], writable=writable)
+        for item, tree in zip(mounts[len(view) :], trees[len(view) : len(mounts)], strict=True):
             hang(item["path"], tree, is_folder=item["folder"])
     finally:
         shut_root()
@@ -382,7 +395,7 @@ def guard(request: Request) -> None:
     for path, device, inode in request["masked"]:
         with _found(path) as place:
             seen = os.stat(place)
-            if (seen.st_dev, seen.st_ino) != (device, inode):
+            if device not in (seen.st_dev, IN_VIEW) or seen.st_ino != inode:
                 raise OSError(0, "it changed while the session began", path)
             mount(EMPTY, place, None, MS_BIND)
     for path in request["pinned"]:

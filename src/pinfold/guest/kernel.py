@@ -105,6 +105,11 @@ def leave_old_root() -> None:
     os.chdir("/")
 
 
+def unmount(target: str) -> None:
+    """Out of sight at once, gone when nobody uses it."""
+    _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
+
+
 def detached(path: str, *, recursive: bool) -> int:
     """A copy of the mount at `path` that hangs nowhere yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | (_AT_RECURSIVE if recursive else 0)
@@ -171,10 +176,20 @@ _LAST_CAPABILITY = _last_capability()
 
 def drop_capabilities(keep: tuple[int, ...] = ()) -> None:
     """All but these, from every set, for good."""
+    bound_capabilities(keep)
+    hold_capabilities(keep)
+
+
+def bound_capabilities(keep: tuple[int, ...]) -> None:
+    """No program that is started from here on gets any but these."""
     for capability in range(_LAST_CAPABILITY + 1):
         if capability not in keep and _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # none to drop it with
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+
+
+def hold_capabilities(keep: tuple[int, ...]) -> None:
+    """This process, and no others again."""
     header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0), 8)
     kept = sum(1 << capability for capability in keep)
     low, high = kept & 0xFFFFFFFF, kept >> 32

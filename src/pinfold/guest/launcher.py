@@ -21,10 +21,12 @@ from contextlib import suppress
 
 from .groups import Groups, descendants, leftovers, remove_tree, usable_places
 from .kernel import CLONE_NEWNS, CLONE_NEWUSER, unshare
+from .probe import tried
 from .proc import pid_of
 from .requests import MESSAGE_BYTES, Request, read_request
 from .seeds import Seed
 from .trees import Owners, maps_up_to, opened_tree, write_map
+from .views import try_view
 from .watches import OF_ALL, bound_watches
 from .zygotes import FIRST_ID, INNER_ID, Zygote
 
@@ -69,7 +71,9 @@ class Launcher:
         try:
             self._enter()
             self._zygote = self._new_zygote()
-            self._host.send(self._zygote.hello())
+            views = tried(try_view) == ""  # while the zygote imports
+            hello = json.loads(self._zygote.hello())
+            self._host.send(json.dumps({**hello, "views": views}).encode())
             self._watch(self._host.fileno(), lambda: self._hear(self._host, owner=True))
             self._watch(os.pidfd_open(self._settings["host"]), self._end)
             while self._alive:
@@ -173,7 +177,7 @@ class Launcher:
         paper, reply = fds
         trees: list[int] = []
         try:
-            for item in request["mounts"]:
+            for item in (*request["mounts"], *request["view"]):
                 tree = opened_tree(item, seed.outer, self._owners)
                 trees.append(tree)
             self._bound(seed, request["memory"])

@@ -27,6 +27,7 @@ from .kernel import (
 )
 from .root import shut_mounts
 from .trees import Owners, write_map
+from .views import try_view
 
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 OTHER_ID = 1000
@@ -43,15 +44,16 @@ def features() -> dict[str, object]:
         places = usable_places()
     return {
         "landlock_abi": landlock_abi(),
-        "user_namespaces": _tried(_make_user_namespace),
-        "mounts": _tried(_make_mounts),
-        "seccomp": _tried(_filter),
-        "idmapped_mounts": _tried(_idmap),
+        "user_namespaces": tried(_make_user_namespace),
+        "mounts": tried(_make_mounts),
+        "seccomp": tried(_filter),
+        "idmapped_mounts": tried(_idmap),
+        "views": tried(try_view),
         "cgroup": {name: version for name, (version, _) in places.items()},
     }
 
 
-def _tried(attempt: Callable[[], None]) -> str:
+def tried(attempt: Callable[[], None]) -> str:
     """Empty where it works, else the error's name. In a process of its own."""
     reader, writer = os.pipe()
     child = os.fork()

@@ -68,6 +68,8 @@ class Launcher:
     ) -> None:
         """`joins`: take a warm one where there is one. `fix`: said where none can be started."""
         self.proven = False
+        self.views = True
+        """Whether sessions can have private views; of one that was not started by us it is not known."""
         self._joins = joins
         self._settings = settings
         self._guest = guest
@@ -181,6 +183,7 @@ class Launcher:
             if reason(hello):
                 self.end()
                 raise SandboxUnavailable(f"the zygote did not start: {reason(hello)}; {self._fix}")
+            self.views = bool(json.loads(hello).get("views"))
 
 
 async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keeping]] | None = None) -> Guest:

@@ -55,6 +55,7 @@ class Facts:
             "mounts": self.works("mounts"),
             "seccomp": self.works("seccomp"),
             "idmapped_mounts": self.works("idmapped_mounts"),
+            "views": self.works("views"),
             "cgroup": self.features.get("cgroup", {}),
             "memory": self.memory,
             "max_user_namespaces": self.max_user_namespaces,

@@ -69,7 +69,7 @@ class Capabilities:
     fork: bool = False
     """Live copies: fork, keep, undo and redo by snapshot."""
     files_view: bool = False
-    """A branch has its own view of the workspace files."""
+    """A session can have its own view of the workspace files: `Spec.view`."""
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
@@ -129,6 +129,9 @@ class Spec:
     workspace: Path
     writable: bool = True
     """Whether the session may change the workspace."""
+    view: Path | None = None
+    """A folder of the host's, empty or of an earlier session with this view: what the session changes in the workspace
+    goes there, and the workspace stays as it is. Needs `Capabilities.files_view`."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Read-only, at /mnt/datasets/NAME where the provider has mounts, else at its own path."""
     site: Path | None = None
@@ -140,6 +143,12 @@ class Spec:
     state: Path | None = None
     """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
     with it again, a session has its variables and its undo; without, they end with it."""
+
+
+def refuse_view(spec: Spec, name: str) -> None:
+    """For a provider that has none. Raises NotSupported."""
+    if spec.view is not None:
+        raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,5 +343,5 @@ class Provider(Protocol):
         ...
 
     async def open(self, spec: Spec) -> Session:
-        """A session whose interpreter has answered. Raises SandboxUnavailable."""
+        """A session whose interpreter has answered. Raises SandboxUnavailable, and NotSupported for a view it cannot give."""
         ...

@@ -26,7 +26,7 @@ from pinfold.sandbox._body import Subprocess
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._session import GuestSession
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_view
 from pinfold.sandbox.folders import Folder
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
@@ -58,8 +58,9 @@ async def open_guest(
 ) -> Session:
     """A session whose guest runs as `confine` says, plainly unless given, in `python`, this one unless given.
 
-    Raises SandboxUnavailable.
+    Raises SandboxUnavailable, and NotSupported where a view is asked for.
     """
+    refuse_view(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
     return await GuestSession.opened(guests, capabilities, spec.limits)
 

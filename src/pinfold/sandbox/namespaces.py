@@ -21,7 +21,7 @@ from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._keeping import Keeper, Keeping
 from pinfold.sandbox._launcher import GUEST, Ends, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._saved import Saved
@@ -31,6 +31,8 @@ from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.folders import Folder, folder
 from pinfold.sandbox.seccomp import compile_filter
+from pinfold.sandbox.views.keeping import ViewKeeper
+from pinfold.sandbox.views.place import Place
 from pinfold.sandbox.warm import socket_in
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -64,6 +66,8 @@ TRIES = 3
 """A warm launcher may end with its owner, just as we ask it."""
 REPLACE_S = 1.0
 """Before a launcher that was lost is replaced."""
+NO_VIEWS = "this kernel refuses overlayfs in user namespaces: no session can have a private view of the workspace here"
+NO_FILES = "Undo brings back variables only, no files: this session has a private view of the workspace."
 Probe: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -96,6 +100,7 @@ class Namespaces:
         return Capabilities(
             isolated=True,
             fork=True,
+            files_view=self._launcher().views,
             sockets=True,
             mounts=True,
             site=True,
@@ -110,6 +115,8 @@ class Namespaces:
 
     async def open(self, spec: Spec) -> Session:
         await self.probe()
+        if spec.view is not None and not self._launcher().views:
+            raise SandboxUnavailable(NO_VIEWS)
         return await self._opened(self._launcher(), spec, self.probe)
 
     async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
@@ -181,6 +188,8 @@ class Namespaces:
         async def history() -> FileHistory | str:
             if begun:
                 return begun.history
+            if spec.view is not None:
+                return NO_FILES
             kept = spec.state / "files" if spec.state else None
             return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, kept)
 
@@ -246,7 +255,7 @@ class _Source:
         try:
             spec = Spec(workspace=made.path, limits=limits)
             mounts = _mounts(spec)
-            ends = self.launcher.open_now(_request(spec, mounts))
+            ends = self.launcher.open_now(_request(spec, mounts, None))
         except BaseException:
             made.remove()
             raise
@@ -278,6 +287,7 @@ class _Guests:
         self._probe = probe
         self._spec = spec
         self._begun = begun
+        self._view: Place | None = None
 
     async def launch(self) -> Guest:
         if self._begun:
@@ -291,13 +301,17 @@ class _Guests:
             )
         # Most workspaces are looked through faster than a thread is reached.
         spec = self._spec
-        is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts
+        is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts and not spec.view
         mounts = _mounts(spec) if is_small else await anyio.to_thread.run_sync(_mounts, spec)
-        ends = await self._ends(_request(spec, mounts))
+        if spec.view is not None and self._view is None:
+            self._view = await anyio.to_thread.run_sync(Place, spec.workspace, spec.view)
+        ask = functools.partial(_request, spec, mounts, self._view)
+        ends = await self._ends(await anyio.to_thread.run_sync(ask) if self._view else ask())
         guest = self._guest(ends)
 
-        async def keep() -> Keeper:
-            make = functools.partial(_keeper, mounts[0], Jailed(ends.control, ends.pidfd))
+        async def keep() -> Keeping:
+            made_by = _view_keeper if spec.view else _keeper
+            make = functools.partial(made_by, mounts[0], Jailed(ends.control, ends.pidfd))
             return make() if is_small else await anyio.to_thread.run_sync(make)
 
         return await begun(guest, spec.limits, keep if spec.writable else None)
@@ -323,6 +337,8 @@ class _Guests:
 
     async def release(self) -> None:
         """Its mounts went with it."""
+        if self._view is not None:
+            self._view.close()
 
 
 def entered(python: Path) -> Path:
@@ -358,12 +374,15 @@ def _mounts(spec: Spec) -> list[_Mount]:
     return mounts
 
 
-def _request(spec: Spec, mounts: list[_Mount]) -> dict[str, object]:
+def _request(spec: Spec, mounts: list[_Mount], view: Place | None) -> dict[str, object]:
     limits = spec.limits
     guards = [mount.guards for mount in mounts]
+    if view is not None:
+        guards[0] = view.guards(guards[0], mounts[0].path)
     return {
         "workspace": mounts[0].path,
         "mounts": [mount.asked() for mount in mounts],
+        "view": [view.asked()] if view else [],
         "masked": [file for guard in guards for file in guard.masked],
         "pinned": [path for guard in guards for path in guard.pinned],
         "protected": sorted({path for guard in guards for path in guard.protected}),
@@ -381,6 +400,10 @@ def _request(spec: Spec, mounts: list[_Mount]) -> dict[str, object]:
 
 def _keeper(workspace: _Mount, body: Jailed) -> Keeper:
     return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+
+
+def _view_keeper(workspace: _Mount, body: Jailed) -> ViewKeeper:
+    return ViewKeeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
 
 
 def _own_place(mount: Mount) -> _Mount:

@@ -57,6 +57,7 @@ def _kernel(kernel: dict[str, Any]) -> list[str]:
             ("mounts", "mounts"),
             ("seccomp", "seccomp"),
             ("idmapped_mounts", "idmapped mounts"),
+            ("views", "private views"),
         )
     ]
     groups = ", ".join(f"{name} v{version}" for name, version in kernel["cgroup"].items()) or "none writable"

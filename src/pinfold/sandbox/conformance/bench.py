@@ -38,8 +38,9 @@ class Bench:
         limits: Limits | None = None,
         data: Mapping[str, Path] | None = None,
         site: Path | None = None,
+        view: Path | None = None,
     ) -> AsyncGenerator[Session]:
-        spec = Spec(workspace=self.folder, data=data or {}, limits=limits or Limits(), site=site)
+        spec = Spec(workspace=self.folder, data=data or {}, limits=limits or Limits(), site=site, view=view)
         session = await self.provider.open(spec)
         try:
             yield session

@@ -63,6 +63,20 @@ async def sockets_work_on_the_sessions_loopback(bench: Bench) -> None:
         expect_outcome(await session.run(SOCKETS, timeout_s=20), status="ok", value="b'heard'")
 
 
+@check(needs="files_view")
+async def what_a_session_with_a_view_writes_does_not_reach_the_workspace(bench: Bench) -> None:
+    (bench.folder / "kept").write_text("as it was", encoding="utf-8")
+    view = bench.outside / "view"
+    view.mkdir()
+    async with bench.session(view=view) as session:
+        outcome = await session.run(
+            "open('kept', 'a').write('!')\nopen('made', 'w').close()\nopen('kept').read()"
+        )
+        expect_outcome(outcome, status="ok", value="'as it was!'")
+        found = {path.name: path.read_text(encoding="utf-8") for path in bench.folder.iterdir()}
+    expect(found == {"kept": "as it was"}, f"the workspace was changed: {found!r}")
+
+
 @check(needs="mounts")
 async def data_is_mounted(bench: Bench) -> None:
     source = bench.outside / "numbers.csv"

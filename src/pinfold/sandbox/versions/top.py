@@ -61,9 +61,14 @@ class Top:
 
     @property
     def tells_of_maps(self) -> bool:
+        return self.file_system in _TELLS_OF_MAPS
+
+    @property
+    def file_system(self) -> int:
+        """The number of its kind, as statfs(2) has them; 0: not known."""
         kind = ctypes.create_string_buffer(256)
         known = self._libc.fstatfs(self._fd, kind) == 0
-        return known and int.from_bytes(kind.raw[: ctypes.sizeof(ctypes.c_long)], "little") in _TELLS_OF_MAPS
+        return int.from_bytes(kind.raw[: ctypes.sizeof(ctypes.c_long)], "little") if known else 0
 
     @contextmanager
     def opened(self, path: str, flags: int = os.O_PATH) -> Generator[int]:

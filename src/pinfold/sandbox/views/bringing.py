@@ -1,0 +1,142 @@
+"""Makes a workspace what a session with a view saw, as far as nobody else has changed it since. Host side, synchronous."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp
+from pinfold.sandbox.versions.top import Changed, Top
+from pinfold.sandbox.views.layer import Layer
+from pinfold.sandbox.views.place import layer_of, remember, remembered
+from pinfold.sandbox.views.planning import Plan, Planning, Wanted
+from pinfold.sandbox.views.reports import Brought, Change, How, LeftOut
+
+
+def changes(workspace: Path, view: Path) -> list[Change]:
+    """What the session saw otherwise than it is in the workspace now. What is never brought over is not among it.
+
+    Raises SandboxUnavailable.
+    """
+    with _opened(workspace, view) as (top, layer):
+        plan = Planning(workspace.resolve(), top, layer).plan(None)
+        return sorted(Change(path, _how(plan, path)) for path in plan.wanted)
+
+
+def bring_over(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None = None) -> Brought:
+    """Make the workspace what the session saw. Best when the session is closed: what changes meanwhile is left out.
+
+    `since`: how the workspace was when the session began, as `seen` gives it; the view remembers it, unless given.
+    What is otherwise now is a conflict and stays. Raises SandboxUnavailable.
+    """
+    known = dict(remembered(view) if since is None else since)
+    with _opened(workspace, view) as (top, layer):
+        plan = Planning(workspace.resolve(), top, layer).plan(known)
+        bringing = _Bringing(top, layer, plan)
+        bringing.bring()
+        for path in plan.wanted.keys() - plan.left_out.keys():
+            known.pop(path, None)
+        known |= bringing.made
+    remember(view, known)
+    return Brought(
+        applied=tuple(
+            sorted(Change(path, _how(plan, path)) for path in plan.wanted if path not in plan.left_out)
+        ),
+        conflicts=tuple(sorted(plan.conflicts)),
+        left_out=tuple(sorted(LeftOut(path, why) for path, why in plan.left_out.items())),
+    )
+
+
+class _Bringing:
+    """First what is gone goes, the deepest first; then what is new comes; then folders get their modes."""
+
+    def __init__(self, top: Top, layer: Layer, plan: Plan) -> None:
+        self._top = top
+        self._layer = layer
+        self._plan = plan
+        self._now_ns = time.time_ns()
+        self.made: dict[str, Stamp] = {}
+
+    def bring(self) -> None:
+        paths = sorted(self._plan.wanted)
+        try:
+            for path in reversed(paths):
+                self._try(self._clear, path)
+            for path in paths:
+                self._try(self._make, path)
+            for path in reversed(paths):
+                self._try(self._close, path)
+        finally:
+            self._top.finish()
+
+    def _clear(self, path: str, wanted: Wanted) -> None:
+        now = self._plan.now[path]
+        if now is None or (wanted is not None and stat.S_ISDIR(now.st_mode) == isinstance(wanted, Folder)):
+            return  # it is replaced in one step
+        if stat.S_ISDIR(now.st_mode):
+            self._top.remove_folder(path)
+        else:
+            self._top.remove(path, was=Stamp.of(now))
+        self._plan.now[path] = now if wanted is None else None
+
+    def _make(self, path: str, wanted: Wanted) -> None:
+        now = self._plan.now[path]
+        was = Stamp.of(now) if now else None
+        match wanted:
+            case Folder() if now is None:
+                self._top.make_folder(path)
+            case Link():
+                self._top.put_link(path, wanted, was=was)
+            case File() if path in self._plan.same_content:
+                self._top.give(path, wanted)
+            case File():
+                # Not when the session wrote it: a build tool must see that it came now.
+                entry = replace(wanted, mtime_ns=self._now_ns)
+                self._top.put_file(path, entry, lambda fd: self._layer.copy(path, fd), was=was)
+            case _:
+                return
+        self._note(path)
+
+    def _close(self, path: str, wanted: Wanted) -> None:
+        if isinstance(wanted, Folder):
+            self._top.give(path, wanted)
+            self._note(path)
+
+    def _note(self, path: str) -> None:
+        """Now: once the folders above are as they are to be, it may not be seen any more."""
+        if status := self._top.status(path):
+            self.made[path] = Stamp.of(status)
+
+    def _try(self, step: Callable[[str, Wanted], None], path: str) -> None:
+        if path in self._plan.left_out:
+            return
+        try:
+            step(path, self._plan.wanted[path])
+        except Changed:
+            self._plan.left_out[path] = "it was changed meanwhile"
+        except OSError as error:
+            self._plan.left_out[path] = error.strerror or os.strerror(error.errno or 0)
+
+
+def _how(plan: Plan, path: str) -> How:
+    if plan.wanted[path] is None:
+        return "removed"
+    return "changed" if path in plan.was_there else "added"
+
+
+@contextmanager
+def _opened(workspace: Path, view: Path) -> Generator[tuple[Top, Layer]]:
+    layer = layer_of(view)
+    try:
+        top = Top(workspace.resolve())
+        try:
+            yield top, layer
+        finally:
+            top.close()
+    finally:
+        layer.close()

@@ -1,0 +1,66 @@
+"""Looks after a workspace that a session sees through a view: what the user adds that is secret is hidden at once.
+
+Nothing is put back: the session cannot change the workspace, so whatever changes there is the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+
+from pinfold.sandbox._keeping import Mounts
+from pinfold.sandbox._watch import Watch
+from pinfold.sandbox._workspace import Guards, is_masked
+from pinfold.sandbox.views.place import IN_VIEW
+
+
+class ViewKeeper:
+    """Watches the top of the workspace and every folder that holds a secret, as far as there are watches."""
+
+    def __init__(
+        self, top: str, guards: Guards, *, shown: str, remount: Callable[[Mounts], None] | None
+    ) -> None:
+        self._top = top
+        self._shown = shown
+        self._remount = remount
+        self._watch: Watch | None = None
+        cut = len(shown)
+        folders = {(top + path[cut:]).rpartition("/")[0] for path, _, _ in guards.masked}
+        with suppress(OSError):
+            self._watch = Watch()
+            self._watch.add([top, *sorted(folders - {top})])
+
+    @property
+    def fd(self) -> int | None:
+        return self._watch.fd if self._watch else None
+
+    def before(self) -> None:
+        self.noticed()
+
+    def after(self) -> tuple[str, ...]:
+        self.noticed()
+        return ()
+
+    def noticed(self) -> None:
+        renamed, _ = (self._watch.events() if self._watch else None) or (set[str](), set[str]())
+        for path in sorted(renamed):
+            if (secret := self._secret(path)) and self._remount:
+                self._remount(Mounts(masked=[secret]))  # each alone: one that is gone stops the others
+
+    def close(self) -> None:
+        if self._watch:
+            self._watch.close()
+
+    def _secret(self, path: str) -> tuple[str, int, int] | None:
+        inner = path[len(self._top) + 1 :]
+        if not any(map(is_masked, inner.split("/"))):
+            return None
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return None
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
+            return None
+        return f"{self._shown}/{inner}", IN_VIEW, status.st_ino

@@ -1,0 +1,179 @@
+"""Reads the folder in which overlayfs keeps what a session changed. All of it is hostile: no link is followed, nothing is run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, joined, mode_of, owner_of
+from pinfold.sandbox.versions.top import Changed, Top, reopened
+
+_OPAQUE, _REDIRECT = "user.overlay.opaque", "user.overlay.redirect"
+_METACOPY, _WHITEOUT = "user.overlay.metacopy", "user.overlay.whiteout"
+_NO_ATTRIBUTE = (errno.ENODATA, errno.ENOTSUP)
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Something that is not brought over."""
+
+    why: str
+
+
+Layered: TypeAlias = File | Folder | Link | Odd | None
+"""None: it was removed. Set-id bits are never among the modes."""
+
+
+class Layer:
+    """`entries` by path, folders before what is in them; "" is the workspace. Raises OSError."""
+
+    def __init__(self, files: Path, owner: int) -> None:
+        """`owner`: what belongs to anybody else was not made by the session."""
+        self._top = Top(files)
+        self._owner = owner
+        self._opened_up: list[tuple[str, int]] = []
+        self._stamps: dict[str, Stamp] = {}
+        self.entries: dict[str, Layered] = {}
+        self.opaque: set[str] = set()
+        """Folders in which nothing of the workspace is seen."""
+        try:
+            self._walk()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for path, mode in reversed(self._opened_up):
+            with suppress(OSError), self._top.opened(path) as fd:
+                _chmod(fd, mode)
+        self._top.close()
+
+    @property
+    def hiding(self) -> set[str]:
+        """At and below these, what the workspace has is not seen."""
+        return self.opaque | {path for path, entry in self.entries.items() if not isinstance(entry, Folder)}
+
+    def copy(self, path: str, to: int) -> None:
+        """The content of a file that was found, holes left out. Raises Changed, OSError."""
+        with self._top.opened(path) as named:
+            if Stamp.of(os.fstat(named)) != self._stamps[path]:
+                raise Changed(0, "it was changed meanwhile", path)
+            fd = _readable(named)
+        opened = Stamp.of(os.fstat(fd))
+        try:
+            _copy(fd, to)
+            if Stamp.of(os.fstat(fd)) != opened:
+                raise Changed(0, "it was changed meanwhile", path)
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def reading(self, path: str) -> Generator[int]:
+        with self._top.opened(path) as named:
+            fd = _readable(named)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _walk(self) -> None:
+        waiting = [""]
+        while waiting:
+            path = waiting.pop()
+            try:
+                with self._top.opened(path) as fd:
+                    entry = self._entry(path, fd)
+                    names = self._names(fd) if isinstance(entry, Folder) else []
+            except OSError as error:
+                entry, names = Odd(error.strerror or "it cannot be read"), []
+            self.entries[path] = entry
+            waiting += [joined(path, name) for name in names]
+
+    def _entry(self, path: str, fd: int) -> Layered:
+        status = os.fstat(fd)
+        mode = mode_of(status)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            return None
+        if status.st_uid != self._owner:
+            return Odd("it belongs to someone else")
+        if stat.S_ISLNK(status.st_mode):
+            return Link(os.fsdecode(os.readlink(b"", dir_fd=fd)), owner_of(status))
+        if stat.S_ISREG(status.st_mode):
+            self._stamps[path] = Stamp.of(status)
+            if _attribute(fd, _WHITEOUT) is not None:
+                return None
+            if _attribute(fd, _METACOPY) is not None:
+                return Odd("its content is not there")
+            return File(None, status.st_size, mode & ~_SET_ID, owner_of(status), status.st_mtime_ns)
+        if not stat.S_ISDIR(status.st_mode):
+            return Odd("special file")
+        if mode & 0o500 != 0o500 and os.geteuid() != 0:
+            self._opened_up.append((path, mode))
+            _chmod(fd, mode | 0o700)
+        if _attribute(fd, _REDIRECT) is not None:
+            return Odd("its content is elsewhere")
+        if _attribute(fd, _OPAQUE) == b"y":
+            self.opaque.add(path)
+        return Folder(mode & ~_SET_ID, owner_of(status))
+
+    def _names(self, named: int) -> list[str]:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=named)
+        try:
+            return sorted(os.listdir(fd), reverse=True)  # noqa: PTH208 - of a descriptor
+        finally:
+            os.close(fd)
+
+
+def _attribute(fd: int, name: str) -> bytes | None:
+    try:
+        return os.getxattr(f"/proc/self/fd/{fd}", name)
+    except PermissionError:
+        return None  # a file that its owner may not read; the kernel sets none on such
+    except OSError as error:
+        if error.errno in _NO_ATTRIBUTE:
+            return None
+        raise
+
+
+def _readable(named: int) -> int:
+    try:
+        return reopened(named)
+    except PermissionError:
+        mode = mode_of(os.fstat(named))
+        _chmod(named, mode | stat.S_IRUSR)
+        try:
+            return reopened(named)
+        finally:
+            _chmod(named, mode)
+
+
+def _copy(fd: int, to: int) -> None:
+    size = os.fstat(fd).st_size
+    os.ftruncate(to, size)
+    at = 0
+    while at < size:
+        try:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole to the end
+            raise
+        end = at = os.lseek(fd, begin, os.SEEK_HOLE)
+        os.lseek(to, begin, os.SEEK_SET)
+        while begin < end:
+            sent = os.sendfile(to, fd, begin, min(end - begin, _CHUNK))
+            if not sent:
+                raise Changed(0, "it was changed meanwhile", "")
+            begin += sent
+
+
+def _chmod(fd: int, mode: int) -> None:
+    os.chmod(f"/proc/self/fd/{fd}", mode)  # noqa: PTH101

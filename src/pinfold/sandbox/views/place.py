@@ -1,0 +1,217 @@
+"""The folder of a view: `files` and `work` are overlayfs's, `since` says what the workspace was when the session began."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from pinfold.sandbox._workspace import Guards
+from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.versions.entries import Stamp, is_below, mode_of
+from pinfold.sandbox.versions.top import Top
+from pinfold.sandbox.views.layer import Layer
+
+FILES, WORK, SINCE = "files", "work", "since"
+IN_VIEW = 0
+"""In place of a masked file's device: through a view it has another one."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_OVERLAYFS = 0x794C7630
+_USE = "choose a folder on ext4, xfs, btrfs or a recent tmpfs"
+_PROBE = "user.pinfold"
+
+Seen: TypeAlias = dict[str, Stamp]
+"""How each path of a workspace was."""
+
+
+class Place:
+    """A view that a session has. Locked until `close`: two sessions cannot have one."""
+
+    def __init__(self, workspace: Path, view: Path) -> None:
+        """Makes it ready, with what is seen of the workspace now. Raises SandboxUnavailable."""
+        self.path = _checked(workspace, view)
+        self._lock = _locked(self.path)
+        try:
+            _ready(workspace.resolve(), self.path)
+        except OSError as error:
+            self.close()
+            raise SandboxUnavailable(
+                f"no view can be kept in {self.path}: {error.strerror}; {_USE}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def asked(self) -> dict[str, object]:
+        """For the launcher. Each time with a folder of its own to work in: a parked session may still have the last one."""
+        work = f"{WORK}/{secrets.token_hex(4)}"
+        place = self.path / work
+        place.mkdir(mode=0o700)
+        _give(place, self.path)
+        return {"source": str(self.path), "writable": True, "work": work}
+
+    def guards(self, guards: Guards, shown: str) -> Guards:
+        """Of the workspace, as far as what they guard is seen through the view, and not something of the session's own."""
+        hidden = _hidden(self.path)
+        cut = len(shown) + 1
+
+        def is_seen(path: str) -> bool:
+            return not is_below(path[cut:], hidden)
+
+        return Guards(
+            masked=[(path, IN_VIEW, inode) for path, _, inode in guards.masked if is_seen(path)],
+            pinned=list(filter(is_seen, guards.pinned)),
+            protected=list(filter(is_seen, guards.protected)),
+            kept=guards.kept,
+        )
+
+
+def seen(workspace: Path) -> Seen:
+    """How everything in the workspace is now; what cannot be looked at is left out. Follows no link."""
+    found: Seen = {"": Stamp.of(workspace.stat())}
+    top = str(workspace)
+    cut = len(top) + 1
+    waiting = [top]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as inside:
+            for entry in inside:
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found[entry.path[cut:]] = Stamp.of(status)
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(entry.path)
+    return found
+
+
+def remembered(view: Path) -> Seen:
+    """How the workspace was when the session began. Raises SandboxUnavailable."""
+    try:
+        text = (view / SINCE).read_text(encoding="ascii")
+        return {path: Stamp(*stamp) for path, stamp in json.loads(text).items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise SandboxUnavailable(f"{view} is no view of a session: {error}") from error
+
+
+def remember(view: Path, since: Mapping[str, Stamp]) -> None:
+    partial = view / f".{SINCE}"
+    partial.write_text(json.dumps(since, separators=(",", ":")), encoding="ascii")
+    partial.replace(view / SINCE)
+
+
+def layer_of(view: Path) -> Layer:
+    """What the session changed; close it. Raises SandboxUnavailable."""
+    try:
+        return Layer(view / FILES, view.stat().st_uid)
+    except OSError as error:
+        raise SandboxUnavailable(f"{view} is no view of a session: {error.strerror}") from error
+
+
+def discard(view: Path) -> None:
+    """Remove what is in a view, and the folder. Of no use to a session that still has it."""
+
+    def let_go(function: object, path: str, _error: object) -> None:
+        with suppress(OSError):
+            parent = Path(path).parent
+            for folder in (parent, Path(path)):
+                if not folder.is_symlink() and folder.is_dir():
+                    folder.chmod(0o700)
+            if function is os.unlink:
+                Path(path).unlink()
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+    shutil.rmtree(view, onerror=let_go)
+
+
+def _checked(workspace: Path, view: Path) -> Path:
+    if not view.is_dir():
+        raise SandboxUnavailable(f"the view {str(view)!r} is not a folder; create it first")
+    top, place = workspace.resolve(), view.resolve()
+    if place.is_relative_to(top) or top.is_relative_to(place):
+        raise SandboxUnavailable(f"the view {str(view)!r} must lie outside of the workspace")
+    if not (place / SINCE).exists() and any(place.iterdir()):
+        raise SandboxUnavailable(f"the view {str(view)!r} is neither empty nor of an earlier session")
+    if _file_system(place) == _OVERLAYFS:
+        raise SandboxUnavailable(f"the view {str(view)!r} lies on overlayfs, which cannot hold one; {_USE}")
+    if within := _mounted_in(str(top)):
+        raise SandboxUnavailable(
+            f"{within} is a file system of its own: a workspace with one has no private views"
+        )
+    return place
+
+
+def _file_system(folder: Path) -> int:
+    top = Top(folder)
+    try:
+        return top.file_system
+    finally:
+        top.close()
+
+
+def _mounted_in(top: str) -> str | None:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:  # noqa: PTH123
+        for line in table:
+            # The kernel writes spaces and the like as \040.
+            path = _OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
+            if path.startswith(f"{top}/"):
+                return path
+    return None
+
+
+def _locked(view: Path) -> int:
+    fd = os.open(view, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise SandboxUnavailable(f"another session has the view {str(view)!r}") from error
+    return fd
+
+
+def _ready(workspace: Path, view: Path) -> None:
+    files, work = view / FILES, view / WORK
+    top = workspace.stat()
+    view.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(view, top.st_uid, top.st_gid)
+    discard(work)
+    for folder in (files, work):
+        if not folder.exists():
+            folder.mkdir()
+            _give(folder, view)
+            folder.chmod(mode_of(top) if folder == files else 0o700)
+    os.setxattr(files, _PROBE, b"1")  # overlayfs keeps its notes so
+    os.removexattr(files, _PROBE)
+    now = seen(workspace)
+    if (view / SINCE).exists():
+        hidden = _hidden(view)
+        # Of what an earlier session made its own, the workspace is compared with what that session saw.
+        now = {path: stamp for path, stamp in now.items() if not is_below(path, hidden)}
+        now |= {path: stamp for path, stamp in remembered(view).items() if is_below(path, hidden)}
+    remember(view, now)
+
+
+def _hidden(view: Path) -> set[str]:
+    """Paths at and below which the workspace is not seen."""
+    layer = layer_of(view)
+    layer.close()
+    return layer.hiding
+
+
+def _give(folder: Path, like: Path) -> None:
+    if os.geteuid() == 0:
+        owner = like.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)

@@ -1,0 +1,268 @@
+"""What bringing a view over comes to: which paths become what, and which are left, and why. Changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from pinfold.sandbox._gitdir import NAMES
+from pinfold.sandbox._workspace import guarded, is_masked
+from pinfold.sandbox.versions.entries import (
+    File,
+    Folder,
+    Link,
+    Stamp,
+    above,
+    is_below,
+    is_git,
+    joined,
+    mode_of,
+    owner_of,
+    whole,
+)
+from pinfold.sandbox.versions.top import Top, reopened
+from pinfold.sandbox.views.layer import Layer, Odd
+
+Wanted: TypeAlias = File | Folder | Link | None
+_DATA = (["objects"], ["refs"], ["logs"])
+"""Of a git folder: a branch may be called `x.pem`."""
+_NESTING = ("modules", "worktrees")
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_CHUNK = 1 << 20
+GUARDED = "it is guarded in the workspace"
+BY_NAME = "its name is a secret's"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    wanted: dict[str, Wanted] = field(default_factory=dict[str, Wanted])
+    """What is to be otherwise than it is in the workspace."""
+    now: dict[str, os.stat_result | None] = field(default_factory=dict[str, "os.stat_result | None"])
+    """What is there, of each of these."""
+    was_there: set[str] = field(default_factory=set[str])
+    same_content: set[str] = field(default_factory=set[str])
+    """Files of which only the mode is another."""
+    conflicts: set[str] = field(default_factory=set[str])
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Planning:
+    """Of one workspace and one layer. Raises SandboxUnavailable where the workspace cannot be looked through."""
+
+    def __init__(self, workspace: Path, top: Top, layer: Layer) -> None:
+        self._top = top
+        self._layer = layer
+        self._guards = _Guarded(workspace)
+        self._owner = owner_of(workspace.stat())
+        self._plan = Plan()
+
+    def plan(self, since: Mapping[str, Stamp] | None) -> Plan:
+        """`since`: with what the workspace is compared for conflicts; without, none is looked for."""
+        plan = self._plan
+        for path, entry in self._layer.entries.items():
+            self._want(path, entry)
+        for path in self._hidden():
+            self._want(path, None)
+        for path in list(plan.wanted):
+            if why := self._guards.why_not(path, plan.wanted[path]):
+                self._leave_out(path, why)
+        if since is not None:
+            self._find_conflicts(since)
+        self._keep_apart()
+        return plan
+
+    def _want(self, path: str, entry: Wanted | Odd) -> None:
+        plan = self._plan
+        if isinstance(entry, Odd):
+            plan.left_out[path] = entry.why
+            return
+        try:
+            now = self._top.status(path)
+            if entry is None and now is None:
+                return
+            entry = self._owned(entry, now)
+            if now is not None and self._is_same(path, entry, now):
+                return
+        except OSError as error:
+            plan.left_out[path] = error.strerror or "it cannot be read"
+            return
+        plan.wanted[path], plan.now[path] = entry, now
+        if now is not None:
+            plan.was_there.add(path)
+
+    def _hidden(self) -> list[str]:
+        """What the workspace has and the session no longer saw."""
+        entries = self._layer.entries
+        found: list[str] = []
+        for path, entry in entries.items():
+            if path in self._layer.opaque or not isinstance(entry, Folder | Odd):
+                found += (below for below in self._below(path) if below not in entries)
+        return found
+
+    def _below(self, path: str) -> Iterator[str]:
+        waiting = [path]
+        while waiting:
+            folder = waiting.pop()
+            for name in self._listed(folder):
+                inner = joined(folder, name)
+                yield inner
+                waiting.append(inner)
+
+    def _listed(self, folder: str) -> list[str]:
+        try:
+            with self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+                return os.listdir(fd)  # noqa: PTH208 - of a descriptor
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                self._plan.left_out[folder] = error.strerror or "it cannot be read"
+            return []
+
+    def _owned(self, entry: Wanted, now: os.stat_result | None) -> Wanted:
+        """Whatever is there keeps its owner, and a folder its set-id bits."""
+        owner = owner_of(now) if now else self._owner
+        match entry:
+            case File():
+                return File(None, entry.size, entry.mode, owner, entry.mtime_ns)
+            case Folder():
+                kept = mode_of(now) & _SET_ID if now and stat.S_ISDIR(now.st_mode) else 0
+                return Folder(entry.mode | kept, owner)
+            case Link():
+                return Link(entry.target, owner)
+            case None:
+                return None
+
+    def _is_same(self, path: str, entry: Wanted, now: os.stat_result) -> bool:
+        match entry:
+            case Folder():
+                return stat.S_ISDIR(now.st_mode) and mode_of(now) == entry.mode
+            case Link():
+                return stat.S_ISLNK(now.st_mode) and self._target(path) == entry.target
+            case File():
+                if stat.S_ISREG(now.st_mode) and now.st_size == entry.size and self._has_content_of(path):
+                    self._plan.same_content.add(path)
+                    return mode_of(now) == entry.mode
+                return False
+            case None:
+                return False
+
+    def _target(self, path: str) -> str:
+        with self._top.opened(path) as fd:
+            return os.fsdecode(os.readlink(b"", dir_fd=fd))
+
+    def _has_content_of(self, path: str) -> bool:
+        with self._top.opened(path) as named, self._layer.reading(path) as theirs:
+            try:
+                ours = reopened(named)
+            except PermissionError:
+                return False
+            try:
+                at = 0
+                while chunk := os.pread(ours, _CHUNK, at):
+                    if chunk != os.pread(theirs, len(chunk), at):
+                        return False
+                    at += len(chunk)
+                return True
+            finally:
+                os.close(ours)
+
+    # Conflicts
+
+    def _find_conflicts(self, since: Mapping[str, Stamp]) -> None:
+        plan = self._plan
+        for path, entry in list(plan.wanted.items()):
+            was, now = since.get(path), plan.now[path]
+            if was is None and _is_folder(now) and isinstance(entry, Folder):
+                del plan.wanted[path]  # made by both; the mode is the user's
+            elif not _is_as_it_was(was, now):
+                plan.conflicts.add(path)
+        # Git's files mean something only together.
+        plan.conflicts.update({whole(path) for path in plan.conflicts})
+
+    def _keep_apart(self) -> None:
+        """What is below a path that is left, or would take the place of one, is left as well."""
+        plan = self._plan
+        for path in list(plan.left_out):
+            plan.wanted.pop(path, None)
+        over = {folder for path in (*plan.conflicts, *plan.left_out) for folder in above(path)}
+        for path, entry in plan.wanted.items():
+            if entry is not None and not isinstance(entry, Folder) and path in over:
+                plan.conflicts.add(path)
+        barred = {path for path in (*plan.conflicts, *plan.left_out) if self._bars(path)}
+        for path in list(plan.wanted):
+            if path in plan.conflicts or is_below(path, barred):
+                del plan.wanted[path]
+                plan.conflicts.add(path)
+            elif plan.wanted[path] is None and path in over:
+                del plan.wanted[path]  # it holds what is left
+        for path in [path for path in plan.conflicts if whole(path) in plan.conflicts]:
+            plan.conflicts.remove(path)
+            plan.conflicts.add(whole(path))
+
+    def _bars(self, path: str) -> bool:
+        """Whether nothing is to change below it: but for its mode, a folder that stays a folder is not in the way."""
+        if is_git(path) or not isinstance(self._layer.entries.get(path), Folder):
+            return True
+        try:
+            return not _is_folder(self._top.status(path))
+        except OSError:
+            return True
+
+    def _leave_out(self, path: str, why: str) -> None:
+        del self._plan.wanted[path]
+        self._plan.left_out[path] = why
+
+
+def _is_folder(status: os.stat_result | None) -> bool:
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def _is_as_it_was(was: Stamp | None, now: os.stat_result | None) -> bool:
+    if was is None or now is None:
+        return was is now
+    if stat.S_ISDIR(was.mode) and stat.S_ISDIR(now.st_mode):
+        return was.mode == now.st_mode  # its times and its inode tell of what is in it
+    return was == Stamp.of(now)
+
+
+class _Guarded:
+    """What no session may change in this workspace."""
+
+    def __init__(self, workspace: Path) -> None:
+        top = str(workspace)
+        cut = len(top) + 1
+        guards = guarded(workspace, top, steers=True)
+        self._masked = {path[cut:] for path, _, _ in guards.masked}
+        self._kept = {path[cut:] for path in (*guards.kept, *guards.protected) if path.startswith(f"{top}/")}
+        self._kept -= {".git"}  # a new one is looked at by what is in it
+        self._over = {folder for path in self._kept for folder in above(path)} - {""}
+        self._gitdirs = {path[cut:] for path in guards.pinned}
+
+    def why_not(self, path: str, wanted: Wanted) -> str | None:
+        parts = path.split("/")
+        git = len(parts) - parts[::-1].index(".git") if ".git" in parts else 0
+        inside = parts[git:] if git else []
+        if path in self._masked or self._is_secret(parts if inside[:1] not in _DATA else parts[:git]):
+            return BY_NAME
+        if is_below(path, self._kept) or (isinstance(wanted, Link) and path in self._over):
+            return GUARDED
+        if parts[-1] == ".git" and not isinstance(wanted, Folder | None):
+            return GUARDED  # it would say where git is to look
+        if isinstance(wanted, Link) and (inside or is_below(path, self._gitdirs)):
+            return GUARDED  # git would write through it
+        return GUARDED if inside and _is_obeyed(inside) else None
+
+    @staticmethod
+    def _is_secret(parts: Iterable[str]) -> bool:
+        return any(map(is_masked, parts))
+
+
+def _is_obeyed(inside: list[str]) -> bool:
+    """By the parts of a path in a git folder. Those of submodules and worktrees hold more of them, at any depth."""
+    if inside[0] in _NESTING:
+        return any(_is_obeyed(inside[at:]) for at in range(1, len(inside)))
+    return any(is_below("/".join(inside), {name}) for name in NAMES)
