@@ -32,6 +32,7 @@ from pinfold.log import Blobs, LogUnwritable
 from pinfold.policy import judge
 from pinfold.sandbox import (
     Answer,
+    CommandOutcome,
     Display,
     Limits,
     NotSupported,
@@ -148,6 +149,10 @@ class SandboxAndTools:
             more["cell"] = cell
         return await session.run(action.code, timeout_s=action.timeout_s, on_output=on_output, **more)
 
+    async def shell(self, command: str) -> CommandOutcome:
+        session = await self._started()
+        return await session.command(["/bin/sh", "-c", command], timeout_s=self.limits.cell_s)
+
     async def come_back(self) -> Resumed | None:
         """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
         if self.spec.state is None or not self.spec.state.is_dir():
@@ -198,6 +203,8 @@ class SandboxAndTools:
                 self.spec.site.mkdir(exist_ok=True)
                 # A session of root's runs under an id of its own, and must be able to read it.
                 self.spec.site.chmod(0o755)
+            if self.spec.view:
+                self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
             self._session = await self.provider.open(self.spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)

@@ -45,9 +45,12 @@ from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
+from pinfold.text import capped
 from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
+CHECK_SAID = 2000
+"""Characters of what a check said that are recorded."""
 IMPORTED = "imported"
 """Marks a session folder whose log came from elsewhere, until it is first opened here."""
 
@@ -75,6 +78,8 @@ class Options:
     mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    view: Path | None = None
+    """Where what it changes in the workspace goes instead."""
     tools: tuple[Callable[..., Any], ...] = ()
     hooks: Hooks = field(default_factory=Hooks)
     git_checkpoints: bool | None = None
@@ -151,6 +156,17 @@ class LiveSession:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    async def passes(self, check: str) -> bool:
+        """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
+        outcome = await self._hands.shell(check)
+        said = (outcome.stdout + outcome.stderr).decode("utf-8", "replace").strip()
+        how = {"ok": "passed", "timeout": "did not end in time"}.get(
+            outcome.status, f"failed ({outcome.code})"
+        )
+        text = f"The check `{check}` {how}."
+        await self.log.append(Noticed(text=f"{text}\n{capped(said, CHECK_SAID)}" if said else text))
+        return outcome.status == "ok"
 
     async def restore(self, number: int) -> str:
         """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises CheckpointError."""
@@ -333,6 +349,7 @@ def _assembled(
             mounts=allowed,
             limits=options.limits,
             site=ground.site,
+            view=options.view,
             state=log.folder / "state" if log.folder else None,
         ),
         registry=Registry([*ours, *tools]),

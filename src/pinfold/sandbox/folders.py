@@ -16,7 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables)\.[a-z0-9_]{8}")
+_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}")
 _UNNAMED = re.compile(r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}")
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
 _OLD_S = 24 * 3600.0

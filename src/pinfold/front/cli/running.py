@@ -48,6 +48,7 @@ from pinfold.events import (
 )
 from pinfold.front.cli.showing import JsonLines, Plain, is_closed
 
+BRANCHES = 16
 _STOP_S = 10.0
 """How long a turn may take to stop after Ctrl-C before we leave without it."""
 
@@ -142,17 +143,29 @@ def mounted(given: dict[str, Any]) -> dict[str, Any]:
 @turn_options
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for the session.")
+@click.option(
+    "--branches",
+    type=click.IntRange(2, BRANCHES),
+    help="Do it this often at once, each with the files of its own.",
+)
+@click.option("--check", metavar="CMD", help="The first branch in which this shell command succeeds is kept.")
 def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given: Any) -> int:
     """Do one task and print the answer. PROMPT may come from standard input.
 
     The answer goes to stdout, everything else to stderr. What would need a yes is denied.
     """
+    if (given["branches"] is None) != (given["check"] is None):
+        raise click.UsageError("--branches and --check belong together: which one is kept, and by what?")
     text = _prompt(prompt)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     options = replace(options, title=title, **mounted(given))
     if not options.model:
         raise ConfigError("no model is configured; name one with --model, e.g. --model scripted:FILE")
+    if given["branches"]:
+        from pinfold.front.cli.racing import raced
+
+        return anyio.run(raced, options, text, None if ephemeral else Shelf(), given)
     folder = None if ephemeral else Shelf().place(session)
 
     def opening() -> AbstractAsyncContextManager[Link]:

@@ -53,12 +53,14 @@ class Plain:
         if not self._quiet:
             self._show_work(item)
 
+    @staticmethod
+    def answer(text: str) -> None:
+        click.echo(printable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace"))
+
     def _show_end(self, item: Entry) -> None:
         match item.event:
             case TurnEnded(text=text):
-                click.echo(
-                    printable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace")
-                )
+                self.answer(text)
             case TurnFailed(error=error):
                 _say(f"pinfold: {error}")
             case Noticed() | SessionOpened():
