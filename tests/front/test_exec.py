@@ -15,10 +15,10 @@ Pinfold = Callable[..., Any]
 
 
 def test_a_named_session_goes_on_and_says_what_it_lost(pinfold: Pinfold) -> None:
-    assert pinfold("exec", *LOCAL, "-s", "work", "-c", "x = 1").code == 0
-    done = pinfold("exec", "-s", "work", "-c", "'x' in globals()")
-    assert (done.code, done.out) == (0, "False\n")
-    assert "lost: all Python variables" in done.err
+    assert pinfold("exec", *LOCAL, "-s", "work", "-c", "x = [1]\ng = (i for i in x)").code == 0
+    done = pinfold("exec", "-s", "work", "-c", "x, 'g' in globals()")
+    assert (done.code, done.out) == (0, "([1], False)\n")
+    assert "reopened; lost: g (" in done.err
     assert [line.split()[-1] for line in pinfold("sessions").out.splitlines()] == ["work"]
 
 

@@ -6,14 +6,16 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from pinfold.sandbox import Limits, Resumable, Spec, UndoRefused
+from pinfold.sandbox import Limits, Provider, Resumable, Spec, UndoRefused
+from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
+from pinfold.sandbox.unsafe_local import UnsafeLocal
 
 pytestmark = [
     pytest.mark.safety,
@@ -22,11 +24,20 @@ pytestmark = [
 LIMITS = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
 
 
+PROVIDERS: dict[str, Callable[[], Provider]] = {
+    "namespaces": Namespaces,
+    "landlock": Landlock,
+    "unsafe-local": UnsafeLocal,
+}
+everywhere = pytest.mark.parametrize("provider", PROVIDERS)
+
+
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncGenerator[Resumable]:
+async def opened(folder: Path, provider: str = "namespaces") -> AsyncGenerator[Resumable]:
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    session = await Namespaces().open(Spec(workspace=workspace, state=folder / "state", limits=LIMITS))
+    spec = Spec(workspace=workspace, state=folder / "state", limits=LIMITS)
+    session = await PROVIDERS[provider]().open(spec)
     assert isinstance(session, Resumable)
     try:
         yield session
@@ -45,8 +56,11 @@ def labels(session: Resumable) -> dict[str, str]:
     return {label.name: label.status for label in session.resumed.labels}
 
 
-async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(tmp_path: Path) -> None:
-    async with opened(tmp_path) as session:
+@everywhere
+async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
+    tmp_path: Path, provider: str
+) -> None:
+    async with opened(tmp_path, provider) as session:
         assert session.resumed is None
         for code in (
             "import math\nitems = [1]",
@@ -56,7 +70,7 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(tmp_
             "late = 'bound only'",
         ):
             await session.run(code)
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         assert labels(session) == {
             **dict.fromkeys(("math", "items", "double", "Point", "p"), "restored"),
             "late": "replayed",
@@ -66,41 +80,46 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(tmp_
         )
         await session.undo(to=3)
         assert await value(session, "items") == "[1]"
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         assert session.path == (1, 2, 3, 7)
         await session.undo()
         await session.undo()
         assert "p" not in {one.name for one in await session.variables()}
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         await session.redo()
         assert await value(session, "p.x") == "3"
 
 
-async def test_code_is_shown_in_tracebacks_of_functions_that_came_back(tmp_path: Path) -> None:
-    async with opened(tmp_path) as session:
+@everywhere
+async def test_code_is_shown_in_tracebacks_of_functions_that_came_back(tmp_path: Path, provider: str) -> None:
+    async with opened(tmp_path, provider) as session:
         await session.run("def fails():\n    return 1 / 0")
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         outcome = await session.run("fails()")
     assert "return 1 / 0" in (outcome.error or "")
 
 
-async def test_variables_are_known_by_the_cells_that_bound_them(tmp_path: Path) -> None:
-    async with opened(tmp_path) as session:
+@everywhere
+async def test_variables_are_known_by_the_cells_that_bound_them(tmp_path: Path, provider: str) -> None:
+    async with opened(tmp_path, provider) as session:
         await session.run("a = [1]")
         await session.run("b = [2]; a.append(3)")
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         await session.run("c = 3")
         assert {one.name: one.cell for one in await session.variables()} == {"a": 1, "b": 2, "c": 3}
 
 
-async def test_what_cannot_be_saved_is_named_with_the_reason_and_the_rest_comes_back(tmp_path: Path) -> None:
-    async with opened(tmp_path) as session:
+@pytest.mark.parametrize("provider", ["namespaces", "unsafe-local"])
+async def test_what_cannot_be_saved_is_named_with_the_reason_and_the_rest_comes_back(
+    tmp_path: Path, provider: str
+) -> None:
+    async with opened(tmp_path, provider) as session:
         await session.run(
             "import socket, threading\n"
             "s = socket.socket()\nlock = threading.Lock()\ng = (x for x in range(3))\n"
             "held = {'inside': s}\nfine = {'a': [1, 2]}"
         )
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         assert session.resumed is not None
         lost = {label.name: label.reason for label in session.resumed.labels if label.status == "lost"}
         assert {"s", "g", "held"} <= lost.keys()
@@ -253,12 +272,13 @@ async def test_a_program_that_writes_nonsense_while_it_is_saved_harms_only_itsel
             assert outcome.value == "[1]"
 
 
-async def test_a_damaged_state_is_named_and_the_session_goes_on(tmp_path: Path) -> None:
-    async with opened(tmp_path) as session:
+@everywhere
+async def test_a_damaged_state_is_named_and_the_session_goes_on(tmp_path: Path, provider: str) -> None:
+    async with opened(tmp_path, provider) as session:
         await session.run("a = list(range(1000)); b = [2]")
     for path in (tmp_path / "state" / "variables" / "bytes").iterdir():
         path.write_bytes(path.read_bytes()[:-1] + b"!")
-    async with opened(tmp_path) as session:
+    async with opened(tmp_path, provider) as session:
         assert labels(session) == {"a": "lost", "b": "lost"}
         assert await value(session, "1 + 1") == "2"
 
@@ -274,3 +294,24 @@ async def test_a_trail_that_was_cut_off_still_leads_back(tmp_path: Path) -> None
     async with opened(tmp_path) as session:
         assert session.path == (1, 2)
         assert await value(session, "a") == "[1, 1]"
+
+
+ENDS = {"os._exit": "import os; os._exit(1)", "a signal": "import os; os.kill(os.getpid(), 9)"}
+
+
+@pytest.mark.parametrize("provider", ["landlock", "unsafe-local"])
+@pytest.mark.parametrize("end", ENDS)
+async def test_without_copies_a_cell_that_ends_the_interpreter_is_rolled_back_from_saved_state(
+    tmp_path: Path, provider: str, end: str
+) -> None:
+    made = tmp_path / "workspace" / "made"
+    async with opened(tmp_path, provider) as session:
+        await session.run("items = [1]")
+        outcome = await session.run(f"items.append(2); open('made', 'w').close()\n{ENDS[end]}")
+        assert (outcome.status, outcome.rolled_back) == ("killed", True), outcome
+        assert not made.exists()
+        assert await value(session, "items") == "[1]"
+        await session.run("items.append(3); open('made', 'w').close()")
+        await session.undo()
+        assert not made.exists()
+        assert await value(session, "items") == "[1]"

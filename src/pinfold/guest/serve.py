@@ -17,7 +17,7 @@ from .inventory import inventory
 from .lifeline import tie_to
 from .programs import Programs
 from .saved.restorer import restored
-from .saved.saver import save_and_end
+from .saved.saver import State, leave_saver, save_and_end
 from .site import Site
 from .streams import Streams
 from .trivial import is_trivial, only_binds
@@ -112,9 +112,9 @@ class Server:
             return
         if woken is None:
             return
-        engine, (word, (channel, *streams)) = self._engine, woken
+        word, (channel, *streams) = woken
         if word == SAVE:
-            save_and_end(engine.namespace, engine.origins.cells, engine.flags, self._import_path, channel)
+            save_and_end(self._state(), channel)
         self._channel.use(channel)
         self._engine.take_over()
         if streams:
@@ -143,6 +143,9 @@ class Server:
                     answer = b""
                 case "copy" | "receive" | "idle":
                     answer = b""  # whoever hears this knows that the copy of the last state has been left
+                case "save":
+                    self._save(anyway=bool(header["anyway"]))
+                    answer = b""
                 case "restore":
                     answer = dumps(self._restore(loads(body))).encode()
                 case "replay":
@@ -153,6 +156,18 @@ class Server:
         except Refused as refused:
             status, answer = "refused", str(refused).encode("utf-8", "backslashreplace")
         self._channel.send({"id": header["id"], "status": status}, answer)
+
+    def _save(self, *, anyway: bool) -> None:
+        """Where no copies are left, by a fork of its own."""
+        engine, given = self._engine, self._given
+        if engine.tree and only_binds(engine.tree) and not anyway:
+            os.close(given)
+            raise Refused("it can be run again")
+        leave_saver(self._state(), given, self._channel.fd)
+
+    def _state(self) -> State:
+        engine = self._engine
+        return State(engine.namespace, engine.origins.cells, engine.flags, self._import_path)
 
     def _restore(self, told: Any) -> list[dict[str, object]]:
         try:

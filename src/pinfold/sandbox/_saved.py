@@ -99,6 +99,32 @@ class Saved:
                         return cell
         raise Unsaved("the variables could not be saved: too many of them do not let themselves be")
 
+    async def told_by(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
+        """Where a fork of the guest tells its state; None if the last cell can be run again instead, unless `anyway`."""
+        if not await _is_done(guest, "receive"):
+            return None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                guest.give(theirs.fileno())
+            except OSError:
+                ours.close()
+                return None
+        if not await _is_done(guest, "save", anyway=int(anyway)):
+            ours.close()
+            return None
+        return ours
+
+    async def take(self, cell: int, told: socket.socket) -> None:
+        """Raises Unsaved."""
+        async with self._saving:
+            with told:
+                try:
+                    await anyio.to_thread.run_sync(self.store.receive, cell, told, self._hung)
+                except Stalled as stalled:
+                    self._hung[stalled.name] = HUNG
+                    raise
+
     async def restored(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
         """Make a new guest what it was after `cell`. Raises UndoRefused."""
         try:
@@ -138,8 +164,16 @@ def _label(row: _Row) -> Label:
     return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
 
 
-async def _answered(guest: Guest, op: str, body: bytes, reply_bytes: int) -> bytes:
-    guest.post(op, body, STATUSES, reply_bytes, {})
+async def _is_done(guest: Guest, op: str, **fields: int) -> bool:
+    try:
+        await _answered(guest, op, b"", REFUSAL_BYTES, **fields)
+    except UndoRefused:
+        return False
+    return True
+
+
+async def _answered(guest: Guest, op: str, body: bytes, reply_bytes: int, **fields: int) -> bytes:
+    guest.post(op, body, STATUSES, reply_bytes, fields)
     try:
         end = await asyncio.wait_for(guest.end(), RESTORE_S)
     except TimeoutError as error:

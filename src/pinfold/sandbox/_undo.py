@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Self, cast
 
 import anyio
 
@@ -89,8 +89,16 @@ class UndoableSession(GuestSession):
     def resumed(self) -> Resumed | None:
         return self._resumed
 
-    async def resume(self) -> None:
-        """Go on from where another process left the session, if one did."""
+    async def gone_on(self) -> Self:
+        """From where another process left the session, if one did; else nothing is left of it."""
+        try:
+            await self._go_on()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _go_on(self) -> None:
         way = await anyio.to_thread.run_sync(self._saved.trail.told)
         if not way.number:
             return
@@ -148,7 +156,7 @@ class UndoableSession(GuestSession):
             path = [*self._path, *last.cells]
             if last.parked is None:
                 if left := await self._go(guest, path):
-                    await _end(left)
+                    await end_parked(left)
             else:
                 await guest.ended("it was undone")
                 self._guest = last.parked
@@ -321,7 +329,7 @@ class UndoableSession(GuestSession):
         undone, self._undone = self._undone, []
         for one in undone:
             if one.parked is not None:
-                await _end(one.parked)
+                await end_parked(one.parked)
 
     async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:
         if ran:
@@ -391,7 +399,7 @@ class UndoableSession(GuestSession):
         self._kept_by(fresh.keeper)
 
 
-async def _end(parked: Guest) -> None:
+async def end_parked(parked: Guest) -> None:
     parked.listen()
     await parked.ended("it was undone")
     if parked.keeper:

@@ -25,7 +25,7 @@ import anyio
 from pinfold.sandbox._body import Subprocess
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._output import Output, widen
-from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._remade import opened_session
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_view
 from pinfold.sandbox.folders import Folder
 
@@ -62,7 +62,7 @@ async def open_guest(
     """
     refuse_view(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
-    return await GuestSession.opened(guests, capabilities, spec.limits)
+    return await opened_session(guests, capabilities, spec)
 
 
 class _Subprocesses:

@@ -26,7 +26,7 @@ from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
-from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._remade import opened_session
 from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_view
@@ -75,7 +75,7 @@ class Landlock:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, site=True, commands=True)
+        return Capabilities(isolated=True, site=True, commands=True, durable=True)
 
     @property
     def notice(self) -> str | None:
@@ -96,7 +96,7 @@ class Landlock:
 
     async def _opened(self, place: _Place, spec: Spec) -> Session:
         guests = _Guests(_lent(place), spec, place)
-        return await GuestSession.opened(guests, self.capabilities, spec.limits)
+        return await opened_session(guests, self.capabilities, spec)
 
     async def _prove(self, owner: tuple[int, int]) -> None:
         """Once for each user that sessions run as: what is claimed is tried, not assumed."""

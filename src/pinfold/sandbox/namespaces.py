@@ -198,12 +198,7 @@ class Namespaces:
         session = await UndoableSession.opened(
             guests, self.capabilities, spec.limits, history=given, saved=saved
         )
-        try:
-            await session.resume()
-        except BaseException:
-            await session.close()
-            raise
-        return session
+        return await session.gone_on()
 
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""

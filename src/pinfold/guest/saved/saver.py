@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from contextlib import suppress
 from json import dumps, loads
 from socket import socket
 
+from ..kernel import fork
 from .saving import save
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -21,23 +24,54 @@ REQUEST_BYTES = 1 << 20
 
 # Bound now: a program may replace these names in their modules.
 _open, _dup2, _nice, _exit, _getcwd, _socket = os.open, os.dup2, os.nice, os._exit, os.getcwd, socket
+_close, _setsid, _waitpid = os.close, os.setsid, os.waitpid
+_sigmask, _sigtimedwait = signal.pthread_sigmask, signal.sigtimedwait
 _dumps, _loads = dumps, loads
 
 
-def save_and_end(
-    namespace: dict[str, object], cells: dict[str, int], flags: int, path: Sequence[str], fd: int
-) -> Never:
-    """`cells`: which bound each name. `path`: where modules were looked for before the program said otherwise."""
+class State:
+    """What there is to be told."""
+
+    def __init__(
+        self, namespace: dict[str, object], cells: dict[str, int], flags: int, path: Sequence[str]
+    ) -> None:
+        self.namespace = namespace
+        self.cells = cells
+        """Which bound each name."""
+        self.flags = flags
+        self.path = path
+        """Where modules were looked for before the program said otherwise."""
+
+
+def leave_saver(state: State, fd: int, channel: int) -> None:
+    """As `save_and_end`, in a fork of this process that the program cannot wait for."""
+    before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
-        _save(_socket(fileno=fd), namespace, cells, flags, path)
+        child = fork()
+        if child == 0:
+            if fork():
+                _exit(0)
+            _close(channel)
+            _setsid()
+            save_and_end(state, fd)
+        with suppress(OSError):  # a thread of the program's waits for any child
+            _waitpid(child, 0)
+        _sigtimedwait((signal.SIGCHLD,), 0)
+    finally:
+        _sigmask(signal.SIG_SETMASK, before)
+        _close(fd)
+
+
+def save_and_end(state: State, fd: int) -> Never:
+    """Tell it all to `fd`, where the host listens."""
+    try:
+        _save(_socket(fileno=fd), state)
     except BaseException:  # the host sees that no end was told
         _exit(1)
     _exit(0)
 
 
-def _save(
-    host: socket, namespace: dict[str, object], cells: dict[str, int], flags: int, path: Sequence[str]
-) -> None:
+def _save(host: socket, state: State) -> None:
     nowhere = _open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         _dup2(nowhere, number)
@@ -56,7 +90,7 @@ def _save(
 
     known: list[str] = request["known"]
     entries = save(
-        namespace,
+        state.namespace,
         frozenset(known),
         write,
         cap_bytes=request["cap"],
@@ -64,8 +98,12 @@ def _save(
         skip=request["skip"],
         tell=tell,
     )
-    around = {"flags": flags, "folder": _folder(), "path": [it for it in sys.path if it not in path]}
-    told = {"entries": [entry.row() for entry in entries], "cells": cells, "around": around}
+    around = {
+        "flags": state.flags,
+        "folder": _folder(),
+        "path": [it for it in sys.path if it not in state.path],
+    }
+    told = {"entries": [entry.row() for entry in entries], "cells": state.cells, "around": around}
     host.sendall(_dumps(told).encode() + b"\n")
 
 

@@ -1,0 +1,100 @@
+"""A session that goes back without frozen copies: each state is told by a fork of the guest, saved, and made again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._history import FileHistory
+from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._session import GuestSession, Launcher
+from pinfold.sandbox._undo import UndoableSession, end_parked
+from pinfold.sandbox.contract import Capabilities, NotSupported, Session, Spec, What
+
+WAIT_S = 0.1
+"""For a state that is still being saved; then the next one is not."""
+
+
+class RemadeSession(UndoableSession):
+    """Only of what is saved anything comes back; one state is being saved at a time, beside the cells."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._receiving: asyncio.Task[None] | None = None
+        self._has_gap = False
+        """A state was not saved, so that those after it cannot be had by running cells again."""
+
+    async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
+        await self._save_now(0)  # or there would be nothing to come back to
+        return await super().undo(to, what)
+
+    async def fork(self) -> Session:
+        raise NotSupported("this sandbox cannot fork a live session")
+
+    async def keep(self, branch: Session) -> None:
+        raise NotSupported(f"this sandbox has no branches to keep, such as {branch!r}")
+
+    async def _about_to_run(self, cell: int | None) -> None:
+        await self._begin_to_save()
+        await super()._about_to_run(cell)
+
+    async def _begin_to_save(self) -> None:
+        """The state as it is now, unless it can be run again or another is still being saved."""
+        guest = self._guest
+        if guest is None or guest.death is not None or not self._path or self._path[-1] in self._saved.cells:
+            return
+        if self._receiving is not None:
+            await asyncio.wait((self._receiving,), timeout=WAIT_S)
+            if not self._receiving.done():
+                self._has_gap = True
+                return
+        told = await self._saved.told_by(guest, anyway=self._has_gap)
+        if told is not None:
+            self._has_gap = False
+            self._receiving = asyncio.get_running_loop().create_task(self._receive(self._path[-1], told))
+
+    async def _receive(self, cell: int, told: socket.socket) -> None:
+        try:
+            await self._saved.take(cell, told)
+        except Unsaved as error:
+            self._notices += (f"{error}; it cannot be gone back to.",)
+
+    async def _save_now(self, depth_s: float) -> None:  # noqa: ARG002 - states before it are saved or gone
+        if not self._cell_runs:
+            async with self._lock:
+                await self._begin_to_save()
+        if self._receiving is not None:
+            with anyio.CancelScope(shield=True):
+                await self._receiving
+
+    async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:  # noqa: ARG002
+        return None
+
+    async def _go(self, guest: Guest, path: list[int]) -> Guest | None:
+        left = await super()._go(guest, path)
+        if left is not None:
+            await end_parked(left)
+
+
+async def opened_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> Session:
+    """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
+    if spec.state is None or not capabilities.durable:
+        return await GuestSession.opened(launcher, capabilities, spec.limits)
+    files = spec.state / "files"
+
+    async def history() -> FileHistory | str:
+        return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, files)
+
+    session = await RemadeSession.opened(
+        launcher,
+        capabilities,
+        spec.limits,
+        history=history if spec.writable else None,
+        saved=Saved(spec.state),
+    )
+    return await session.gone_on()
