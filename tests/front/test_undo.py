@@ -37,6 +37,10 @@ def test_undo_takes_variables_and_files_back_with_nobody_there_and_redo_brings_t
         "undid cell 2: variables and workspace files are as after cell 1.\n",
     )
     assert (workspace / "kept.txt").read_text(encoding="utf-8") == "one"
+    shown = pinfold("sessions", "show", "work").out
+    assert "[cell 1]\n" in shown
+    assert "[cell 2, undone]\n" in shown
+    assert "[undo]\n  The user undid cell 2: " in shown
     assert pinfold("redo", "work").out == "redid cell 2: variables and workspace files are as after cell 2.\n"
     assert (workspace / "kept.txt").read_text(encoding="utf-8") == "two"
     assert pinfold("undo", "work", "--to", "0").code == 0

@@ -13,7 +13,7 @@ from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, take
 from pinfold.app.paths import current_folder, forget_scratch
 from pinfold.app.racing import Race, unlike
-from pinfold.app.reading import read_session, what_stays
+from pinfold.app.reading import cells_of, read_session, what_stays
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
@@ -55,6 +55,7 @@ __all__ = [
     "attach",
     "background",
     "build_environment",
+    "cells_of",
     "checkpoints_in",
     "config_schema",
     "configure",

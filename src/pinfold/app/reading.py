@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pinfold.engine import fold
-from pinfold.events import SessionId
+from pinfold.events import ActionId, ActionStarted, Entry, SessionId
 from pinfold.log import Damage, Log, LogUnreadable
 
 
@@ -21,6 +21,17 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
         yield log, Damage()
     finally:
         log.close()
+
+
+def cells_of(entries: Sequence[Entry]) -> dict[ActionId, str]:
+    """What to call each cell: by its number, and whether it was undone."""
+    undone = fold(entries).undone
+    started = (entry.event for entry in entries if isinstance(entry.event, ActionStarted))
+    return {
+        event.id: f"cell {event.cell}{', undone' if event.cell in undone else ''}"
+        for event in started
+        if event.cell is not None
+    }
 
 
 def what_stays(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:

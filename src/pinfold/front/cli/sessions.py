@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import click
 
-from pinfold.app import Shelf, Shelved, load_config, read_session, rename
+from pinfold.app import Shelf, Shelved, cells_of, load_config, read_session, rename, rewound_in_words
 from pinfold.events import (
     ActionFinished,
+    ActionId,
     ActionProposed,
     CallTool,
     Entry,
     ModelReplied,
     Noticed,
     RunCell,
+    SessionForked,
+    SessionRewound,
     TurnFailed,
     TurnInterrupted,
     UserSpoke,
@@ -57,8 +61,10 @@ def show(session: str, as_json: bool) -> None:
             for line in log.lines(damage):
                 click.echo(line)
         else:
-            for entry in log.read(damage=damage):
-                _show(entry)
+            entries = list(log.read(damage=damage))
+            cells = cells_of(entries)
+            for entry in entries:
+                _show(entry, cells)
     if damage:
         click.echo(f"pinfold: the log is damaged: {damage}; the rest is intact", err=True)
 
@@ -124,18 +130,22 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"
 
 
-def _show(entry: Entry) -> None:
+def _show(entry: Entry, cells: Mapping[ActionId, str]) -> None:
     match entry.event:
         case UserSpoke(text=text):
             _block("you", text)
         case ModelReplied(text=text) if text:
             _block("agent", text)
-        case ActionProposed(action=RunCell(code=code)):
-            _block("python", code)
+        case ActionProposed(id=id_, action=RunCell(code=code)):
+            _block(cells.get(id_, "cell that did not run"), code)
         case ActionProposed(action=CallTool(tool=tool, args=args)):
             _block(tool, plain_json(args))
         case ActionFinished(outcome=outcome, observation=observation):
             _block(outcome, observation)
+        case SessionRewound() as event:
+            _block("undo", f"The user {rewound_in_words(event)}")
+        case SessionForked(source=source):
+            _block("fork", f"All before was copied from {source}.")
         case Noticed(text=text):
             _block("notice", text)
         case TurnFailed(error=error):
