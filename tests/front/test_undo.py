@@ -95,3 +95,17 @@ def test_a_killed_owner_loses_nothing_that_was_saved(pinfold: Pinfold, start: An
     assert done.out == "[1]\n"
     finished = pinfold("sessions", "show", "work", "--json").of_kind("ActionFinished")
     assert [one["outcome"] for one in finished] == ["ok", "outcome_unknown", "ok"]
+
+
+def test_what_undo_does_not_cover_is_said_before_the_first_cell_runs(
+    pinfold: Pinfold, workspace: Path
+) -> None:
+    with (workspace / "large.bin").open("wb") as file:
+        file.truncate(100 << 20)
+    done = pinfold("exec", "--json", "-c", "x = 1")
+    kinds = [event["kind"] for event in done.events]
+    (said,) = [event for event in done.of_kind("Noticed") if "large.bin" in event["text"]]
+    assert "Undo does not cover large.bin" in said["text"]
+    assert done.events.index(said) < kinds.index("ActionFinished")
+    (finished,) = done.of_kind("ActionFinished")
+    assert "large.bin" not in finished["observation"]

@@ -209,8 +209,11 @@ class SandboxAndTools:
             self._session = await self.provider.open(self.spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()
-            if new:
-                await self.journal.append(Noticed(text=new))
+            lines = [new] if new else []
+            if isinstance(self._session, Resumable) and self._session.resumed is None:
+                lines += await self._session.uncovered()
+            if lines:
+                await self.journal.append(*(Noticed(text=line) for line in lines))
         return self._session
 
     async def _call(self, action: CallTool) -> Performed:

@@ -89,6 +89,13 @@ class UndoableSession(GuestSession):
     def resumed(self) -> Resumed | None:
         return self._resumed
 
+    async def uncovered(self) -> tuple[str, ...]:
+        async with self._lock:
+            before, self._notices = self._notices, ()
+            await self._with_history()
+            said, self._notices = self._notices, before
+            return said
+
     async def gone_on(self) -> Self:
         """From where another process left the session, if one did; else nothing is left of it."""
         try:

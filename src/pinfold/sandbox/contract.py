@@ -327,6 +327,10 @@ class Resumable(Session, Protocol):
         """What came back; None for a session that began here."""
         ...
 
+    async def uncovered(self) -> tuple[str, ...]:
+        """What undo will not bring back, a line each; asked before the first cell, it is not said with that."""
+        ...
+
 
 class Provider(Protocol):
     """Where sessions come from. Third parties register what makes one as entry point `pinfold.sandboxes`."""
