@@ -56,14 +56,15 @@ async def woken(
     """
     body = cast("Jailed", guest.body)
     ours, theirs = socket.socketpair()
+    asked = {"cells": path, "last": max(sources, default=0)}
     with theirs:
-        answer, _ = await body.ask(b"wake", {"cells": path, "whole": True}, theirs.fileno())
+        answer, _ = await body.ask(b"wake", {**asked, "whole": True}, theirs.fileno())
         if answer and not answer["woken"]:
             with suppress(Unsaved):
                 await saved.save_all(body, path, DEPTH_S)
                 ours.close()
                 return None, (SAVED_INSTEAD.format(answer["threads"]),)
-            answer, _ = await body.ask(b"wake", {"cells": path, "whole": False}, theirs.fileno())
+            answer, _ = await body.ask(b"wake", {**asked, "whole": False}, theirs.fileno())
     cell = answer.get("cell")
     if cell not in path:
         ours.close()

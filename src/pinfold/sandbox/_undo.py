@@ -166,6 +166,7 @@ class UndoableSession(GuestSession):
         async with self._lock:
             guest = await self._live_guest()
             state = self._path[-1] if self._path else 0
+            await cast("Jailed", guest.body).ask(b"expect", {"cell": state})
             await done(guest, "copy", cell=state)
             await done(guest, "idle")
             branch = await branched(guest, state, of=self, limits=self._limits)
