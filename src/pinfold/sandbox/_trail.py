@@ -50,6 +50,7 @@ class Trail:
                 IndexError,
             ):  # cut off, or damaged: the rest still says something
                 continue
+        _mend(way)
         self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if lines and not lines[-1].endswith(b"\n"):
             os.write(self._fd, b"\n")
@@ -77,7 +78,9 @@ class Trail:
         if self._fd < 0:
             return
         try:
-            os.write(self._fd, json.dumps(line).encode() + b"\n")
+            told = json.dumps(line).encode() + b"\n"
+            if os.write(self._fd, told) < len(told):
+                raise OSError("it was cut off")
         except OSError:
             # The disk is full. With a gap in it the story would be a wrong one.
             self.close()
@@ -103,3 +106,11 @@ def _go(way: Way, line: list[Any]) -> None:
             way.sources.update((int(number), "") for number in line[1])
         case _:
             raise ValueError(f"{line} is nothing that happens")
+
+
+def _mend(way: Way) -> None:
+    """Where lines are missing: what a cell was is lost, and no number is given twice."""
+    cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
+    for cell in cells:
+        way.sources.setdefault(cell, "")
+    way.number = max([way.number, *cells])

@@ -20,7 +20,7 @@ from pinfold.sandbox._branch import Branch, branched
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._making import DEPTH_S, done, remade, what_is_lost, woken
-from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox.contract import (
     Resumed,
@@ -93,6 +93,7 @@ class UndoableSession(GuestSession):
         """Go on from where another process left the session, if one did."""
         way = await anyio.to_thread.run_sync(self._saved.trail.told)
         if not way.number:
+            self._saved.forget_all()
             return
         async with self._lock:
             self._number, self._path, self._sources = way.number, way.path, way.sources
@@ -106,6 +107,7 @@ class UndoableSession(GuestSession):
 
     async def _come_to_life(self) -> Resumed:
         """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
+        until = perf_counter() + RESTORE_S
         while True:
             guest = await self._live_guest()
             try:
@@ -114,6 +116,8 @@ class UndoableSession(GuestSession):
                 await guest.ended("it was given up")
                 self._guest = None
                 self._saved.forget_last_of(self._path)
+                if perf_counter() > until:  # one gets in, with less of it
+                    self._saved.forget_all()
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         async with self._lock:
@@ -197,12 +201,15 @@ class UndoableSession(GuestSession):
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
-            if self._saving is not None:
-                self._enough.set()
-                await self._saving
+            self._enough.set()
             if self._saved.is_durable and not self._closed:
                 with anyio.move_on_after(CLOSING_S):
+                    if self._saving is not None:
+                        await asyncio.wait([self._saving])
                     await self._save_now(DEPTH_S)
+            if self._saving is not None:
+                self._saving.cancel()
+                await asyncio.wait([self._saving])
             await self._close_branches()
             await self._forget_undone()
         await super().close()
