@@ -100,7 +100,9 @@ class Init:
                         os.read(wake, 64)
                     self._reap()
                 elif fd == self._kept.line.fileno():
-                    if not self._kept.take_all():  # nobody is left to say anything, which poll would tell for ever
+                    if (
+                        not self._kept.take_all()
+                    ):  # nobody is left to say anything, which poll would tell for ever
                         poll.unregister(fd)
                 else:
                     self._hear()
@@ -235,7 +237,7 @@ class Init:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
         self._kept.take_all()
         request = read_request(paper)
-        self._kept.drop_after(request["last"])
+        self._kept.keep_only({0, *request["known"]})
         if self._candidate:
             with suppress(ProcessLookupError):
                 os.kill(self._candidate, signal.SIGKILL)
@@ -295,6 +297,7 @@ class Init:
                 return
             if pid == 0:
                 return
+            self._kept.take_all()  # what it said last
             was_copy = self._kept.lost(pid)
             if pid == self._runner:
                 self._ended(os.waitstatus_to_exitcode(status))

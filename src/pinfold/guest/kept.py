@@ -168,10 +168,10 @@ class Kept:
                 with suppress(ProcessLookupError):
                     os.kill(copy.pid, signal.SIGKILL)
 
-    def drop_after(self, cell: int) -> None:
-        """No such cell has run: what says that it is the state after one is no copy."""
-        self.drop([it for it in self._copies if it > cell])
-        self._seen = {it for it in self._seen if it <= cell}
+    def keep_only(self, cells: set[int]) -> None:
+        """To others nobody can go any more, or they never were: no such cell has run."""
+        self.drop([cell for cell in self._copies if cell not in cells])
+        self._seen &= cells
 
     def hold_after(self, cell: int) -> None:
         """States after this one were left; what is kept of them may not run on, whatever it is."""
@@ -206,6 +206,8 @@ class Kept:
                     os.kill(pid, signal.SIGKILL)
             _reap_some(others)
             time.sleep(AGAIN_S)
+        self.take_all()
+        self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
     def _living(self) -> set[int]:
         """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.

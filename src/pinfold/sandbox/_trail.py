@@ -79,9 +79,10 @@ class Trail:
             return
         try:
             told = json.dumps(line).encode() + b"\n"
-            if os.write(self._fd, told) < len(told):
-                raise OSError("it was cut off")
+            is_whole = os.write(self._fd, told) == len(told)
         except OSError:
+            is_whole = False
+        if not is_whole:
             # The disk is full. With a gap in it the story would be a wrong one.
             self.close()
             if self._file is not None:

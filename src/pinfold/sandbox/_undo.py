@@ -328,6 +328,8 @@ class UndoableSession(GuestSession):
     async def _forget_undone(self) -> None:
         undone, self._undone = self._undone, []
         for one in undone:
+            for cell in one.cells:
+                self._sources.pop(cell, None)
             if one.parked is not None:
                 await _end(one.parked)
 
@@ -337,7 +339,9 @@ class UndoableSession(GuestSession):
             if self._history is not None:
                 await self._history.after()
         try:
-            self._guest = await self._woken(guest, self._path) if death.cells and self._path else None
+            if death.cells and self._path:
+                with suppress(SandboxUnavailable, UndoRefused):  # the program has ended its copies as well
+                    self._guest = await self._woken(guest, self._path)
             if self._guest is None:
                 await self._begin_again(self._path, or_less=True)
         except (SandboxUnavailable, UndoRefused):
