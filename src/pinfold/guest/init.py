@@ -54,9 +54,11 @@ class Init:
         """What answers cells; 0 when it has ended and the host has not said yet what is to be woken in its place."""
         self._candidate = 0
         """A copy that was woken and is not the runner yet."""
+        self._state = 0
+        """The cell whose state that one is."""
         self._branches: set[int] = set()
         self._savers: set[int] = set()
-        self._kept = Kept(line)
+        self._kept = Kept(line, runner)
         self._places: list[str] = []
         """Mounts the program may write to."""
         self._closing = False
@@ -75,6 +77,7 @@ class Init:
             b"take": self._take,
             b"save": self._save,
             b"unsave": self._end_savers,
+            b"expect": self._expect,
             b"branch": self._branch,
             b"signal": self._signal_branch,
             b"adopt": self._adopt,
@@ -104,7 +107,10 @@ class Init:
                         os.read(wake, 64)
                     self._reap()
                 elif fd == self._kept.line.fileno():
-                    self._kept.take_all()
+                    if (
+                        not self._kept.take_all()
+                    ):  # nobody is left to say anything, which poll would tell for ever
+                        poll.unregister(fd)
                 else:
                     self._hear()
             self._look()
@@ -166,6 +172,12 @@ class Init:
         os.close(paper)
         _answer(reply, answer)
 
+    def _expect(self, paper: int, reply: int) -> None:
+        """The host will have the runner leave a copy of this state."""
+        self._kept.expect(read_request(paper)["cell"])
+        os.close(paper)
+        _answer(reply, {})
+
     def _branch(self, paper: int, reply: int, *given: int) -> None:
         """Wake a copy to live beside the runner. Meanwhile nobody may write to the workspace: it is one for all of them."""
         self._kept.take_all()
@@ -175,8 +187,8 @@ class Init:
                 self._shut_places()
             copy = self._kept.woken(read_request(paper)["cells"], list(given))
             if copy:
-                self._branches.add(copy.pid)
                 pidfd = [os.pidfd_open(copy.pid)]
+                self._branches.add(copy.pid)
                 answer = {"cell": copy.cell, "pid": copy.pid, "threads": copy.threads}
         except OSError as error:
             answer = {"error": f"{error.filename or 'the workspace'}: {error.strerror}"}
@@ -196,7 +208,7 @@ class Init:
     def _adopt(self, paper: int, reply: int) -> None:
         """A branch is the runner from now on; everything else ends."""
         self._kept.take_all()
-        self._runner = read_request(paper)["pid"]
+        self._runner = self._kept.runner = read_request(paper)["pid"]
         os.close(paper)
         self._branches.clear()
         self._kept.end_all_but({self._runner})
@@ -233,6 +245,7 @@ class Init:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""
         self._kept.take_all()
         request = read_request(paper)
+        self._kept.keep_only({0, *request["known"]})
         if self._candidate:
             with suppress(ProcessLookupError):
                 os.kill(self._candidate, signal.SIGKILL)
@@ -243,6 +256,7 @@ class Init:
         for fd in (paper, *given):
             os.close(fd)
         self._candidate = copy.pid if copy and is_wanted else 0
+        self._state = copy.cell if copy else 0
         answer = {"cell": copy.cell, "threads": copy.threads, "woken": is_wanted} if copy else {}
         _answer(reply, answer)
 
@@ -250,8 +264,10 @@ class Init:
         """The woken copy is the runner from now on, and all that the other one started ends."""
         os.close(paper)
         self._kept.take_all()  # the copy it has left in its own place must be known by now
-        self._runner, self._candidate = self._candidate, 0
+        self._runner = self._kept.runner = self._candidate
+        self._candidate = 0
         self._kept.end_all_but({self._runner} | self._spared())
+        self._kept.hold_after(self._state)
         _answer(reply, {})
 
     def _save(self, paper: int, reply: int, given: int) -> None:
@@ -289,6 +305,8 @@ class Init:
                 return
             if pid == 0:
                 return
+            self._kept.take_all()  # what it said last
+            was_copy = self._kept.lost(pid)
             if pid == self._runner:
                 self._ended(os.waitstatus_to_exitcode(status))
             elif pid == self._candidate:
@@ -300,7 +318,7 @@ class Init:
             elif pid in self._savers:
                 self._savers.discard(pid)
                 self._is_killed_for_memory()  # that one was meant, not the next
-            elif self._kept.lost(pid):
+            elif was_copy:
                 self._is_killed_for_memory()  # the same
 
     def _ended(self, code: int) -> None:

@@ -174,8 +174,9 @@ class Jailed:
             self._control.send(words)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if self._pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def guard(self, mounts: Mounts) -> None:
         """Have the init mount these now, in the live session. What it cannot mount, the keeper looks after at cell ends."""
@@ -197,8 +198,11 @@ class Jailed:
         return report.code
 
     def release(self) -> None:
+        """More than once means no more: by then the number may be another session's."""
         self._control.close()
-        os.close(self._pidfd)
+        pidfd, self._pidfd = self._pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
 
 
 class Watched(Jailed):

@@ -54,8 +54,9 @@ class BranchBody:
 
     def kill(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if self._pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def poll(self) -> int | None:
         return None
@@ -64,7 +65,9 @@ class BranchBody:
         return -signal.SIGKILL
 
     def release(self) -> None:
-        os.close(self._pidfd)
+        pidfd, self._pidfd = self._pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
 
     async def known_to_have_ended(self) -> None:
         """To the session's init, which then lets the session write again."""

@@ -71,6 +71,8 @@ class Guest:
         self.stderr = stderr
         self.keeper: Keeping | None = None
         """Looks after the workspace while this guest lives."""
+        self.is_tried = False
+        """It is woken beside another, which goes on should this one end."""
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
         self._channel = channel
@@ -94,6 +96,11 @@ class Guest:
 
     def listen(self) -> None:
         """To all of it; again, after `leave`."""
+        if self.stdout.fd < 0:
+            self.death = self.death or Death(how="its session ended while another state of it was woken")
+            self._channel.close()
+            self._resolve(self.death)
+            return
         self._watch(self._channel.fileno(), self._on_channel)
         self._watch(self.stdout.fd, lambda: self._on_output(self.stdout))
         self._watch(self.stderr.fd, lambda: self._on_output(self.stderr))
@@ -119,8 +126,8 @@ class Guest:
     def let_go(self) -> None:
         """After `leave`: its session goes on with other streams."""
         self._channel.close()
-        os.close(self.stdout.fd)
-        os.close(self.stderr.fd)
+        self.stdout.close()
+        self.stderr.close()
 
     def hang_up_channel(self) -> None:
         """After `leave`, for good."""
@@ -216,6 +223,8 @@ class Guest:
                 self._channel.shutdown(socket.SHUT_WR)
 
     def drain(self) -> None:
+        if self.stdout.fd < 0:
+            return
         for fd, _ in self._written.poll(0):
             (self.stdout if fd == self.stdout.fd else self.stderr).drain()
 
@@ -276,6 +285,11 @@ class Guest:
             return
         if not data:
             self._loop.remove_reader(self._channel.fileno())
+            if self.is_tried:
+                self.death = Death(how="it has ended")
+                self.leave()
+                self._resolve(self.death)
+                return
             if self.body.fd is None:
                 self._poll_exit()
             self._loop.call_later(EXIT_S, self.kill, "its channel was broken: the program closed it")
@@ -358,8 +372,8 @@ class Guest:
         self._loop.add_reader(fd, callback)
 
     def _release(self) -> None:
-        os.close(self.stdout.fd)
-        os.close(self.stderr.fd)
+        self.stdout.close()
+        self.stderr.close()
         self.body.release()
 
 

@@ -10,6 +10,7 @@ from typing import cast
 
 import anyio.to_thread
 
+from pinfold.sandbox._naming import shown
 from pinfold.sandbox.contract import SandboxError
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.versions import TOTAL_CAP, Coverage, Restored, Versions
@@ -104,4 +105,4 @@ def _told(restored: Restored) -> list[str]:
 
 def _names(paths: list[str] | tuple[str, ...]) -> str:
     more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
-    return ", ".join(paths[:NAMED]) + more
+    return ", ".join(map(shown, paths[:NAMED])) + more

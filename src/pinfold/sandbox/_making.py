@@ -11,6 +11,7 @@ from typing import cast
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._naming import shown
 from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._session import ASK_STATUSES
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
@@ -56,20 +57,22 @@ async def woken(
     """
     body = cast("Jailed", guest.body)
     ours, theirs = socket.socketpair()
+    asked = {"cells": path, "known": sorted(sources)}
     with theirs:
-        answer, _ = await body.ask(b"wake", {"cells": path, "whole": True}, theirs.fileno())
+        answer, _ = await body.ask(b"wake", {**asked, "whole": True}, theirs.fileno())
         if answer and not answer["woken"]:
             with suppress(Unsaved):
                 await saved.save_all(body, path, DEPTH_S)
                 ours.close()
                 return None, (SAVED_INSTEAD.format(answer["threads"]),)
-            answer, _ = await body.ask(b"wake", {"cells": path, "whole": False}, theirs.fileno())
+            answer, _ = await body.ask(b"wake", {**asked, "whole": False}, theirs.fileno())
     cell = answer.get("cell")
     if cell not in path:
         ours.close()
         return None, ()
     copy = Guest(body, ours, guest.stdout, guest.stderr)
     copy.keeper = guest.keeper
+    copy.is_tried = True
     try:
         await greeted(copy)
         later = path[path.index(cell) + 1 :]
@@ -82,6 +85,7 @@ async def woken(
     if not is_there:
         _give_up(copy)
         return None, ()
+    copy.is_tried = False
     return copy, (THREADS.format(answer["threads"]),) if answer["threads"] else ()
 
 
@@ -107,7 +111,7 @@ async def remade(guest: Guest, saved: Saved, sources: Mapping[int, str], path: S
 def what_is_lost(back: Resumed) -> list[str]:
     """A line each."""
     said: list[str] = []
-    lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
+    lost = [f"{shown(it.name)} ({shown(it.reason)})" for it in back.labels if it.status == "lost"]
     if lost:
         more = f" and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""
         said.append(f"Lost: {', '.join(lost[:NAMED])}{more}.")

@@ -42,6 +42,12 @@ class Output:
         self._dropped = 0
         self._on_output: OnOutput | None = None
 
+    def close(self) -> None:
+        """More than once means no more: by then the number may be another's."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
     def begin(self, on_output: OnOutput | None) -> None:
         """A cell starts; what came since the last one counts to it."""
         self._on_output = on_output

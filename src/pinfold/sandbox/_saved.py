@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
@@ -54,7 +55,9 @@ class Saved:
 
     def forget_last_of(self, path: Sequence[int]) -> None:
         """Of these states, the last that is saved."""
-        self.store.forget(max((cell for cell in path if cell in self.cells), key=path.index))
+        cell = next((cell for cell in reversed(path) if cell in self.cells), None)
+        if cell is not None:
+            self.store.forget(cell)
 
     @property
     def store(self) -> Store:
@@ -91,7 +94,7 @@ class Saved:
                     if cell in self.store.cells:
                         return cell
                     try:
-                        await anyio.to_thread.run_sync(self.store.receive, cell, ours, self._hung)
+                        await self._received(cell, ours)
                     except Stalled as stalled:
                         await body.ask(b"unsave", {})
                         self._hung[stalled.name] = HUNG
@@ -120,10 +123,27 @@ class Saved:
         async with self._saving:
             with told:
                 try:
-                    await anyio.to_thread.run_sync(self.store.receive, cell, told, self._hung)
+                    await self._received(cell, told)
                 except Stalled as stalled:
                     self._hung[stalled.name] = HUNG
                     raise
+
+    async def _received(self, cell: int, saver: socket.socket) -> None:
+        """A thread cannot be cancelled, but what it listens to can be ended."""
+        receiving = asyncio.ensure_future(asyncio.to_thread(self.store.receive, cell, saver, self._hung))
+        try:
+            await asyncio.shield(receiving)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                saver.shutdown(socket.SHUT_RDWR)
+            with anyio.CancelScope(shield=True), suppress(Unsaved):
+                await receiving
+            raise
+
+    def forget_all(self) -> None:
+        """States of which nobody knows any more what led to them."""
+        for cell in self.cells:
+            self.store.forget(cell)
 
     async def restored(self, guest: Guest, cell: int, sources: Mapping[int, str]) -> tuple[Label, ...]:
         """Make a new guest what it was after `cell`. Raises UndoRefused."""
@@ -133,7 +153,7 @@ class Saved:
             raise UndoRefused(str(error)) from error
         told["sources"] = {str(number): code for number, code in sources.items()}
         await _answered(guest, "receive", b"", REFUSAL_BYTES)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
         with theirs:
             try:
                 guest.give(theirs.fileno())
@@ -141,11 +161,14 @@ class Saved:
                 ours.close()
                 raise UndoRefused(f"the guest is gone: {error}") from error
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
-        answer = await _answered(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
         try:
+            answer = await _answered(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
             return tuple(_label(row) for row in msgspec.json.decode(answer, type=list[_Row]))
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise UndoRefused(f"the guest broke its channel: {error}") from error
+        finally:
+            with suppress(OSError):  # or it has hung up; else code of the program's could hold the thread
+                ours.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
         async with self._saving:

@@ -1,22 +1,30 @@
 """What is kept of a session's variables: bytes by their digest, and for each cell which of them make up the state after it.
 
-The bytes are the guest's own and nobody here looks into them.
+The bytes are the guest's own and nobody here looks into them. Who sends them may be hostile: all that it can make us
+hold is bounded, in bytes, in files and in time.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO, Any
+from struct import Struct
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from pinfold.sandbox.contract import SandboxError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 TOTAL_CAP = 4 << 30
 """Bytes of all states of a session together; older ones are forgotten first."""
@@ -29,8 +37,16 @@ MOST = 64
 """States."""
 STALL_S = 30.0
 """For code of the program's that saving one variable may run; more than it allows itself."""
-LINE_BYTES = 32 << 20
-QUESTION_BYTES = 128
+RECEIVE_S = 300.0
+"""For a whole state, however much is said meanwhile."""
+LINE_BYTES = 16 << 20
+NAME_CHARS = 1000
+BLOBS = 100_000
+"""Files of all states of a session together."""
+DIGEST_BYTES = 64
+SIZE = Struct("<Q")
+MISSING = (1 << 64) - 1
+"""The size of what is not here."""
 _CHUNK = 1 << 20
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -46,13 +62,16 @@ class Stalled(Unsaved):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One variable, as far as we must know of it."""
+    """One variable."""
 
     name: str
     kind: str
     digest: str = ""
     needs: tuple[str, ...] = ()
+    of: str = ""
     reason: str = ""
+    note: str = ""
+    size: int = 0
 
 
 class Around(msgspec.Struct, frozen=True):
@@ -67,10 +86,22 @@ class Told(msgspec.Struct, frozen=True):
     around: Around
 
 
+class _Said(msgspec.Struct, frozen=True):
+    """One line of a saver's: where it is, bytes that follow, or what the state is made of."""
+
+    at: Annotated[str, msgspec.Meta(max_length=NAME_CHARS)] | None = None
+    bytes: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0
+    entries: tuple[Row, ...] | None = None
+    cells: dict[str, int] = {}
+    around: Around | None = None
+
+
 class Store:
     """One caller at a time, from any thread, but for `serve`, which runs beside what waits for it."""
 
-    def __init__(self, folder: Path, *, total_cap: int | None = None) -> None:
+    def __init__(self, folder: Path, *, total_cap: int | None = None, receive_s: float = RECEIVE_S) -> None:
+        self._receive_s = receive_s
         self._bytes = folder / "bytes"
         self._states = folder / "states"
         for made in (folder, self._bytes, self._states):
@@ -81,7 +112,7 @@ class Store:
         }
         self._needs: dict[int, frozenset[str]] = {}
         for path in self._states.glob("*.json"):
-            with suppress(ValueError, OSError, msgspec.MsgspecError):
+            with suppress(ValueError, OSError, RecursionError):
                 self._needs[int(path.stem)] = _needs(msgspec.json.decode(path.read_bytes(), type=Told))
 
     @property
@@ -99,35 +130,46 @@ class Store:
             "each": min(EACH_CAP, state_cap),
             "skip": dict(skip),
         }
-        at, room = "", self._cap
         try:
             saver.sendall(json.dumps(request).encode() + b"\n")
-            with saver.makefile("rb") as said:
-                while True:
-                    line = said.readline(LINE_BYTES)
-                    match _parsed(line):
-                        case {"at": str(name)}:
-                            at = name
-                        case {"bytes": str(digest), "size": int(size)} if _DIGEST.fullmatch(digest):
-                            room -= size
-                            if size < 0 or room < 0:
-                                raise Unsaved("it is larger than what may be kept of a session")
-                            self._take(said, digest, size)
-                        case {"entries": _}:
-                            self._keep(cell, line)
-                            return
-                        case _:
-                            raise Unsaved("the copy that was to be saved said something else")
-        except TimeoutError:
-            raise Stalled(at) from None
+            with BufferedReader(_Bounded(saver, self._receive_s), _CHUNK) as said:
+                self._hear(cell, said)
         except OSError as error:
+            self._thin()
             raise Unsaved(f"the variables could not be saved: {error.strerror or error}") from error
+        except Stalled:
+            raise
+        except Unsaved:
+            self._thin()
+            raise
+
+    def _hear(self, cell: int, said: IO[bytes]) -> None:
+        at, begun = "", len(self._sizes)
+        room = self._cap - sum(self._sizes[it] for it in self._sizes.keys() - self._wanted())
+        while True:
+            try:
+                line = _parsed(said.readline(LINE_BYTES))
+                if line.entries is not None and line.around is not None:
+                    self._keep(cell, Told(entries=line.entries, cells=line.cells, around=line.around))
+                    return
+                if line.bytes is not None:
+                    room -= line.size
+                    if room < 0 or len(self._sizes) - begun > BLOBS // 2:
+                        raise Unsaved("it is larger than what may be kept of a session")
+                    self._take(said, line.bytes, line.size)
+                elif line.at is not None:
+                    at = line.at
+                else:
+                    raise Unsaved("the copy that was to be saved said something else")
+            except TimeoutError:
+                raise Stalled(at) from None
 
     def told(self, cell: int) -> dict[str, Any]:
         """For the guest that is to be as it was after `cell`. Raises Unsaved."""
         try:
-            return json.loads((self._states / f"{cell}.json").read_bytes())
-        except (OSError, ValueError) as error:
+            read = (self._states / f"{cell}.json").read_bytes()
+            return msgspec.to_builtins(msgspec.json.decode(read, type=Told))
+        except (OSError, ValueError, RecursionError) as error:
             raise Unsaved(f"the saved state after cell {cell} cannot be read: {error}") from error
 
     def forget(self, cell: int) -> None:
@@ -136,14 +178,15 @@ class Store:
         (self._states / f"{cell}.json").unlink(missing_ok=True)
 
     def serve(self, guest: socket.socket) -> None:
-        """Give the files it asks for, until it hangs up."""
+        """Give the bytes it asks for, until it hangs up. Never a descriptor: a file of ours could be changed through it."""
         with guest, suppress(OSError):
-            while digest := guest.recv(QUESTION_BYTES).decode("ascii", "replace"):
-                if not _DIGEST.fullmatch(digest) or digest not in self._sizes:
-                    guest.send(b"-")
+            while digest := guest.recv(DIGEST_BYTES, socket.MSG_WAITALL).decode("ascii", "replace"):
+                if digest not in self._sizes:
+                    guest.sendall(SIZE.pack(MISSING))
                     continue
                 with (self._bytes / digest).open("rb") as file:
-                    socket.send_fds(guest, [b"+"], [file.fileno()])
+                    guest.sendall(SIZE.pack(os.fstat(file.fileno()).st_size))
+                    guest.sendfile(file)
 
     def _take(self, said: IO[bytes], digest: str, size: int) -> None:
         partial = self._bytes / "partial"
@@ -155,29 +198,31 @@ class Store:
                     raise Unsaved("the copy that was to be saved ended early")
                 file.write(data)
                 left -= len(data)
+        if digest in self._sizes:  # another state's, which this one has no say in
+            partial.unlink()
+            return
         partial.rename(self._bytes / digest)
         self._sizes[digest] = size
 
-    def _keep(self, cell: int, line: bytes) -> None:
-        try:
-            told = msgspec.json.decode(line, type=Told)
-        except msgspec.MsgspecError as error:
-            raise Unsaved(f"the copy that was to be saved said something else: {error}") from None
+    def _keep(self, cell: int, told: Told) -> None:
         partial = self._states / "partial"
-        partial.write_bytes(line)
+        partial.write_bytes(msgspec.json.encode(told))
         partial.rename(self._states / f"{cell}.json")
         self._needs[cell] = _needs(told)
         self._thin()
 
     def _thin(self) -> None:
         """The newest state stays."""
-        while len(self._needs) > 1 and (
-            len(self._needs) > MOST or sum(self._sizes[it] for it in self._wanted()) > self._cap
-        ):
+        while len(self._needs) > 1 and self._is_full():
             self.forget(min(self._needs))
         for digest in self._sizes.keys() - self._wanted():
             (self._bytes / digest).unlink(missing_ok=True)
             del self._sizes[digest]
+
+    def _is_full(self) -> bool:
+        wanted = self._wanted()
+        is_large = len(wanted) > BLOBS or sum(self._sizes[it] for it in wanted) > self._cap
+        return is_large or len(self._needs) > MOST
 
     def _wanted(self) -> set[str]:
         return set[str]().union(*self._needs.values()) & self._sizes.keys()
@@ -187,8 +232,30 @@ def _needs(told: Told) -> frozenset[str]:
     return frozenset(digest for row in told.entries for digest in (row.digest, *row.needs) if digest)
 
 
-def _parsed(line: bytes) -> Any:
+def _parsed(line: bytes) -> _Said:
+    """Straight into what it may be, so that no more of it is made than that."""
+    if not line.endswith(b"\n"):
+        raise Unsaved("the copy that was to be saved ended early, or does not end")
     try:
-        return json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
+        return msgspec.json.decode(line, type=_Said)
+    except (ValueError, RecursionError) as error:
+        raise Unsaved("the copy that was to be saved said something else") from error
+
+
+class _Bounded(RawIOBase):
+    """A saver's words. Raises TimeoutError when it is silent for too long, and Unsaved when it does not come to an end."""
+
+    def __init__(self, saver: socket.socket, seconds: float) -> None:
+        self._saver = saver
+        self._seconds = seconds
+        self._until = monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: WriteableBuffer, /) -> int:
+        left = self._until - monotonic()
+        if left <= 0:
+            raise Unsaved(f"saving the variables took more than {self._seconds:g} s")
+        self._saver.settimeout(min(STALL_S, left))
+        return self._saver.recv_into(into)

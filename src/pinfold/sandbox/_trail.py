@@ -50,6 +50,7 @@ class Trail:
                 IndexError,
             ):  # cut off, or damaged: the rest still says something
                 continue
+        _mend(way)
         self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if lines and not lines[-1].endswith(b"\n"):
             os.write(self._fd, b"\n")
@@ -77,8 +78,11 @@ class Trail:
         if self._fd < 0:
             return
         try:
-            os.write(self._fd, json.dumps(line).encode() + b"\n")
+            told = json.dumps(line).encode() + b"\n"
+            is_whole = os.write(self._fd, told) == len(told)
         except OSError:
+            is_whole = False
+        if not is_whole:
             # The disk is full. With a gap in it the story would be a wrong one.
             self.close()
             if self._file is not None:
@@ -103,3 +107,11 @@ def _go(way: Way, line: list[Any]) -> None:
             way.sources.update((int(number), "") for number in line[1])
         case _:
             raise ValueError(f"{line} is nothing that happens")
+
+
+def _mend(way: Way) -> None:
+    """Where lines are missing: what a cell was is lost, and no number is given twice."""
+    cells = [*way.path, *(cell for cells in way.undone for cell in cells)]
+    for cell in cells:
+        way.sources.setdefault(cell, "")
+    way.number = max([way.number, *cells])

@@ -20,7 +20,7 @@ from pinfold.sandbox._branch import Branch, branched
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._making import DEPTH_S, done, remade, what_is_lost, woken
-from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox.contract import (
     Resumed,
@@ -108,6 +108,7 @@ class UndoableSession(GuestSession):
     async def _go_on(self) -> None:
         way = await anyio.to_thread.run_sync(self._saved.trail.told)
         if not way.number:
+            self._saved.forget_all()
             return
         async with self._lock:
             self._number, self._path, self._sources = way.number, way.path, way.sources
@@ -121,6 +122,7 @@ class UndoableSession(GuestSession):
 
     async def _come_to_life(self) -> Resumed:
         """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
+        until = perf_counter() + RESTORE_S
         while True:
             guest = await self._live_guest()
             try:
@@ -129,6 +131,8 @@ class UndoableSession(GuestSession):
                 await guest.ended("it was given up")
                 self._guest = None
                 self._saved.forget_last_of(self._path)
+                if perf_counter() > until:  # one gets in, with less of it
+                    self._saved.forget_all()
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
         async with self._lock:
@@ -181,6 +185,7 @@ class UndoableSession(GuestSession):
         async with self._lock:
             guest = await self._live_guest()
             state = self._path[-1] if self._path else 0
+            await cast("Jailed", guest.body).ask(b"expect", {"cell": state})
             await done(guest, "copy", cell=state)
             await done(guest, "idle")
             branch = await branched(guest, state, of=self, limits=self._limits)
@@ -211,12 +216,15 @@ class UndoableSession(GuestSession):
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
-            if self._saving is not None:
-                self._enough.set()
-                await self._saving
+            self._enough.set()
             if self._saved.is_durable and not self._closed:
                 with anyio.move_on_after(CLOSING_S):
+                    if self._saving is not None:
+                        await asyncio.wait([self._saving])
                     await self._save_now(DEPTH_S)
+            if self._saving is not None:
+                self._saving.cancel()
+                await asyncio.wait([self._saving])
             await self._close_branches()
             await self._forget_undone()
         await super().close()
@@ -335,6 +343,8 @@ class UndoableSession(GuestSession):
     async def _forget_undone(self) -> None:
         undone, self._undone = self._undone, []
         for one in undone:
+            for cell in one.cells:
+                self._sources.pop(cell, None)
             if one.parked is not None:
                 await end_parked(one.parked)
 
@@ -344,7 +354,9 @@ class UndoableSession(GuestSession):
             if self._history is not None:
                 await self._history.after()
         try:
-            self._guest = await self._woken(guest, self._path) if death.cells and self._path else None
+            if death.cells and self._path:
+                with suppress(SandboxUnavailable, UndoRefused):  # the program has ended its copies as well
+                    self._guest = await self._woken(guest, self._path)
             if self._guest is None:
                 await self._begin_again(self._path, or_less=True)
         except (SandboxUnavailable, UndoRefused):

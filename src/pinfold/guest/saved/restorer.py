@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from struct import Struct
 
 from .entries import Entry
 from .restoring import restore
@@ -13,6 +14,11 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+
+SIZE = Struct("<Q")
+MISSING = (1 << 64) - 1
+"""The size of what the host does not have."""
 
 
 def restored(namespace: dict[str, object], told: Mapping[str, Any], fd: int) -> list[dict[str, object]]:
@@ -33,19 +39,24 @@ def _go(folder: str) -> None:
 
 
 class _Reader:
-    """Asks for bytes by digest and is given a file of them."""
+    """Asks for bytes by digest."""
 
     def __init__(self, host: socket.socket) -> None:
         self._host = host
 
     def read(self, digest: str) -> bytearray:
-        self._host.send(digest.encode())
-        _, fds, _, _ = socket.recv_fds(self._host, 1, 1)
-        if not fds:
+        self._host.sendall(digest.encode())
+        (size,) = SIZE.unpack(self._filled(SIZE.size))
+        if size == MISSING:
             raise KeyError(digest)
-        with open(fds[0], "rb", buffering=0) as file:
-            data = bytearray(os.fstat(fds[0]).st_size)
-            view, at = memoryview(data), 0
-            while at < len(data) and (size := file.readinto(view[at:])):
-                at += size
+        return self._filled(size)
+
+    def _filled(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, at = memoryview(data), 0
+        while at < size:
+            came = self._host.recv_into(view[at:])
+            if not came:
+                raise OSError("the host has hung up")
+            at += came
         return data
