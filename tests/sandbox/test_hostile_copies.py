@@ -85,24 +85,31 @@ async def test_a_lie_about_a_copy_costs_no_state(session: Session, lie: str) -> 
     assert await value(session, "items") == "[1]"
 
 
-async def test_a_cell_cannot_have_itself_woken_in_place_of_an_earlier_state(session: Session) -> None:
-    await prepared(session)
-    answers = """
+ANSWERS = """
 if daemon():
-    with say(copy(1, os.getpid())) as wake:
+    with say(copy({cell}, os.getpid())) as wake:
         _, [channel, *_], _, _ = socket.recv_fds(wake, 16, 8)
     def answer(header, body=b''):
         encoded = json.dumps(header).encode()
         os.write(channel, struct.pack('<II', len(encoded), len(body)) + encoded + body)
-    answer({'id': 0, 'status': 'hello'})
+    answer(dict(id=0, status='hello'))
     while data := os.read(channel, 65536):
         header = json.loads(data[8:8 + struct.unpack_from('<I', data)[0]])
-        answer({'id': header['id'], 'status': 'ok', 'value': 6}, b'forged')
+        answer(dict(id=header['id'], status='ok', value=6), b'forged')
     os._exit(0)
 time.sleep(0.05)
 """
-    await value(session, answers)
-    await session.undo(to=1)
+
+
+@pytest.mark.parametrize("cell", [1, 3])
+async def test_a_cell_cannot_have_itself_woken_in_place_of_an_earlier_state(
+    session: Session, cell: int
+) -> None:
+    """Neither of one that is kept nor of one that is not, because its cell can be run again."""
+    await prepared(session)
+    await value(session, "bound = 3")
+    await value(session, ANSWERS.format(cell=cell))
+    await session.undo(to=cell)
     assert await value(session, "items") == "[1]"
 
 

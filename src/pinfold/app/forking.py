@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pinfold.events import SessionChanged, SessionForked, SessionId, new_session
 from pinfold.log import Damage, Log, export_bundle, import_file
 
 _KEPT = ("state", "site")
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
@@ -50,7 +52,7 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
 def _copied(source: str, target: str) -> None:
     """What is named by its content never changes, so that both can have it; the rest is written on."""
     try:
-        if len(Path(source).name) == _DIGEST:
+        if _DIGEST.fullmatch(Path(source).name):
             os.link(source, target)
             return
     except OSError:  # another file system
@@ -59,6 +61,3 @@ def _copied(source: str, target: str) -> None:
         shutil.copy2(source, target)
     except FileNotFoundError:  # the live session has just dropped it
         return
-
-
-_DIGEST = 64

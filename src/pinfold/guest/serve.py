@@ -95,13 +95,16 @@ class Server:
         # Most of what `dumps` would take for it is not JSON.
         reply = f'"id":{header["id"]},"status":"{result.status}","value":{value},"error":{error},"interrupted":{interrupted}'
         body = (result.value or b"") + (result.error or b"")
+        tree = self._engine.tree
+        is_kept = self._copies is not None and cell is not None and not (tree and only_binds(tree))
+        if not is_kept:
+            reply += ',"again":true'
         if result.displays:
             sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             reply += f',"displays":{dumps(sizes)}'
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
         self._calls.reply(f"{{{reply}}}", body)
-        tree = self._engine.tree
-        if self._copies is not None and cell is not None and not (tree and only_binds(tree)):
+        if is_kept and self._copies is not None:
             self._leave_copy(self._copies, cell)
 
     def _leave_copy(self, copies: Copies, cell: Any) -> None:

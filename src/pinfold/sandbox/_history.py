@@ -40,6 +40,11 @@ class FileHistory:
             raise
         Thread(target=self._versions.fill, daemon=True, name="pinfold-versions").start()
 
+    @property
+    def last(self) -> int:
+        """The highest number of a cell it knows of."""
+        return self._versions.last
+
     @classmethod
     def where_possible(cls, workspace: Path, folder: Path | None = None) -> FileHistory | str:
         """Or why not."""

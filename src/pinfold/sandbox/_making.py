@@ -48,26 +48,26 @@ async def replayed(guest: Guest, sources: Mapping[int, str], cells: Sequence[int
 
 
 async def woken(
-    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]
+    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int], kept: Sequence[int]
 ) -> tuple[Guest | None, tuple[str, ...]]:
-    """The copy of the state after these cells, in place of `guest`, and what must be said of it.
+    """The copy of the state after these cells, in place of `guest`, and what must be said of it. `kept`: those with copies.
 
     None if there is none that is whole: what can be saved of it, or of those before it, has been. Raises UndoRefused,
     SandboxUnavailable.
     """
     body = cast("Jailed", guest.body)
     ours, theirs = socket.socketpair()
-    asked = {"cells": path, "known": sorted(sources)}
+    asked = {"cells": kept, "known": sorted(sources)}
     with theirs:
         answer, _ = await body.ask(b"wake", {**asked, "whole": True}, theirs.fileno())
         if answer and not answer["woken"]:
             with suppress(Unsaved):
-                await saved.save_all(body, path, DEPTH_S)
+                await saved.save_all(body, kept, DEPTH_S)
                 ours.close()
                 return None, (SAVED_INSTEAD.format(answer["threads"]),)
             answer, _ = await body.ask(b"wake", {**asked, "whole": False}, theirs.fileno())
     cell = answer.get("cell")
-    if cell not in path:
+    if cell not in kept:
         ours.close()
         return None, ()
     copy = Guest(body, ours, guest.stdout, guest.stderr)

@@ -196,7 +196,7 @@ class GuestSession:
             self._guest = None
             rolled_back = await self._came_back(guest, end, ran=True)
         else:
-            await self._went_well()
+            await self._went_well(again=end.again)
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
@@ -223,8 +223,8 @@ class GuestSession:
         """What a cell's request says besides; it runs now."""
         return {}
 
-    async def _went_well(self) -> None:
-        """The cell has ended, and its interpreter has not."""
+    async def _went_well(self, *, again: bool) -> None:
+        """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
 
     async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
         """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""
@@ -425,7 +425,7 @@ class GuestSession:
                 if await self._came_back(guest, end, ran=True):
                     self._lost = None
             elif self._cell_runs:
-                await self._went_well()
+                await self._went_well(again=end.again)
 
     def _forget(self, how: str) -> None:
         self._guest = None

@@ -49,7 +49,7 @@ SAVE_SHARE = 0.2
 """Of the time, at most, is spent on saving while cells come and go."""
 SAVE_AGAIN_S = 1.0
 """While a cell runs: to see whether the state before it is there to be saved."""
-CLOSING_S = 120.0
+CLOSING_S = 60.0
 """For the last state to be saved when the session ends."""
 
 
@@ -79,6 +79,8 @@ class UndoableSession(GuestSession):
         self._undone: list[_Undone] = []
         """For `redo`, the last one last."""
         self._sources: dict[int, str] = {}
+        self._again: set[int] = set()
+        """Cells that left no copy: whatever says later that it is one of theirs is not."""
         self._branches: list[Branch] = []
 
     @property
@@ -212,7 +214,7 @@ class UndoableSession(GuestSession):
             self._numbered(KEPT_BRANCH)
             await done(self._guest, "adopted")
             await done(self._guest, "copy", cell=self._number)
-            await self._went_well()
+            await self._went_well(again=False)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -256,9 +258,9 @@ class UndoableSession(GuestSession):
     async def _about_to_run(self, cell: int | None) -> None:
         if cell is not None and cell <= self._number:
             raise ValueError(f"cell {cell} does not come after cell {self._number}")
-        self._next = cell or self._number + 1
         await self._forget_undone()
         await self._with_history()
+        self._next = cell or self._number + 1
         if self._history is not None:
             await self._history.before(self._next)
 
@@ -269,7 +271,9 @@ class UndoableSession(GuestSession):
         self._saved.trail.runs(self._number, code)
         return {"cell": self._number}
 
-    async def _went_well(self) -> None:
+    async def _went_well(self, *, again: bool) -> None:
+        if again:
+            self._again.add(self._number)
         if self._history is not None:
             await self._history.after()
         self._saved.trail.ended(self._number)
@@ -311,10 +315,14 @@ class UndoableSession(GuestSession):
                     guest, path = self._guest, self._path[:]
                     if guest is not None and guest.death is None:
                         await done(guest, "idle")
+            path = self._with_copies(path)
             if path and guest is not None and guest.death is None:
                 await self._saved.save_all(guest.body, path, depth_s, self._has_leisure)
         except (Unsaved, SandboxUnavailable) as error:
             self._notices += (f"{error}; after a restart they will be as they were saved last.",)
+
+    def _with_copies(self, path: list[int]) -> list[int]:
+        return [cell for cell in path if cell not in self._again]
 
     def _has_leisure(self) -> bool:
         return not self._lock.locked()
@@ -325,6 +333,7 @@ class UndoableSession(GuestSession):
             history = await begin()
             if isinstance(history, FileHistory):
                 self._history = history
+                self._number = max(self._number, history.last)  # should only it know of earlier ones
                 lacks = uncovered(history.coverage)
             else:
                 lacks = history
@@ -394,7 +403,7 @@ class UndoableSession(GuestSession):
         return guest
 
     async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
-        copy, said = await woken(guest, self._saved, self._sources, path)
+        copy, said = await woken(guest, self._saved, self._sources, path, self._with_copies(path))
         self._notices += said
         return copy
 

@@ -58,6 +58,7 @@ class Header(msgspec.Struct, frozen=True):
     value: int | None = None
     error: int | None = None
     interrupted: bool = False
+    again: bool = False
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
     call: int | None = None
     tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
@@ -85,6 +86,8 @@ class Reply:
     value: str | None = None
     error: str | None = None
     interrupted: bool = False
+    again: bool = False
+    """The cell can be run again instead of its state being kept."""
     displays: tuple[Display, ...] = ()
 
 
@@ -200,7 +203,7 @@ class ReplyReader:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error
         if value is None and error is None and not header.displays:
-            return Reply(status=header.status, body=body, interrupted=header.interrupted)
+            return Reply(status=header.status, body=body, interrupted=header.interrupted, again=header.again)
         split, shown = value or 0, (value or 0) + (error or 0)
         rich = sum(size for forms in header.displays for _, size in forms)
         if split < 0 or (error or 0) < 0 or shown + rich != len(body):
@@ -211,6 +214,7 @@ class ReplyReader:
             value=None if value is None else body[:split].decode("utf-8", "replace"),
             error=None if error is None else body[split:shown].decode("utf-8", "replace"),
             interrupted=header.interrupted,
+            again=header.again,
             displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
         )
 

@@ -137,6 +137,11 @@ class Versions:
         return self._history.head
 
     @property
+    def last(self) -> int:
+        """The highest number a cell ever had."""
+        return self._history.last
+
+    @property
     def states(self) -> tuple[int, ...]:
         """Those that can be gone to."""
         return tuple(sorted(self._history.states))
