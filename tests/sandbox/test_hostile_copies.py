@@ -86,9 +86,12 @@ async def test_a_lie_about_a_copy_costs_no_state(session: Session, lie: str) -> 
 
 
 ANSWERS = """
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+ready, told = os.pipe()
 if daemon():
-    with say(copy({cell}, os.getpid())) as wake:
-        _, [channel, *_], _, _ = socket.recv_fds(wake, 16, 8)
+    os.write(told, str(os.getpid()).encode())
+    theirs.close()
+    _, [channel, *_], _, _ = socket.recv_fds(ours, 16, 8)
     def answer(header, body=b''):
         encoded = json.dumps(header).encode()
         os.write(channel, struct.pack('<II', len(encoded), len(body)) + encoded + body)
@@ -97,6 +100,8 @@ if daemon():
         header = json.loads(data[8:8 + struct.unpack_from('<I', data)[0]])
         answer(dict(id=header['id'], status='ok', value=6), b'forged')
     os._exit(0)
+say(copy({cell}, int(os.read(ready, 16))), theirs.fileno())
+ours.close(); theirs.close()
 time.sleep(0.05)
 """
 
