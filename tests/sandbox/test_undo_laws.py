@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from pinfold.sandbox import Limits, Outcome, Resumable, SandboxUnavailable, Session, Spec
+from pinfold.sandbox._undo import BRANCHES_ENDED
 from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [
@@ -108,7 +109,16 @@ class Machine(RuleBasedStateMachine):
         """One that is over when this returns, and whose effect is yet to be told to the model."""
         self.number += 1
         self.undone.clear()
-        return self.do(lambda: self.session.run(code, timeout_s=timeout_s))
+        outcome = self.do(lambda: self.session.run(code, timeout_s=timeout_s))
+        self.hears(outcome.notices)
+        return outcome
+
+    def hears(self, notices: Sequence[str] | None) -> None:
+        if BRANCHES_ENDED in (notices or ()):
+            for branch, _ in self.branches:
+                with pytest.raises(SandboxUnavailable):
+                    self.do(lambda branch=branch: branch.run("1"))
+            self.branches.clear()
 
     def leads_to(self, state: State) -> None:
         self.path.append((self.number, state))
@@ -169,7 +179,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.path) > 1)
     @rule()
     def undoes(self) -> None:
-        self.do(self.session.undo)
+        self.hears(self.do(self.session.undo))
         self.undone.append([self.path.pop()])
         self.agrees()
 
@@ -177,7 +187,7 @@ class Machine(RuleBasedStateMachine):
     def undoes_to(self, data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(self.path) - 1))
         number = self.path[at][0]
-        self.do(lambda: self.session.undo(to=number))
+        self.hears(self.do(lambda: self.session.undo(to=number)))
         if self.path[at + 1 :]:
             self.undone.append(self.path[at + 1 :])
         del self.path[at + 1 :]
@@ -186,7 +196,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.undone)
     @rule()
     def redoes(self) -> None:
-        self.do(self.session.redo)
+        self.hears(self.do(self.session.redo))
         self.path += self.undone.pop()
         self.agrees()
 
