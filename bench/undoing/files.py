@@ -6,15 +6,13 @@ that may not write to the workspace has no history, /tmp is not covered, unsafe-
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import anyio
 from bench.sandboxing import environment
 from bench.sandboxing.figures import Figure, shown
-from bench.undoing.live import BIG, measured, median, pauses, ran
+from bench.undoing.live import BIG, measured, median, pauses, ran, temporary
 from bench.undoing.report import Asked, Report
 from bench.versions import make
 
@@ -30,12 +28,13 @@ FILE = "part-03/data/005.bin"
 SIZES = {"an empty session": "", "100 MB": "import numpy; array = numpy.arange(12_500_000.)", "1 GB": BIG}
 
 
-async def measure(report: Report, _asked: Asked) -> None:
+def measure(report: Report, _asked: Asked) -> None:
+    anyio.run(_measure, report)
+
+
+async def _measure(report: Report) -> None:
     provider = Namespaces(environment.PYTHON, pool=0)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        workspace = Path(folder) / "workspace"
-        workspace.mkdir()
-        Path(folder).chmod(0o755)
+    with temporary() as workspace:
         make(workspace)
         spec = Spec(workspace=workspace, limits=LIMITS)
         covered = await provider.open(spec)
@@ -45,9 +44,8 @@ async def measure(report: Report, _asked: Asked) -> None:
         finally:
             await covered.close()
             await bare.close()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        Path(folder).chmod(0o755)
-        spec = Spec(workspace=Path(folder), limits=LIMITS)
+    with temporary() as workspace:
+        spec = Spec(workspace=workspace, limits=LIMITS)
         await _trivial(report, provider, spec)
         for size, code in SIZES.items():
             await _keeping(report, provider, spec, size, code)
@@ -72,7 +70,10 @@ async def _history(report: Report, covered: Session, bare: Session) -> None:
         outside = [WRITE.format(path="/tmp/file", n=n, size=size) for n in range(ROUNDS // 2)]
         added = await _difference(covered, covered, inside, outside)
         report.goal(
-            f"added to a cell that changes one file of {size // 1000} kB", shown(added), "30 ms", met=added < 0.030
+            f"added to a cell that changes one file of {size // 1000} kB",
+            shown(added),
+            "30 ms",
+            met=added < 0.030,
         )
 
 
@@ -95,7 +96,10 @@ async def _trivial(report: Report, provider: Namespaces, spec: Spec) -> None:
         added = await _difference(ours, plain, cells, cells)
         alone = median([await measured(lambda code=code: ran(plain, code)) for code in cells[:ROUNDS]])
         report.goal(
-            f"added to a cell that only binds names ({shown(alone)} without)", shown(added), "1 ms", met=added < 1e-3
+            f"added to a cell that only binds names ({shown(alone)} without)",
+            shown(added),
+            "1 ms",
+            met=added < 1e-3,
         )
     finally:
         await ours.close()

@@ -23,6 +23,7 @@ from typing import Any
 from bench.sandboxing.processes import descendants, is_alive
 from bench.undoing.oracle import (
     CELLS,
+    CONTROL,
     DONE,
     ENDED,
     LAWS,
@@ -61,7 +62,9 @@ class Place:
         return self.root / "ledger"
 
     def environment(self) -> dict[str, str]:
-        folders = {f"XDG_{name.upper()}_HOME": str(self.root / name) for name in ("data", "state", "config", "cache")}
+        folders = {
+            f"XDG_{name.upper()}_HOME": str(self.root / name) for name in ("data", "state", "config", "cache")
+        }
         return {**os.environ, **folders, "PINFOLD_SANDBOX_PYTHON": sys.executable}
 
     def owner(self) -> list[str]:
@@ -199,7 +202,11 @@ def _look(tally: Tally, place: Place, reference: Reference) -> None:
     code = probe.finish()
     by_kind = {event["kind"]: event for event in probe.events}
     seen = next(
-        (line[5:] for line in by_kind.get("ActionFinished", {}).get("observation", "").splitlines() if line.startswith("SEEN ")),
+        (
+            line[5:]
+            for line in by_kind.get("ActionFinished", {}).get("observation", "").splitlines()
+            if line.startswith("SEEN ")
+        ),
         None,
     )
     tally.judge(RESUMED, code == 0 and seen is not None, f"exit {code}: {probe.complaints()}")
@@ -212,14 +219,19 @@ def _look(tally: Tally, place: Place, reference: Reference) -> None:
     tally.seen["opened with something named as lost"] += bool(lost)
     how, unnamed = reference.agrees(told, json.loads(seen))
     tally.judge(TRUE, not how, how)
-    tally.judge(NAMED, not unnamed, f"cells {unnamed}: {[told.cells[cell][:60] for cell in unnamed]}; said: {lost}")
-    ledger = Counter(place.ledger.read_text(encoding="utf-8").split()) if place.ledger.exists() else Counter[str]()
+    tally.seen[CONTROL] += reference.would_see(told, json.loads(seen))
+    tally.judge(
+        NAMED, not unnamed, f"cells {unnamed}: {[told.cells[cell][:60] for cell in unnamed]}; said: {lost}"
+    )
+    ledger = (
+        Counter(place.ledger.read_text(encoding="utf-8").split()) if place.ledger.exists() else Counter[str]()
+    )
     tally.judge(ONCE, all(times == 1 for times in ledger.values()), f"{ledger}")
     tally.judge(DONE, all(ledger[token] == 1 for token in told.done), f"{told.done} in {ledger}")
-    tally.seen["effects in the ledger"] = max(tally.seen["effects in the ledger"], ledger.total())
+    tally.seen["looks at a ledger with effects in it"] += bool(ledger)
 
 
-async def measure(report: Report, asked: Asked) -> None:
+def measure(report: Report, asked: Asked) -> None:
     pretend_tools()
     total = Tally()
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -227,7 +239,7 @@ async def measure(report: Report, asked: Asked) -> None:
         while total.seen["kills"] < asked.kills:
             numbers = range(number, number + WORKERS)
             number += WORKERS
-            for found in pool.map(lambda at: kill_session(at, asked.seed), numbers):
+            for found in pool.map(kill_session, numbers, [asked.seed] * WORKERS):
                 total.examined += found.examined
                 total.broken += found.broken
                 total.seen += found.seen
@@ -235,6 +247,13 @@ async def measure(report: Report, asked: Asked) -> None:
     for law in LAWS:
         got = f"{total.examined[law]} examined, {total.broken[law]} broken"
         report.goal(law, got, "0 broken", met=bool(total.examined[law]) and not total.broken[law])
+    shows = total.seen.pop(CONTROL, 0)
+    report.goal(
+        CONTROL,
+        f"{shows} of {total.examined[TRUE]} times",
+        "most times",
+        met=2 * shows > total.examined[TRUE],
+    )
     for what, times in sorted(total.seen.items()):
         report.note(what, str(times))
     for example in total.examples[:10]:

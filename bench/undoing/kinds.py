@@ -5,30 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from bench.undoing import there
+from bench.undoing.live import temporary
 from bench.undoing.report import Asked, Report
-from tests.guest.kinds import KINDS, TRAPS, Kind
+from tests.guest.kinds import KINDS, TRAPS
 
 SHARE = 0.9
 LEAST = 60
 ENDS_WITH_ITS_PROCESS = ("generator", "open file", "socket", "lock", "thread", "sqlite connection")
 
 
-async def measure(report: Report, _asked: Asked) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
-        folder = Path(temporary)
-        folder.chmod(0o755)
+def measure(report: Report, _asked: Asked) -> None:
+    with temporary() as folder:
         kinds = [*KINDS, *TRAPS]
         made = in_a_process(folder, [(_folder(at), kind.cell) for at, kind in enumerate(kinds)])
         back = in_a_process(folder, [(_folder(at), kind.check or "None") for at, kind in enumerate(kinds)])
-    verdicts = {
-        kind.name: _verdict(kind, made[_folder(at)], back[_folder(at)]) for at, kind in enumerate(kinds)
-    }
+    verdicts = {kind.name: _verdict(made[_folder(at)], back[_folder(at)]) for at, kind in enumerate(kinds)}
     _report(report, {kind.name: verdicts[kind.name] for kind in KINDS})
     caught = sum(verdicts[kind.name].startswith("lost") for kind in TRAPS)
     report.goal(
@@ -54,7 +50,7 @@ def in_a_process(folder: Path, cells: list[tuple[str, str]]) -> dict[str, dict[s
     return {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
 
 
-def _verdict(kind: Kind, made: dict[str, Any], back: dict[str, Any]) -> str:
+def _verdict(made: dict[str, Any], back: dict[str, Any]) -> str:
     """restored, replayed, lost and why; or WRONG and how."""
     if made["status"] != "ok":
         return f"WRONG: it was not made: {made['error'][-200:]}"
@@ -83,7 +79,10 @@ def _report(report: Report, verdicts: dict[str, str]) -> None:
     report.note("replayed: the cell only binds names", str(counted["replayed"]))
     named = [name for name in ENDS_WITH_ITS_PROCESS if verdicts.get(name, "").startswith("lost")]
     report.goal(
-        "sockets and the like", f"{len(named)} named as lost", "all", met=len(named) == len(ENDS_WITH_ITS_PROCESS)
+        "sockets and the like",
+        f"{len(named)} named as lost",
+        "all",
+        met=len(named) == len(ENDS_WITH_ITS_PROCESS),
     )
     report.goal("silently wrong", str(counted["WRONG"]), "0", met=not counted["WRONG"])
     for name, verdict in verdicts.items():

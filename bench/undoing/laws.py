@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = 20
 
 
-async def measure(report: Report, asked: Asked) -> None:
+def measure(report: Report, asked: Asked) -> None:
     begun = time.perf_counter()
     counts = {"PINFOLD_UNDO_EXAMPLES": str(asked.examples), "PINFOLD_UNDO_STEPS": str(STEPS)}
     command = [sys.executable, "-m", "pytest", "-q", "--timeout", "0", "tests/sandbox/test_undo_laws.py"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 from bench.sandboxing.processes import Memory, descendants
 
@@ -50,6 +53,14 @@ DIGESTS = (
     f"(lambda scope: (exec({_DIGESTS!r}, scope),"
     " print(__import__('json').dumps(scope['digests'](globals()))))[0])({})"
 )
+
+
+@contextmanager
+def temporary() -> Generator[Path]:
+    """A folder that the session's own user may enter too."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 async def measured(call: Callable[[], Awaitable[object]]) -> float:

@@ -6,13 +6,22 @@ import json
 import re
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pinfold.app import read_session
-from pinfold.events import ActionFinished, ActionProposed, ActionStarted, CallTool, RunCell, SessionId, SessionOpened
+from pinfold.events import (
+    ActionFinished,
+    ActionProposed,
+    ActionStarted,
+    CallTool,
+    RunCell,
+    SessionId,
+    SessionOpened,
+)
 
 TRUE = "variables are as after the cells that are there"
 NAMED = "a cell whose effects are gone was named when the session was opened"
@@ -22,11 +31,14 @@ DONE = "an effect that the log calls done happened"
 ENDED = "every process of what was killed is gone"
 LAWS = (RESUMED, TRUE, NAMED, ONCE, DONE, ENDED)
 _LOST_CELLS = re.compile(r"what cells? ([0-9, ]+) did to variables")
+CONTROL = "control: a last cell that is left out of plain Python shows"
 _ALL = "all Python variables"
 
 _TOOLS = "import _pinfold_guest.calls as tools"
 CELLS: dict[str, list[str]] = {
-    "first": ["import collections, re\nitems = [0]\nalias = items\ncounts = collections.Counter()\ntotal = 0"],
+    "first": [
+        "import collections, re\nitems = [0]\nalias = items\ncounts = collections.Counter()\ntotal = 0"
+    ],
     "code": [
         "class Point:\n    def __init__(self, x): self.x = x\npoints = [Point(1)]\ndef double(x): return 2 * x"
     ],
@@ -46,7 +58,20 @@ CELLS: dict[str, list[str]] = {
         "alias = list(items); alias.append('apart')",
     ],
 }
-_NAMES = ("items", "alias", "counts", "total", "points", "Point", "double", "block", "said", "bound", "held", "running")
+_NAMES = (
+    "items",
+    "alias",
+    "counts",
+    "total",
+    "points",
+    "Point",
+    "double",
+    "block",
+    "said",
+    "bound",
+    "held",
+    "running",
+)
 _LOOK = f"""
 import hashlib, types
 
@@ -74,9 +99,7 @@ def look(names):
         same += [key for key, one in there['held'].items() if one is there.get(key)]
     return {{'same': same, **{{name: told(value) for name, value in there.items()}}}}
 """
-PROBE = (
-    f"(lambda scope: (exec({_LOOK!r}, scope), print('SEEN', __import__('json').dumps(scope['look'](globals()))))[0])({{}})"
-)
+PROBE = f"(lambda scope: (exec({_LOOK!r}, scope), print('SEEN', __import__('json').dumps(scope['look'](globals()))))[0])({{}})"
 
 
 @dataclass(slots=True)
@@ -104,10 +127,18 @@ class Told:
     """Tokens of calls that went well."""
     lost: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """What was named when the session was opened again, each with the last cell before."""
+    given: set[int] = field(default_factory=set[int])
+    """Cells that reached the sandbox, by its own record: one killed just before has its start in the log only."""
 
     @classmethod
     def of(cls, folder: Path) -> Told:
         told, codes, numbers = cls(), dict[str, str](), dict[str, int]()
+        for line in (folder / "state" / "trail").read_text(encoding="utf-8").splitlines():
+            match json.loads(line):
+                case ["runs", int(number), _]:
+                    told.given.add(number)
+                case _:
+                    pass
         tokens: dict[str, str] = {}
         with read_session(folder, SessionId(folder.name)) as (log, damage):
             for event in [entry.event for entry in log.read(damage=damage)]:
@@ -153,6 +184,7 @@ class Reference:
 
     def agrees(self, told: Told, seen: dict[str, Any]) -> tuple[str, list[int]]:
         """How it differs, if it does; and which cells are gone though nobody said so."""
+        self.gone |= told.unknown - told.given
         open_cells = sorted(told.unknown - self.gone - self.settled)
         self.settled |= told.cells.keys()
         with_all = self._names(told, self.gone)
@@ -164,7 +196,15 @@ class Reference:
             return "", open_cells
         differing = [name for name in with_all.keys() | seen.keys() if with_all.get(name) != seen.get(name)]
         shown = {name: (str(with_all.get(name))[:80], str(seen.get(name))[:80]) for name in sorted(differing)}
-        return f"expected and seen: {shown}; cells {[*told.cells]}, gone {self.gone}, unknown {open_cells}", []
+        return (
+            f"expected and seen: {shown}; cells {[*told.cells]}, gone {self.gone}, unknown {open_cells}",
+            [],
+        )
+
+    def would_see(self, told: Told, seen: dict[str, Any]) -> bool:
+        """A control: whether it shows if plain Python is not told of the last cell that is there."""
+        there = [cell for cell, code in told.cells.items() if cell not in self.gone and "SEEN" not in code]
+        return bool(there) and self._names(told, self.gone | {max(there)}) != seen
 
     def _names(self, told: Told, gone: set[int]) -> dict[str, Any]:
         scope: dict[str, Any] = {"__name__": "__main__"}
@@ -179,16 +219,18 @@ class Reference:
 
 
 def _run(code: str, scope: dict[str, Any]) -> None:
-    try:
+    with suppress(Exception):  # the session's cell has failed in the same way
         exec(code, scope)
-    except Exception:  # noqa: BLE001 - the session's cell has failed in the same way
-        pass
+
+
+def _pretended(_tool: str, token: str) -> str:
+    return f"noted {token}"
 
 
 def pretend_tools() -> None:
     """So that plain Python can run the same cells, and nothing happens."""
     calls = ModuleType("_pinfold_guest.calls")
-    calls.call = lambda _tool, token: f"noted {token}"  # pyright: ignore[reportAttributeAccessIssue]
+    calls.__dict__["call"] = _pretended
     package = ModuleType("_pinfold_guest")
-    package.calls = calls  # pyright: ignore[reportAttributeAccessIssue]
+    package.__dict__["calls"] = calls
     sys.modules |= {"_pinfold_guest": package, "_pinfold_guest.calls": calls}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 
+import anyio
 from bench.sandboxing import environment
 from bench.sandboxing.figures import shown
-from bench.undoing.live import digests, measured, ran
+from bench.undoing.live import digests, measured, ran, temporary
 from bench.undoing.report import Asked, Report
 
 from pinfold.sandbox import Limits, Session, open_session
@@ -42,8 +42,9 @@ AUTOMATIC = {
     "a cell that cannot be interrupted": "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nwhile True: pass",
     "os._exit(1)": "import os\nos._exit(1)",
     "a segmentation fault through ctypes": "import ctypes\nctypes.string_at(0)",
-    "an allocation of 20 GB": "held = [numpy.ones(1 << 27) for _ in range(20)]",
+    "an allocation of 20 GB, page by page": "import mmap\nheld = mmap.mmap(-1, 20 << 30)\nfor at in range(0, 20 << 30, 4096): held[at] = 1",
 }
+AT_ONCE = "held = numpy.ones(20 << 27)"
 UNDONE = {
     "df.drop(..., inplace=True)": "frame.drop(columns=['value', 'key'], inplace=True); frame.drop(frame.index[::2], inplace=True)",
     "del of everything": "for name in [name for name in globals() if not name.startswith('_')]: del globals()[name]\ndel name",
@@ -82,16 +83,19 @@ def _entry(path: Path) -> str:
     return f"{stat.S_IMODE(status.st_mode):o} {content}"
 
 
-async def measure(report: Report, _asked: Asked) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        workspace = Path(folder)
-        workspace.chmod(0o755)
+def measure(report: Report, _asked: Asked) -> None:
+    anyio.run(_measure, report)
+
+
+async def _measure(report: Report) -> None:
+    with temporary() as workspace:
         make_files(workspace)
         provider = Namespaces(environment.PYTHON, pool=0)
         async with open_session(workspace, provider, limits=LIMITS) as session:
             await ran(session, STATE)
             for what, code in AUTOMATIC.items():
                 await _rolled_back(session, workspace, report, what, code)
+            await _refused(session, workspace, report)
             for what, code in UNDONE.items():
                 await _undone(session, workspace, report, what, code)
 
@@ -106,6 +110,25 @@ async def _rolled_back(session: Session, workspace: Path, report: Report, what: 
         return
     same, got = await _compared(session, workspace, names, tree)
     report.goal(what, f"{outcome.status} after {shown(took_s)}; {got}", "as before, by itself", met=same)
+
+
+async def _refused(session: Session, workspace: Path, report: Report) -> None:
+    """More than there is, in one piece, is an exception like any other: what the cell did before it stays."""
+    names, tree = await digests(session), files(workspace)
+    outcome = await session.run(AT_ONCE)
+    same, got = await _compared(session, workspace, names, tree)
+    how = "MemoryError" if "MemoryError" in (outcome.error or "") else outcome.status
+    report.goal(
+        "an allocation of 20 GB, in one piece, alone in its cell",
+        f"{how}; {got}",
+        "as before, by itself",
+        met=same,
+    )
+    outcome = await session.run(SPOIL + AT_ONCE)
+    how = "rolled back" if outcome.rolled_back else "not rolled back: that is undone by undo()"
+    report.note("the same at the end of a cell that spoils everything", f"{outcome.status}, {how}")
+    if not outcome.rolled_back:
+        await session.undo()
 
 
 async def _undone(session: Session, workspace: Path, report: Report, what: str, code: str) -> None:
@@ -125,5 +148,7 @@ async def _compared(
     equal = sum(now.get(name) == digest for name, digest in names.items())
     kept = sum(there.get(path) == entry for path, entry in tree.items())
     more = len(now.keys() - names.keys()) + len(there.keys() - tree.keys())
-    got = f"{equal} of {len(names)} variables, {kept} of {len(tree)} files" + (f", {more} too many" if more else "")
+    got = f"{equal} of {len(names)} variables, {kept} of {len(tree)} files" + (
+        f", {more} too many" if more else ""
+    )
     return (now, there) == (names, tree), got

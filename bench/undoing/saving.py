@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from bench.sandboxing import environment
 from bench.sandboxing.figures import shown
 from bench.undoing import there
 from bench.undoing.kinds import in_a_process
-from bench.undoing.live import BIG, DIGESTS, digests, median, ran, value
+from bench.undoing.live import BIG, DIGESTS, digests, median, ran, temporary, value
 from bench.undoing.report import Asked, Report
 
 from pinfold.sandbox.namespaces import Namespaces
@@ -49,21 +48,22 @@ class Kept:
         """How long until a state is there that was not."""
         begun = time.perf_counter()
         with anyio.fail_after(LONGEST_S):
-            while not self.states - before:
+            while not self.states - before:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.005)
         return time.perf_counter() - begun
 
 
-async def measure(report: Report, _asked: Asked) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
-        folder = Path(temporary) / "one"
-        folder.mkdir()
-        Path(temporary).chmod(0o755)
+def measure(report: Report, _asked: Asked) -> None:
+    anyio.run(_measure, report)
+
+
+async def _measure(report: Report) -> None:
+    with temporary() as top:
+        folder = top / "one"
         session = await there.opened(Namespaces(environment.PYTHON, pool=0), folder)
         kept = Kept(folder)
         try:
             await ran(session, BIG)
-            (folder / "state" / "variables" / "states").mkdir(parents=True, exist_ok=True)
             took_s = await kept.grows(set())
             size = kept.size
             report.note("1 GB saved for the first time", f"{shown(took_s)}, {size / 1e6:,.0f} MB")
@@ -71,7 +71,10 @@ async def measure(report: Report, _asked: Asked) -> None:
             await anyio.sleep(took_s * PAUSE)
             await ran(session, BUSY)
             took_s = await kept.grows(before)
-            report.note("again, after a cell that changed none of it", f"{shown(took_s)}, {(kept.size - size) / 1e3:,.0f} kB")
+            report.note(
+                "again, after a cell that changed none of it",
+                f"{shown(took_s)}, {(kept.size - size) / 1e3:,.0f} kB",
+            )
             quiet, _ = await _computing(session, kept, "")
             beside, saved = await _computing(session, kept, CHANGE)
             report.note(
@@ -83,12 +86,15 @@ async def measure(report: Report, _asked: Asked) -> None:
             begun = time.perf_counter()
             await session.close()
             report.note("close, with everything saved", shown(time.perf_counter() - begun))
-        back = in_a_process(Path(temporary), [("one", DIGESTS)])["one"]
+        back = in_a_process(top, [("one", DIGESTS)])["one"]
         report.note("open again in another process, until it can run a cell", shown(back["opened_s"]))
         restored = sum(status == "restored" for _, status, _ in back["labels"])
         same = back["status"] == "ok" and json.loads(back["stdout"]) == last
         report.goal(
-            "every variable by content", f"{restored} of {len(last)} restored, {'equal' if same else 'NOT EQUAL'}", "equal", met=same
+            "every variable by content",
+            f"{restored} of {len(last)} restored, {'equal' if same else 'NOT EQUAL'}",
+            "equal",
+            met=same,
         )
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,10 +63,8 @@ class State:
         """Plain Python's opinion."""
         names = copy.deepcopy(self.names)
         scope: dict[str, Any] = dict(names)
-        try:
+        with suppress(NameError, ZeroDivisionError):
             exec(code, scope)
-        except (NameError, ZeroDivisionError):
-            pass
         scope.pop("__builtins__", None)
         return State(scope, self.note)
 

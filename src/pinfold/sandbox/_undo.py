@@ -43,7 +43,9 @@ class _Undone:
 
 
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."
-BRANCHES_ENDED = "The branches of the session have ended: the state it went to is not in the process they are copies of."
+BRANCHES_ENDED = (
+    "The branches of the session have ended: the state it went to is not in the process they are copies of."
+)
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 SAVE_AFTER_S = 0.05
 SAVE_SHARE = 0.2
