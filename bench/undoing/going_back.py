@@ -39,14 +39,16 @@ async def _measure(report: Report) -> None:
             sizes: list[int] = [int(size) for size in (await value(session, SIZES)).strip("[]").split(",")]
             report.note("array, frame, dictionary", " + ".join(f"{size / 1e6:.0f} MB" for size in sizes))
             await _pausing(session, report)
+            await _going(session, report)
+            await _branching(session, report, sum(sizes))
             beside = await _rewriting(session, made=True)
             report.note("array rewritten in place, no states kept", shown(alone))
             report.note(
                 "the same just after a state was kept (copy on write)",
                 f"{shown(beside)}, {beside / alone:.1f}x",
             )
-            await _going(session, report)
-            await _branching(session, report, sum(sizes))
+            took_s, _ = await _branched(session)
+            report.note("branch, now that the array has small pages", shown(took_s))
 
 
 async def _pausing(session: Session, report: Report) -> None:
@@ -84,6 +86,15 @@ async def _going(session: Session, report: Report) -> None:
 async def _branching(session: Session, report: Report, state_bytes: int) -> None:
     await anyio.sleep(SETTLED_S)
     base = used()
+    took_s, branches = await _branched(session)
+    grown = (used() - base) / state_bytes
+    for branch in branches:
+        await branch.close()
+    report.goal("branch", shown(took_s), "60 ms", met=took_s <= 0.06)
+    report.goal(f"memory of {BRANCHES} branches", f"{grown:.1%} of the state", "15 %", met=grown < 0.15)
+
+
+async def _branched(session: Session) -> tuple[float, list[Session]]:
     branches: list[Session] = []
     times: list[float] = []
     for _ in range(BRANCHES):
@@ -91,6 +102,4 @@ async def _branching(session: Session, report: Report, state_bytes: int) -> None
         branches.append(await session.fork())
         times.append(time.perf_counter() - begun)
         await ran(branches[-1], "y = float(array[0])")
-    grown = (used() - base) / state_bytes
-    report.goal("branch", shown(median(times)), "60 ms", met=median(times) <= 0.06)
-    report.goal(f"memory of {BRANCHES} branches", f"{grown:.1%} of the state", "15 %", met=grown < 0.15)
+    return median(times), branches

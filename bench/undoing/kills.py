@@ -27,6 +27,7 @@ from bench.undoing.oracle import (
     DONE,
     ENDED,
     LAWS,
+    MARK,
     NAMED,
     ONCE,
     PROBE,
@@ -91,7 +92,7 @@ def new_place(root: Path, chance: random.Random) -> tuple[Place, list[str]]:
     cells = [cell for group in ("first", "code", "large") for cell in CELLS[group]]
     later = [*CELLS["effects"] * 3, *CELLS["changes"]]
     chance.shuffle(later)
-    cells += [cell.replace("TOKEN", f"t{at}") for at, cell in enumerate(later)]
+    cells += [MARK.format(at=at) + cell.replace("TOKEN", f"t{at}") for at, cell in enumerate(later)]
     lines: list[dict[str, Any]] = []
     for at, cell in enumerate(cells):
         calls: list[dict[str, Any]] = [{"tool": "python", "args": {"code": cell}}]
@@ -161,6 +162,8 @@ def kill_session(number: int, seed: int) -> Tally:
     with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
         place, cells = new_place(Path(temporary) / "place", chance)
         by_command = number % 2 == 1
+        if by_command and chance.random() < 0.5:
+            Run(place, place.exec(cells.pop(0))).finish()
         for _ in range(KILLS_PER_SESSION):
             command = place.exec(cells.pop(0)) if by_command else place.owner()
             run = Run(place, command)
@@ -168,7 +171,7 @@ def kill_session(number: int, seed: int) -> Tally:
                 time.sleep(chance.uniform(0.0, 0.5))
             else:
                 run.until_open()
-                time.sleep(chance.uniform(0.0, 0.3 if by_command else 1.2))
+                time.sleep(chance.uniform(0.0, 0.3 if by_command else 0.8))
             tree = chance.random() < 0.5
             below = run.kill(tree=tree)
             if below:

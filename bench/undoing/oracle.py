@@ -58,6 +58,8 @@ CELLS: dict[str, list[str]] = {
         "alias = list(items); alias.append('apart')",
     ],
 }
+MARK = "mark_{at} = [len(globals().get('items', ()))]\n"
+"""Before a cell: whatever else is lost, it shows that this one is there."""
 _NAMES = (
     "items",
     "alias",
@@ -93,11 +95,11 @@ def told(value):
     return repr(value)
 
 def look(names):
-    there = {{name: names[name] for name in {_NAMES!r} if name in names}}
+    there = {{name: value for name, value in names.items() if name in {_NAMES!r} or name.startswith('mark_')}}
     same = [[a, b] for a in there for b in there if a < b and there[a] is there[b] and type(there[a]) is list]
     if 'held' in there:
         same += [key for key, one in there['held'].items() if one is there.get(key)]
-    return {{'same': same, **{{name: told(value) for name, value in there.items()}}}}
+    return {{'same': sorted(map(str, same)), **{{name: told(value) for name, value in there.items()}}}}
 """
 PROBE = f"(lambda scope: (exec({_LOOK!r}, scope), print('SEEN', __import__('json').dumps(scope['look'](globals()))))[0])({{}})"
 
