@@ -27,7 +27,7 @@ def measure(report: Report, asked: Asked) -> None:
     report.goal(
         "any order of cells, undo, redo, branches, crashes, timeouts, reopening",
         f"{asked.examples} examples of up to {STEPS} steps in {shown(time.perf_counter() - begun)}: "
-        f"{'agrees' if not done.returncode else 'DIFFERS'}",
+        f"{'agrees' if not done.returncode else 'FAILED, see above'}",
         "agrees with plain Python",
         met=done.returncode == 0,
     )
