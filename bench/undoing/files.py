@@ -22,6 +22,7 @@ from pinfold.sandbox.unsafe_local import UnsafeLocal
 
 ROUNDS = 100
 LIMITS = Limits(memory_bytes=12 << 30)
+KEPT_S = 0.04
 NOTHING = "len('')"
 WRITE = "import os\nwith open('{path}', 'wb') as file: size = file.write(b'%06d' % {n} * ({size} // 6))"
 FILE = "part-03/data/005.bin"
@@ -77,12 +78,16 @@ async def _history(report: Report, covered: Session, bare: Session) -> None:
         )
 
 
-async def _difference(one: Session, other: Session, ones: list[str], others: list[str]) -> float:
-    """Of the medians; the cells take turns."""
+async def _difference(
+    one: Session, other: Session, ones: list[str], others: list[str], pause_s: float = KEPT_S
+) -> float:
+    """Of the medians; the cells take turns, each when the state after the one before has been kept."""
     more: list[float] = []
     less: list[float] = []
     for first, second in zip(ones, others, strict=True):
+        await anyio.sleep(pause_s)
         more.append(await measured(lambda code=first: ran(one, code)))
+        await anyio.sleep(pause_s)
         less.append(await measured(lambda code=second: ran(other, code)))
     return median(more) - median(less)
 
@@ -93,7 +98,7 @@ async def _trivial(report: Report, provider: Namespaces, spec: Spec) -> None:
     try:
         cells = [f"x = {n}" for n in range(ROUNDS * 10)]
         await ran(ours, "x = 0")
-        added = await _difference(ours, plain, cells, cells)
+        added = await _difference(ours, plain, cells, cells, pause_s=0)
         alone = median([await measured(lambda code=code: ran(plain, code)) for code in cells[:ROUNDS]])
         report.goal(
             f"added to a cell that only binds names ({shown(alone)} without)",
