@@ -23,7 +23,7 @@ REWRITE = "import time\nbegun = time.perf_counter()\narray += 1\ntime.perf_count
 LIMITS = Limits(memory_bytes=12 << 30)
 BRANCHES = 4
 SETTLED_S = 1.0
-"""Until the copy of the last state is made: in between, memory is counted wrongly."""
+"""Just after a cell the memory of a session still grows, without any branch."""
 
 
 def measure(report: Report, _asked: Asked) -> None:
@@ -48,7 +48,7 @@ async def _measure(report: Report) -> None:
                 f"{shown(beside)}, {beside / alone:.1f}x",
             )
             took_s, _ = await _branched(session)
-            report.note("branch, now that the array has small pages", shown(took_s))
+            report.note("branch, after the array was rewritten", shown(took_s))
 
 
 async def _pausing(session: Session, report: Report) -> None:

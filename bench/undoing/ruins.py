@@ -125,8 +125,9 @@ async def _refused(session: Session, workspace: Path, report: Report) -> None:
         met=same,
     )
     outcome = await session.run(SPOIL + AT_ONCE)
-    how = "rolled back" if outcome.rolled_back else "not rolled back: that is undone by undo()"
-    report.note("the same at the end of a cell that spoils everything", f"{outcome.status}, {how}")
+    what = "the same at the end of a cell that spoils everything"
+    how = "rolled back" if outcome.rolled_back else "not rolled back"
+    report.goal(what, f"{outcome.status}, {how}", "as before, by itself", met=outcome.rolled_back)
     if not outcome.rolled_back:
         await session.undo()
 
