@@ -192,6 +192,20 @@ async def test_a_process_killed_before_anything_was_saved_loses_only_what_cannot
         assert await value(session, "y") == "[1, 2]"
 
 
+async def test_a_cell_that_was_cut_off_is_named_as_missing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as session:
+        await session.run("items = list(range(3))")
+    with (tmp_path / "state" / "trail").open("a", encoding="utf-8") as trail:
+        trail.write(json.dumps(["runs", 2, "items.append(3)"]) + "\n")
+    async with opened(tmp_path) as session:
+        assert session.resumed is not None
+        assert (session.resumed.cell, session.resumed.missing) == (1, (2,))
+        assert await value(session, "items") == "[0, 1, 2]"
+    async with opened(tmp_path) as session:
+        assert session.resumed is not None
+        assert (session.resumed.cell, session.resumed.missing) == (3, ())
+
+
 async def test_copies_that_were_guessed_and_killed_are_made_up_for_by_saved_state(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         await session.run("items = [1]")

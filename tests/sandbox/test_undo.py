@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pinfold.sandbox import Limits, Session, Spec, UndoRefused, open_session
+from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefused, open_session
 from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
@@ -325,6 +325,19 @@ async def test_a_kept_branch_is_undone_as_a_whole(session: Session) -> None:
     assert await value(session, "items") == "[0, 1, 2]"
     with pytest.raises(UndoRefused, match="only an open branch of this session"):
         await session.keep(branch)
+
+
+async def test_branches_end_where_the_session_is_begun_again_and_it_is_said(session: Session) -> None:
+    await session.run("items = list(range(3))")
+    branch = await session.fork()
+    said = await session.undo()
+    assert said
+    assert "The branches of the session have ended" in said[-1]
+    with pytest.raises(SandboxUnavailable):
+        await branch.run("1")
+    with pytest.raises(UndoRefused, match="only an open branch of this session"):
+        await session.keep(branch)
+    assert (await session.run("kept = open('a.txt', 'w').write('x')")).status == "ok"
 
 
 async def test_branches_have_random_numbers_of_their_own_and_end_alone(session: Session) -> None:

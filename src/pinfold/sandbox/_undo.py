@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NoReturn, Self, cast
 
@@ -43,6 +43,9 @@ class _Undone:
 
 
 NO_COPY = "The process that held the state is gone: its variables come from what was saved."
+BRANCHES_ENDED = (
+    "The branches of the session have ended: the state it went to is not in the process they are copies of."
+)
 KEPT_BRANCH = "raise RuntimeError('a branch that was kept cannot be run again')"
 SAVE_AFTER_S = 0.05
 SAVE_SHARE = 0.2
@@ -69,7 +72,8 @@ class UndoableSession(GuestSession):
         self._saving: asyncio.Task[None] | None = None
         self._enough = asyncio.Event()
         """The session ends."""
-        self._pause_s = SAVE_AFTER_S
+        self._save_at = 0.0
+        """Not before."""
         self._begin_history = history
         self._history: FileHistory | None = None
         self._number = 0
@@ -117,7 +121,7 @@ class UndoableSession(GuestSession):
             self._undone = [_Undone(cells=cells, parked=None, files=True) for cells in way.undone]
             if way.cut is not None:
                 self._lose([way.cut])
-            self._resumed = await self._come_to_life()
+            self._resumed = _without(await self._come_to_life(), way.cut, self._path)
             self._lose(self._resumed.missing)
             if self._path and self._guest:
                 await done(self._guest, "copy", cell=self._path[-1])
@@ -295,13 +299,15 @@ class UndoableSession(GuestSession):
     async def _save_in_time(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._enough.wait(), self._pause_s)
+                pause_s = max(SAVE_AFTER_S, self._save_at - perf_counter())
+                await asyncio.wait_for(self._enough.wait(), pause_s)
                 return
             started, at = perf_counter(), self._number
             await self._save_now(math.inf)
-            self._pause_s = max(SAVE_AFTER_S, (perf_counter() - started) / SAVE_SHARE)
+            now = perf_counter()
+            self._save_at = now + (now - started) / SAVE_SHARE
             if self._cell_runs:
-                self._pause_s = max(self._pause_s, SAVE_AGAIN_S)
+                self._save_at = max(self._save_at, now + SAVE_AGAIN_S)
             elif self._number == at:
                 return
 
@@ -425,6 +431,9 @@ class UndoableSession(GuestSession):
         self._guest = fresh
         self._keeper_left()  # the parked guest still has it, or its last one has closed it
         self._kept_by(fresh.keeper)
+        if self._branches:
+            await self._close_branches()
+            self._notices += (BRANCHES_ENDED,)
 
 
 async def end_parked(parked: Guest) -> None:
@@ -432,6 +441,13 @@ async def end_parked(parked: Guest) -> None:
     await parked.ended("it was undone")
     if parked.keeper:
         parked.keeper.close()
+
+
+def _without(back: Resumed, cut: int | None, path: list[int]) -> Resumed:
+    """Of a cell that was cut off, the last of the path, nothing was done again."""
+    if cut is None or back.cell != cut:
+        return back
+    return replace(back, cell=path[-2] if len(path) > 1 else 0, missing=(cut,))
 
 
 def _be_enough(back: Resumed, path: list[int], *, or_less: bool) -> None:
