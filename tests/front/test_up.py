@@ -63,14 +63,16 @@ def words(process: Path) -> str:
         return ""
 
 
-def test_variables_stay_between_commands_and_are_lost_without_it(pinfold: Pinfold, up: Running) -> None:
-    assert pinfold("exec", "-s", "work", "-c", "x = 41").code == 0
-    done = pinfold("exec", "-s", "work", "-c", "x + 1")
-    assert (done.code, done.out, done.err) == (0, "42\n", "")
+def test_variables_stay_live_between_commands_and_what_can_be_saved_outlives_it(
+    pinfold: Pinfold, up: Running
+) -> None:
+    assert pinfold("exec", "-s", "work", "-c", "x = 41\ng = (n for n in range(3))").code == 0
+    done = pinfold("exec", "-s", "work", "-c", "x + 1, next(g)")
+    assert (done.code, done.out, done.err) == (0, "(42, 0)\n", "")
     assert ended(up) == 0
-    done = pinfold("exec", "-s", "work", "-c", "'x' in globals()")
-    assert (done.code, done.out) == (0, "False\n")
-    assert "lost: all Python variables" in done.err
+    done = pinfold("exec", "-s", "work", "-c", "x, 'g' in globals()")
+    assert (done.code, done.out) == (0, "(41, False)\n")
+    assert "lost: g (" in done.err
 
 
 def test_it_ends_on_a_signal_and_leaves_nothing(up: Running, pinfold: Pinfold) -> None:
@@ -124,7 +126,7 @@ async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(
         os.close(pidfd)
         outcome = await session.run("x")
         assert (outcome.value, outcome.state_lost) == ("1", False)
-        assert "died between cells" in outcome.notices[0]
+        assert any("died between cells" in notice for notice in outcome.notices)
         assert len(launchers_of(os.getpid())) == len(before) + 1
         await session.close()
     finally:

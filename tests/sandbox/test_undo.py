@@ -86,6 +86,23 @@ async def test_a_cell_that_ends_the_interpreter_is_rolled_back(session: Session,
     assert await value(session, "items") == "[0, 1, 2]"
 
 
+async def test_a_cell_that_asks_for_more_memory_than_it_may_have_is_rolled_back(
+    session: Session, tmp_path: Path
+) -> None:
+    await session.run("items = list(range(3))")
+    outcome = await session.run("items.append(0); open('made', 'w').close(); b = bytearray(20 << 30)")
+    assert (outcome.status, outcome.rolled_back, outcome.state_lost) == ("killed", True, False), outcome
+    assert "MemoryError" in (outcome.error or "")
+    assert "ran out of memory; the variables are as before the cell" in (outcome.error or "")
+    assert not (tmp_path / "made").exists()
+    assert await value(session, "items") == "[0, 1, 2]"
+    caught = await session.run("try: b = bytearray(20 << 30)\nexcept MemoryError: items.append(3)")
+    assert (caught.status, caught.rolled_back) == ("ok", False)
+    assert await value(session, "items") == "[0, 1, 2, 3]"
+    await session.undo(to=1)
+    assert await value(session, "items") == "[0, 1, 2]"
+
+
 async def test_a_cell_that_cannot_be_interrupted_is_rolled_back(session: Session) -> None:
     await session.run("items = list(range(3))")
     outcome = await session.run(DEAF, timeout_s=0.2)

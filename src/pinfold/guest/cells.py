@@ -42,7 +42,7 @@ _modules = sys.modules
 class Result:
     """How a cell ended: texts already encoded and capped."""
 
-    __slots__ = ("displays", "error", "interrupted", "status", "value")
+    __slots__ = ("displays", "error", "interrupted", "out_of_memory", "status", "value")
 
     def __init__(
         self,
@@ -51,12 +51,16 @@ class Result:
         error: bytes | None,
         interrupted: bool,
         displays: list[Forms],
+        *,
+        out_of_memory: bool,
     ) -> None:
         self.status = status
         self.value = value
         self.error = error
         self.interrupted = interrupted
         self.displays = displays
+        self.out_of_memory = out_of_memory
+        """The program asked for more than it may have, and did nothing about being refused."""
 
 
 class Engine:
@@ -94,6 +98,7 @@ class Engine:
         self._streams.prepare()
         value: bytes | None = None
         error: bytes | None = None
+        out_of_memory = False
         try:
             try:
                 self._interrupts.arm_cell()
@@ -105,6 +110,7 @@ class Engine:
         except BaseException as raised:
             value = None  # an interrupt may come when it is there already
             error = self._explained(raised)
+            out_of_memory = isinstance(raised, MemoryError)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)
         self.origins.end(self._count, failed=error is not None)
@@ -113,7 +119,7 @@ class Engine:
             self._leave_child(None, b"")
         interrupted = self._interrupts.fired
         status = "ok" if error is None else "interrupted" if interrupted else "error"
-        return Result(status, value, error, interrupted, self.displays.take())
+        return Result(status, value, error, interrupted, self.displays.take(), out_of_memory=out_of_memory)
 
     def take_over(self) -> None:
         """This process, a fork of the one that was, is the session's from now on."""

@@ -31,13 +31,13 @@ class Copies:
         self._line = line
         self._pools = Pools()
 
-    def leave(self, cell: int, channel: int, namespace: dict[str, object]) -> tuple[bytes, list[int]] | None:
+    def leave(self, cell: int, channel: int, namespace: dict[str, object]) -> tuple[bool, list[int]] | None:
         """Leave a copy of the state after `cell`. None in the original.
 
-        In a copy it returns when that is woken, with what for and the descriptors it was given; another copy is in its
-        place then. `channel` is closed in copies: it ends with the process that answers on it.
+        In a copy it returns when that is woken, with whether it is only to be saved, and the descriptors it was given;
+        another copy is in its place then. `channel` is closed in copies: it ends with the process that answers on it.
         """
-        woken: tuple[bytes, list[int]] | None = None
+        woken: tuple[bool, list[int]] | None = None
         threads = self._pools.rest(namespace)
         while True:
             wake, waker = _pair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -48,7 +48,7 @@ class Copies:
                 except OSError:  # no room for another process: then this state is not kept
                     pid = -1
                 if pid:
-                    if woken is None or woken[0] == FREED:
+                    if woken is None or not woken[0]:
                         prctl(PR_SET_DUMPABLE, 1)
                     self._pools.resume()
                     told = dumps({"cell": cell, "pid": pid, "threads": threads}).encode()
@@ -95,11 +95,11 @@ class Copies:
                 _close(into)
 
     @staticmethod
-    def _frozen(wake: socket.socket) -> tuple[bytes, list[int]]:
+    def _frozen(wake: socket.socket) -> tuple[bool, list[int]]:
         """Until it is woken. Never returns if nobody can wake it any more."""
         _setsid()
         message, given, _, _ = _recv_fds(wake, 16, 8)
         if message not in (FREED, SAVE):
             _exit(0)
         wake.close()
-        return message, given
+        return message == SAVE, given

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-import socket
+import sys
+from _socket import (  # the whole of `socket` takes milliseconds to import
+    CMSG_SPACE,
+    SCM_RIGHTS,
+    SOL_SOCKET,
+    socket,
+)
 from json import JSONDecoder, dumps
 from struct import Struct
 
@@ -92,11 +98,15 @@ class Channel:
 
     def receive_fd(self) -> int:
         """A descriptor that the host sends between two frames. Raises OSError."""
-        with socket.socket(fileno=os.dup(self._fd)) as channel:
-            _, fds, _, _ = socket.recv_fds(channel, 1, 1)
-        if not fds:
-            raise OSError("the host sent no descriptor")
-        return fds[0]
+        channel = socket(fileno=self._fd)
+        try:
+            _, with_it, _, _ = channel.recvmsg(1, CMSG_SPACE(4))
+        finally:
+            channel.detach()
+        for level, kind, data in with_it:
+            if (level, kind) == (SOL_SOCKET, SCM_RIGHTS):
+                return int.from_bytes(data[:4], sys.byteorder)
+        raise OSError("the host sent no descriptor")
 
     def _filled(self, data: bytes, size: int) -> bytes:
         """`data` with what is missing to this size; empty when the host has gone."""

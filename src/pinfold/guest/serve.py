@@ -8,7 +8,6 @@ from json import dumps, loads
 
 from .calls import Calls, use
 from .cells import Engine
-from .copies import SAVE
 from .figures import BACKEND
 from .files import Files, Refused
 from .frames import LOST_CHANNEL, Channel, Header, framed
@@ -16,8 +15,6 @@ from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
 from .programs import Programs
-from .saved.restorer import restored
-from .saved.saver import State, leave_saver, save_and_end
 from .site import Site
 from .streams import Streams
 from .trivial import is_trivial, only_binds
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .copies import Copies
+    from .saved.saver import State
 
 PROTOCOL = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}
@@ -95,17 +93,19 @@ class Server:
         # Most of what `dumps` would take for it is not JSON.
         reply = f'"id":{header["id"]},"status":"{result.status}","value":{value},"error":{error},"interrupted":{interrupted}'
         body = (result.value or b"") + (result.error or b"")
-        tree = self._engine.tree
-        is_kept = self._copies is not None and cell is not None and not (tree and only_binds(tree))
-        if not is_kept:
+        tree, copies = self._engine.tree, self._copies if cell is not None else None
+        if copies is not None and tree and only_binds(tree):
+            copies = None
             reply += ',"again":true'
+        if result.out_of_memory:
+            reply += ',"out_of_memory":true'
         if result.displays:
             sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             reply += f',"displays":{dumps(sizes)}'
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
         self._calls.reply(f"{{{reply}}}", body)
-        if is_kept and self._copies is not None:
-            self._leave_copy(self._copies, cell)
+        if copies is not None:
+            self._leave_copy(copies, cell)
 
     def _leave_copy(self, copies: Copies, cell: Any) -> None:
         """In idle time: the host has its answer already."""
@@ -115,8 +115,10 @@ class Server:
             return
         if woken is None:
             return
-        word, (channel, *streams) = woken
-        if word == SAVE:
+        is_only_saved, (channel, *streams) = woken
+        if is_only_saved:
+            from .saved.saver import save_and_end
+
             save_and_end(self._state(), channel)
         self._channel.use(channel)
         self._engine.take_over()
@@ -146,6 +148,9 @@ class Server:
                     answer = b""
                 case "copy" | "receive" | "idle":
                     answer = b""  # whoever hears this knows that the copy of the last state has been left
+                case "prepare":
+                    _prepare()
+                    answer = b""
                 case "save":
                     self._save(anyway=bool(header["anyway"]))
                     answer = b""
@@ -166,13 +171,19 @@ class Server:
         if engine.tree and only_binds(engine.tree) and not anyway:
             os.close(given)
             raise Refused("it can be run again")
+        from .saved.saver import leave_saver
+
         leave_saver(self._state(), given, self._channel.fd)
 
     def _state(self) -> State:
+        from .saved.saver import State
+
         engine = self._engine
         return State(engine.namespace, engine.origins.cells, engine.flags, self._import_path)
 
     def _restore(self, told: Any) -> list[dict[str, object]]:
+        from .saved.restorer import restored
+
         try:
             labels = restored(self._engine.namespace, told, self._given)
             self._engine.adopt(told["cells"], told["around"]["flags"], told["sources"])
@@ -185,6 +196,13 @@ class Server:
             if not is_trivial(source):
                 raise Refused(f"cell {cell} cannot be run again")
             self._engine.run(source, None, cell)
+
+
+def _prepare() -> None:
+    """What saving and restoring take, before a module of the program's own could stand in the way. A zygote has it already."""
+    from .saved import restorer, saver
+
+    _ = restorer, saver
 
 
 class Readied:

@@ -11,11 +11,15 @@ from contextlib import suppress
 from types import ModuleType
 
 from . import arrivals, displays, rich
+from .saved import restorer, saver
 
 PACKAGES = ("numpy", "pandas", "IPython")
 """Imported for everybody; what most cells never touch is left to those that do."""
 ALSO = ("numpy.random", "asyncio", "subprocess", "json", "difflib", "inspect", "IPython.core.completer")
 """`numpy.random` is seeded by each session while its root is being built: too late to be imported."""
+
+_ = restorer, saver
+"""Only to be there before any code of a program's is."""
 
 QUIET = {
     "OPENBLAS_NUM_THREADS": "1",

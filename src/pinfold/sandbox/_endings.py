@@ -46,12 +46,14 @@ class Deadline:
         self._timer.cancel()
 
 
-def verdict(end: End, limit_s: float | None, state: str) -> tuple[Status, str | None]:
+def verdict(end: End, limit_s: float | None, state: str, *, rolled_back: bool) -> tuple[Status, str | None]:
     """What a cell's end is called; `limit_s` when it had passed. `state`: of the variables, should they not be as it left them."""
     if isinstance(end, Death):
         if limit_s is not None and end.how == OVERDUE:
             return "timeout", f"The cell ran for more than {limit_s:g} s; {OVERDUE}; {state}.\n"
         return "killed", f"The interpreter is gone: {end.how}; {state}.\n"
+    if rolled_back:
+        return "killed", f"{end.error or ''}The cell ran out of memory; {state}.\n"
     if limit_s is not None and end.interrupted:
         said = (
             f"The cell ran for more than {limit_s:g} s and was interrupted; variables are as it left them.\n"

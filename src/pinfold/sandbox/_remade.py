@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
+from pinfold.sandbox._making import done
 from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._session import GuestSession, Launcher
 from pinfold.sandbox._undo import UndoableSession, end_parked
@@ -81,6 +82,20 @@ class RemadeSession(UndoableSession):
             await end_parked(left)
 
 
+class _Prepared:
+    """Guests of a launcher, each ready to be saved before any code of the program's runs in it."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self.sweep = launcher.sweep
+        self.release = launcher.release
+
+    async def launch(self) -> Guest:
+        guest = await self._launcher.launch()
+        await done(guest, "prepare")
+        return guest
+
+
 async def opened_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> Session:
     """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
     if spec.state is None or not capabilities.durable:
@@ -91,7 +106,7 @@ async def opened_session(launcher: Launcher, capabilities: Capabilities, spec: S
         return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, files)
 
     session = await RemadeSession.opened(
-        launcher,
+        _Prepared(launcher),
         capabilities,
         spec.limits,
         history=history if spec.writable else None,

@@ -197,10 +197,14 @@ class GuestSession:
             rolled_back = await self._came_back(guest, end, ran=True)
         else:
             await self._went_well(again=end.again)
+            if end.out_of_memory:
+                rolled_back = await self._taken_back(guest)
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
-        status, error = verdict(end, limit_s if overdue else None, BEFORE if rolled_back else GONE)
+        status, error = verdict(
+            end, limit_s if overdue else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back
+        )
         notices, self._notices = self._notices, ()
         return Outcome(
             status=status,
@@ -225,6 +229,10 @@ class GuestSession:
 
     async def _went_well(self, *, again: bool) -> None:
         """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
+
+    async def _taken_back(self, guest: Guest) -> bool:  # noqa: ARG002
+        """What the cell that has just ended did, if there is a way."""
+        return False
 
     async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
         """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""

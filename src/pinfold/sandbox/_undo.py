@@ -363,6 +363,21 @@ class UndoableSession(GuestSession):
             if one.parked is not None:
                 await end_parked(one.parked)
 
+    async def _taken_back(self, guest: Guest) -> bool:
+        cell = self._path.pop()
+        try:
+            left = await self._go(guest, self._path)
+        except (SandboxUnavailable, UndoRefused):
+            self._path.append(cell)
+            return False
+        if left is not None:
+            await end_parked(left)
+        self._sources.pop(cell, None)
+        self._note_way()
+        with suppress(UndoRefused):  # then they are as the code left them, and it is said
+            await self._restore_files(self._path)
+        return True
+
     async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:
         if ran:
             self._path.pop()

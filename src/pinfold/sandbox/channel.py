@@ -59,6 +59,7 @@ class Header(msgspec.Struct, frozen=True):
     error: int | None = None
     interrupted: bool = False
     again: bool = False
+    out_of_memory: bool = False
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
     call: int | None = None
     tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
@@ -88,6 +89,7 @@ class Reply:
     interrupted: bool = False
     again: bool = False
     """The cell can be run again instead of its state being kept."""
+    out_of_memory: bool = False
     displays: tuple[Display, ...] = ()
 
 
@@ -215,6 +217,7 @@ class ReplyReader:
             error=None if error is None else body[split:shown].decode("utf-8", "replace"),
             interrupted=header.interrupted,
             again=header.again,
+            out_of_memory=header.out_of_memory,
             displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
         )
 

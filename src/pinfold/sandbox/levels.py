@@ -100,10 +100,7 @@ _CLAIMS: dict[str, Callable[[Provider, _Facts], str]] = {
     "paths given with `--mount`": lambda provider, _: _mounts(provider),
     "packages installed for one session": lambda provider, _: _yes(provider.capabilities.site),
     "mode `read-only`": lambda provider, _: _yes(provider.capabilities.isolated),
-    "branches of live data": lambda provider, _: _yes(provider.capabilities.fork),
-    "undo": lambda provider, _: (
-        "in milliseconds" if provider.capabilities.fork else "of sessions that are kept"
-    ),
+    "branches of live data, undo in milliseconds": lambda provider, _: _yes(provider.capabilities.fork),
     "variables after a restart": lambda provider, _: _yes(provider.capabilities.durable),
     "a branch's own view of the files": lambda provider, _: _yes(provider.capabilities.files_view),
     "whose rights code has": lambda _, facts: facts.root,

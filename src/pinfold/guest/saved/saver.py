@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from _socket import socket  # the whole of `socket` takes milliseconds to import
 from contextlib import suppress
 from json import dumps, loads
-from socket import socket
+from warnings import catch_warnings, simplefilter
 
-from ..kernel import fork
 from .saving import save
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -24,7 +24,7 @@ REQUEST_BYTES = 1 << 20
 
 # Bound now: a program may replace these names in their modules.
 _open, _dup2, _nice, _exit, _getcwd, _socket = os.open, os.dup2, os.nice, os._exit, os.getcwd, socket
-_close, _setsid, _waitpid = os.close, os.setsid, os.waitpid
+_close, _setsid, _waitpid, _fork = os.close, os.setsid, os.waitpid, os.fork
 _sigmask, _sigtimedwait = signal.pthread_sigmask, signal.sigtimedwait
 _dumps, _loads = dumps, loads
 
@@ -47,11 +47,12 @@ def leave_saver(state: State, fd: int, channel: int) -> None:
     """As `save_and_end`, in a fork of this process that the program cannot wait for."""
     before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
-        child = fork()
+        child = _forked()
         if child == 0:
-            if fork():
+            if _forked():
                 _exit(0)
-            _close(channel)
+            with suppress(OSError):  # at a fork it closes itself
+                _close(channel)
             _setsid()
             save_and_end(state, fd)
         with suppress(OSError):  # a thread of the program's waits for any child
@@ -60,6 +61,12 @@ def leave_saver(state: State, fd: int, channel: int) -> None:
     finally:
         _sigmask(signal.SIG_SETMASK, before)
         _close(fd)
+
+
+def _forked() -> int:
+    with catch_warnings():  # about threads, which the one that only reads does not need
+        simplefilter("ignore")
+        return _fork()
 
 
 def save_and_end(state: State, fd: int) -> Never:
