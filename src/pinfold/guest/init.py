@@ -11,36 +11,28 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from .copies import SAVE
 from .groups import descendants, times_out_of_memory
+from .guarding import attach, guard, opened
 from .kept import Kept
 from .kernel import (
     ATTR_RDONLY,
-    MS_BIND,
-    MS_REC,
     PR_SET_DUMPABLE,
     bound_capabilities,
     hold_capabilities,
-    mount,
-    open_without_links,
     prctl,
     set_mount_attributes,
 )
 from .memory import memory_of_all
 from .requests import MESSAGE_BYTES, Request, read_request
-from .root import hang, open_root, read_only, shut_root
-from .views import hang_view
 
-EMPTY = "/etc/empty"
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
 WRITES_ANY = 1
 """Until the session begins: a view writes its files with the power it was mounted with."""
-IN_VIEW = 0
-"""In place of a device: what is seen through a view has another one than the host sees."""
 FILL_BYTES_PER_S = 4 << 30
 """Faster than programs take memory here; how soon to look again follows from it."""
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -78,6 +70,7 @@ class Init:
             b"save": self._save,
             b"unsave": self._end_savers,
             b"expect": self._expect,
+            b"forget": self._forget,
             b"branch": self._branch,
             b"signal": self._signal_branch,
             b"adopt": self._adopt,
@@ -175,6 +168,13 @@ class Init:
     def _expect(self, paper: int, reply: int) -> None:
         """The host will have the runner leave a copy of this state."""
         self._kept.expect(read_request(paper)["cell"])
+        os.close(paper)
+        _answer(reply, {})
+
+    def _forget(self, paper: int, reply: int) -> None:
+        """States that nobody can go to any more."""
+        self._kept.take_all()
+        self._kept.keep_only({0, *read_request(paper)["known"]})
         os.close(paper)
         _answer(reply, {})
 
@@ -380,57 +380,6 @@ class Init:
 def _answer(reply: int, words: Request, fds: list[int] | None = None) -> None:
     with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
         socket.send_fds(host, [json.dumps(words).encode()], fds or [])
-
-
-@contextmanager
-def opened(path: str) -> Generator[int]:
-    """What is mounted there."""
-    fd = open_without_links(path)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def attach(request: Request, trees: list[int]) -> list[str]:
-    """Hang the mounts in; returns those the program may write to. The workspace is the first, its view the last."""
-    mounts, view = request["mounts"], request["view"]
-    open_root()
-    try:
-        for above in view:
-            workspace = mounts[0]
-            writable = workspace["writable"]
-            hang_view(workspace["path"], trees[0], trees[-1], work=above["work"], writable=writable)
-        for item, tree in zip(mounts[len(view) :], trees[len(view) : len(mounts)], strict=True):
-            hang(item["path"], tree, is_folder=item["folder"])
-    finally:
-        shut_root()
-    return [item["path"] for item in request["mounts"] if item["writable"]]
-
-
-def guard(request: Request) -> None:
-    """Hide what is masked behind an empty file, hold what is pinned in its place, make what is protected read-only."""
-    for path, device, inode in request["masked"]:
-        with _found(path) as place:
-            seen = os.stat(place)
-            if device not in (seen.st_dev, IN_VIEW) or seen.st_ino != inode:
-                raise OSError(0, "it changed while the session began", path)
-            mount(EMPTY, place, None, MS_BIND)
-    for path in request["pinned"]:
-        with _found(path) as place:
-            mount(place, place, None, MS_BIND)
-    for path in request["protected"]:
-        with _found(path) as place:
-            mount(place, place, None, MS_BIND | MS_REC)
-        with _found(path) as place:
-            read_only(place)
-
-
-@contextmanager
-def _found(path: str) -> Generator[str]:
-    """A name for what is there now, whatever the program does to the path: no link on the way is followed."""
-    with opened(path) as fd:
-        yield f"/proc/self/fd/{fd}"
 
 
 def _only_wake(_number: int, _frame: object) -> None:

@@ -11,10 +11,11 @@ import anyio.to_thread
 
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
+from pinfold.sandbox._lasting import end_parked
 from pinfold.sandbox._making import done
 from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._session import GuestSession, Launcher
-from pinfold.sandbox._undo import UndoableSession, end_parked
+from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox.contract import Capabilities, NotSupported, Session, Spec, What
 
 WAIT_S = 0.1
@@ -75,6 +76,9 @@ class RemadeSession(UndoableSession):
 
     async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:  # noqa: ARG002
         return None
+
+    async def _drop_copies(self, guest: Guest) -> None:
+        """There are none."""
 
     async def _go(self, guest: Guest, path: list[int]) -> Guest | None:
         left = await super()._go(guest, path)

@@ -1,0 +1,274 @@
+"""A session that lasts: its cells are numbered once and for all, its states saved beside it, its files looked after.
+
+After an undo the numbers go on. The cells whose effects are there are a path. Going back is in `_undo.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Self, cast
+
+import anyio
+
+from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._history import FileHistory, uncovered
+from pinfold.sandbox._making import DEPTH_S, done, remade
+from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
+from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox.contract import Resumed, SandboxError, SandboxUnavailable, UndoRefused
+
+SAVE_AFTER_S = 0.05
+SAVE_SHARE = 0.2
+"""Of the time, at most, is spent on saving while cells come and go."""
+SAVE_AGAIN_S = 1.0
+"""While a cell runs: to see whether the state before it is there to be saved."""
+CLOSING_S = 60.0
+"""For the last state to be saved when the session ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    cells: list[int]
+    """What one undo took back."""
+    parked: Guest | None
+    """Still in the state that was left, where no copy is."""
+    files: bool
+    """Whether those of the workspace went back as well."""
+
+
+class LastingSession(GuestSession):
+    """`history`, once it is there, is that of the workspace's files; a session that may not write to them has none."""
+
+    def __init__(
+        self,
+        *,
+        history: Callable[[], Awaitable[FileHistory | str]] | None = None,
+        saved: Saved,
+        **given: Any,
+    ) -> None:
+        super().__init__(**given)
+        self._saved = saved
+        self._resumed: Resumed | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._enough = asyncio.Event()
+        """The session ends."""
+        self._save_at = 0.0
+        """Not before."""
+        self._begin_history = history
+        self._history: FileHistory | None = None
+        self._number = 0
+        """Of the last cell."""
+        self._path: list[int] = []
+        """The cells whose effects are there, in order."""
+        self._undone: list[Undone] = []
+        """For `redo`, the last one last."""
+        self._sources: dict[int, str] = {}
+        self._again: set[int] = set()
+        """Cells that left no copy: whatever says later that it is one of theirs is not."""
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        return tuple(self._path)
+
+    @property
+    def resumed(self) -> Resumed | None:
+        return self._resumed
+
+    async def uncovered(self) -> tuple[str, ...]:
+        async with self._lock:
+            before, self._notices = self._notices, ()
+            await self._with_history()
+            said, self._notices = self._notices, before
+            return said
+
+    async def gone_on(self) -> Self:
+        """From where another process left the session, if one did; else nothing is left of it."""
+        try:
+            await self._go_on()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _go_on(self) -> None:
+        way = await anyio.to_thread.run_sync(self._saved.trail.told)
+        if not way.number:
+            self._saved.forget_all()
+            return
+        async with self._lock:
+            self._number, self._path, self._sources = way.number, way.path, way.sources
+            self._undone = [Undone(cells=cells, parked=None, files=True) for cells in way.undone]
+            if way.cut is not None:
+                self._lose([way.cut])
+            self._resumed = _without(await self._come_to_life(), way.cut, self._path)
+            self._lose(self._resumed.missing)
+            if self._path and self._guest:
+                await done(self._guest, "copy", cell=self._path[-1])
+
+    async def _come_to_life(self) -> Resumed:
+        """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
+        until = perf_counter() + RESTORE_S
+        while True:
+            guest = await self._live_guest()
+            try:
+                return await remade(guest, self._saved, self._sources, self._path)
+            except UndoRefused:
+                await guest.ended("it was given up")
+                self._guest = None
+                self._saved.forget_last_of(self._path)
+                if perf_counter() > until:  # one gets in, with less of it
+                    self._saved.forget_all()
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            self._enough.set()
+            if self._saved.is_durable and not self._closed:
+                with anyio.move_on_after(CLOSING_S):
+                    if self._saving is not None:
+                        await asyncio.wait([self._saving])
+                    await self._save_now(DEPTH_S)
+            if self._saving is not None:
+                self._saving.cancel()
+                await asyncio.wait([self._saving])
+            await self._forget_undone()
+        await super().close()
+        with anyio.CancelScope(shield=True):
+            if self._history is not None:
+                history, self._history = self._history, None
+                await history.close()
+            await self._saved.close()
+
+    def _told(self) -> tuple[str, ...]:
+        notices, self._notices = self._notices, ()
+        return notices
+
+    async def _about_to_run(self, cell: int | None) -> None:
+        if cell is not None and cell <= self._number:
+            raise ValueError(f"cell {cell} does not come after cell {self._number}")
+        await self._forget_undone()
+        await self._with_history()
+        self._next = cell or self._number + 1
+        if self._history is not None:
+            await self._history.before(self._next)
+
+    def _numbered(self, code: str) -> dict[str, int]:
+        self._number = self._next
+        self._sources[self._number] = code
+        self._path.append(self._number)
+        self._saved.trail.runs(self._number, code)
+        return {"cell": self._number}
+
+    async def _went_well(self, *, again: bool) -> None:
+        if again:
+            self._again.add(self._number)
+        if self._history is not None:
+            await self._history.after()
+        self._saved.trail.ended(self._number)
+        self._save_soon()
+
+    def _note_way(self) -> None:
+        self._saved.trail.at(self._path, [one.cells for one in self._undone])
+
+    def _lose(self, cells: Sequence[int]) -> None:
+        """What these did to variables cannot be had again."""
+        if cells:
+            self._sources.update(dict.fromkeys(cells, ""))
+            self._saved.trail.lost(cells)
+
+    def _save_soon(self) -> None:
+        if self._saved.is_durable and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.get_running_loop().create_task(self._save_in_time())
+
+    async def _save_in_time(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                pause_s = max(SAVE_AFTER_S, self._save_at - perf_counter())
+                await asyncio.wait_for(self._enough.wait(), pause_s)
+                return
+            started, at = perf_counter(), self._number
+            await self._save_now(math.inf)
+            now = perf_counter()
+            self._save_at = now + (now - started) / SAVE_SHARE
+            if self._cell_runs:
+                self._save_at = max(self._save_at, now + SAVE_AGAIN_S)
+            elif self._number == at:
+                return
+
+    async def _save_now(self, depth_s: float) -> None:
+        """The state after the last cell that has ended; then those before it, until a cell runs or the time is up."""
+        try:
+            if self._cell_runs:
+                guest, path = self._guest, self._path[:-1]
+            else:
+                async with self._lock:
+                    guest, path = self._guest, self._path[:]
+                    if guest is not None and guest.death is None:
+                        await done(guest, "idle")
+            path = self._with_copies(path)
+            if path and guest is not None and guest.death is None:
+                await self._saved.save_all(guest.body, path, depth_s, self._has_leisure)
+        except (Unsaved, SandboxUnavailable) as error:
+            self._notices += (f"{error}; after a restart they will be as they were saved last.",)
+
+    def _with_copies(self, path: list[int]) -> list[int]:
+        return [cell for cell in path if cell not in self._again]
+
+    def _has_leisure(self) -> bool:
+        return not self._lock.locked()
+
+    async def _with_history(self) -> None:
+        if self._begin_history is not None:
+            begin, self._begin_history = self._begin_history, None
+            history = await begin()
+            if isinstance(history, FileHistory):
+                self._history = history
+                self._number = max(self._number, history.last)  # should only it know of earlier ones
+                lacks = uncovered(history.coverage)
+            else:
+                lacks = history
+            if lacks:
+                self._notices += (lacks,)
+
+    async def _restore_files(self, path: list[int]) -> None:
+        """As they were after these cells. Raises UndoRefused."""
+        if self._history is None:
+            return
+        try:
+            self._notices += tuple(await self._history.restore(path[-1] if path else 0))
+        except SandboxError as error:
+            raise UndoRefused(str(error)) from error
+
+    async def _forget_undone(self) -> None:
+        undone, self._undone = self._undone, []
+        for one in undone:
+            for cell in one.cells:
+                self._sources.pop(cell, None)
+            if one.parked is not None:
+                await end_parked(one.parked)
+        if undone and self._guest is not None and self._guest.death is None:
+            await self._drop_copies(self._guest)
+
+    async def _drop_copies(self, guest: Guest) -> None:
+        """Of states that nobody can go to any more."""
+        with suppress(SandboxUnavailable):  # the cell to come will say so
+            await cast("Jailed", guest.body).ask(b"forget", {"known": sorted(self._sources)})
+
+
+async def end_parked(parked: Guest) -> None:
+    parked.listen()
+    await parked.ended("it was undone")
+    if parked.keeper:
+        parked.keeper.close()
+
+
+def _without(back: Resumed, cut: int | None, path: list[int]) -> Resumed:
+    """Of a cell that was cut off, the last of the path, nothing was done again."""
+    if cut is None or back.cell != cut:
+        return back
+    return replace(back, cell=path[-2] if len(path) > 1 else 0, missing=(cut,))
