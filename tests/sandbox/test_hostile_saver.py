@@ -14,6 +14,7 @@ import pytest
 from pinfold.sandbox._store import MISSING, SIZE, Store, Unsaved
 from pinfold.sandbox._trail import Trail
 
+pytestmark = pytest.mark.unit
 DIGEST = hashlib.sha256(b"mine").hexdigest()
 AROUND: dict[str, object] = {"flags": 0, "folder": "", "path": []}
 ENOUGH = 1 << 20

@@ -17,7 +17,7 @@ from pinfold.app.reading import cells_of, read_session, what_stays
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
-from pinfold.engine import rewound_in_words
+from pinfold.engine import changed_in_words, rewound_in_words
 from pinfold.log import export_bundle
 from pinfold.model import record
 from pinfold.sandbox import named_paths
@@ -56,6 +56,7 @@ __all__ = [
     "background",
     "build_environment",
     "cells_of",
+    "changed_in_words",
     "checkpoints_in",
     "config_schema",
     "configure",

@@ -55,10 +55,6 @@ VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
 
 
-NAMED = 12
-"""Variables of one kind of change that the model is told of by name."""
-
-
 @dataclass(kw_only=True)
 class SandboxAndTools:
     provider: Provider
@@ -231,10 +227,7 @@ class SandboxAndTools:
         return Performed(outcome="ok", observation=shown, blobs=blobs, whole=text)
 
     def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
-        text = observation(outcome)
-        if variables:
-            text += f"\n[{changed_in_words(variables)}]"
-        shown, blobs = self._bounded(text)
+        shown, blobs = self._bounded(observation(outcome))
         displays = tuple(
             DisplayRef(mime={mime: self.blobs.put(data) for mime, data in display.mime.items()})
             for display in outcome.displays
@@ -281,17 +274,6 @@ def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Ch
         removed=tuple(name for name in before if name not in after),
     )
     return found if found != Changed() else None
-
-
-def changed_in_words(variables: Changed) -> str:
-    """One line, for the model and the user."""
-    parts: list[str] = []
-    for how in ("added", "changed", "removed"):
-        names: tuple[str, ...] = getattr(variables, how)
-        if names:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            parts.append(f"{how} {', '.join(names[:NAMED])}{more}")
-    return f"variables: {'; '.join(parts)}"
 
 
 def observation(outcome: Outcome) -> str:

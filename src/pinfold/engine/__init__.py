@@ -7,7 +7,7 @@ from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
 from pinfold.engine.hooks import Hook, Hooks
 from pinfold.engine.ports import Hands, Journal, Model, OnCall, OnOutput, Performed, Rewound
-from pinfold.engine.state import OpenAction, State, Turn, apply, fold, rewound_in_words
+from pinfold.engine.state import OpenAction, State, Turn, apply, changed_in_words, fold, rewound_in_words
 
 __all__ = [
     "Breaker",
@@ -29,6 +29,7 @@ __all__ = [
     "Turn",
     "TurnStopped",
     "apply",
+    "changed_in_words",
     "digest_of",
     "fold",
     "request_of",

@@ -22,6 +22,7 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
+    Changed,
     Checkpointed,
     Effect,
     Entry,
@@ -53,6 +54,8 @@ Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
 _SHELF = 128
+NAMED = 12
+"""Variables of one kind of change that are told by name."""
 _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
@@ -196,6 +199,17 @@ def _rewound(state: State, event: SessionRewound) -> State:
     return _told(state, f"[The user {rewound_in_words(event)}]")
 
 
+def changed_in_words(variables: Changed) -> str:
+    """One line, for the model and the user."""
+    parts: list[str] = []
+    for how in ("added", "changed", "removed"):
+        names: tuple[str, ...] = getattr(variables, how)
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            parts.append(f"{how} {', '.join(names[:NAMED])}{more}")
+    return f"variables: {'; '.join(parts)}"
+
+
 def rewound_in_words(event: SessionRewound) -> str:
     """For the model and the user: who did it goes before."""
     cells = event.redone or event.undone
@@ -296,7 +310,10 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
-    answer = ToolMessage(id=event.id, text=event.observation)
+    told = event.observation
+    if event.variables:
+        told = f"{told.rstrip()}\n[{changed_in_words(event.variables)}]".lstrip()
+    answer = ToolMessage(id=event.id, text=told)
     return replace(state, open=still, turn=_answering(state.turn, answer))
 
 

@@ -104,7 +104,7 @@ class SessionForked(_Event, frozen=True, kw_only=True):
     """All before was copied from another session, which goes its own way."""
 
     source: SessionId = field(name="from")
-    last: int
+    last: int = 0
     """The number of its last event then."""
 
 

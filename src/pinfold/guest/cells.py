@@ -110,7 +110,7 @@ class Engine:
         except BaseException as raised:
             value = None  # an interrupt may come when it is there already
             error = self._explained(raised)
-            out_of_memory = isinstance(raised, MemoryError)
+            out_of_memory = issubclass(type(raised), MemoryError)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)
         self.origins.end(self._count, failed=error is not None)

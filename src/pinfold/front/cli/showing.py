@@ -7,6 +7,7 @@ from typing import TextIO
 
 import click
 
+from pinfold.app import changed_in_words
 from pinfold.events import (
     ActionDenied,
     ActionFinished,
@@ -78,9 +79,10 @@ class Plain:
                 _say(f"> {tool} {capped(plain_json(args), 200)}")
             case ActionDenied(reason=reason):
                 _say(f"  not run: {reason}")
-            case ActionFinished(outcome=outcome, observation=observation, duration_s=took):
+            case ActionFinished(outcome=outcome, observation=observation, duration_s=took) as event:
                 _say(f"  {_indented(observation)}")
-                _say(f"  [{outcome}, {took:.2f} s]")
+                more = f"; {changed_in_words(event.variables)}" if event.variables else ""
+                _say(f"  [{outcome}, {took:.2f} s{more}]")
             case _:
                 pass
 
