@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pinfold.sandbox import Limits, Session, open_session
+from pinfold.sandbox import Limits, Session, Spec, open_session
 from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox.namespaces import Namespaces
 
@@ -116,6 +116,21 @@ async def test_a_cell_cannot_have_itself_woken_in_place_of_an_earlier_state(
     await value(session, ANSWERS.format(cell=cell))
     await session.undo(to=cell)
     assert await value(session, "items") == "[1]"
+
+
+async def test_nor_in_place_of_a_state_from_before_the_session_went_on(tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    spec = Spec(workspace=tmp_path / "workspace", state=tmp_path / "state")
+    first = await Namespaces().open(spec)
+    for code in ("items = []; items.append(1)", "items.append(2)", "items.append(3)"):
+        await value(first, code)
+    await first.close()
+    again = await Namespaces().open(spec)
+    await value(again, LINE)
+    await value(again, ANSWERS.format(cell=2))
+    await again.undo(to=2)
+    assert await value(again, "items") == "[1, 2]"
+    await again.close()
 
 
 @pytest.mark.parametrize("number", ["3", "4", "77"])

@@ -73,6 +73,8 @@ class Guest:
         """Looks after the workspace while this guest lives."""
         self.is_tried = False
         """It is woken beside another, which goes on should this one end."""
+        self.copies: set[int] = set()
+        """Cells after which it was to leave a copy: whatever says that it is one of another's is not."""
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
         self._channel = channel

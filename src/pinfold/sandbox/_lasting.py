@@ -69,8 +69,6 @@ class LastingSession(GuestSession):
         self._undone: list[Undone] = []
         """For `redo`, the last one last."""
         self._sources: dict[int, str] = {}
-        self._again: set[int] = set()
-        """Cells that left no copy: whatever says later that it is one of theirs is not."""
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -109,7 +107,12 @@ class LastingSession(GuestSession):
             self._resumed = _without(await self._come_to_life(), way.cut, self._path)
             self._lose(self._resumed.missing)
             if self._path and self._guest:
-                await done(self._guest, "copy", cell=self._path[-1])
+                await self._have_copied(self._guest, self._path[-1])
+
+    @staticmethod
+    async def _have_copied(guest: Guest, cell: int) -> None:
+        guest.copies.add(cell)
+        await done(guest, "copy", cell=cell)
 
     async def _come_to_life(self) -> Resumed:
         """As the path says, or as far as it can be had. A saved state that does not let itself be made is forgotten."""
@@ -149,11 +152,9 @@ class LastingSession(GuestSession):
         return notices
 
     async def _about_to_run(self, cell: int | None) -> None:
-        if cell is not None and cell <= self._number:
-            raise ValueError(f"cell {cell} does not come after cell {self._number}")
         await self._forget_undone()
         await self._with_history()
-        self._next = cell or self._number + 1
+        self._next = max(cell or 0, self._number + 1)  # a log that was damaged may not know of the last ones
         if self._history is not None:
             await self._history.before(self._next)
 
@@ -165,8 +166,8 @@ class LastingSession(GuestSession):
         return {"cell": self._number}
 
     async def _went_well(self, *, again: bool) -> None:
-        if again:
-            self._again.add(self._number)
+        if not again and self._guest is not None:
+            self._guest.copies.add(self._number)
         if self._history is not None:
             await self._history.after()
         self._saved.trail.ended(self._number)
@@ -210,14 +211,11 @@ class LastingSession(GuestSession):
                     guest, path = self._guest, self._path[:]
                     if guest is not None and guest.death is None:
                         await done(guest, "idle")
-            path = self._with_copies(path)
-            if path and guest is not None and guest.death is None:
-                await self._saved.save_all(guest.body, path, depth_s, self._has_leisure)
-        except (Unsaved, SandboxUnavailable) as error:
+            if guest is not None and guest.death is None:
+                kept = [cell for cell in path if cell in guest.copies]
+                await self._saved.save_all(guest.body, kept, depth_s, self._has_leisure)
+        except (Unsaved, SandboxUnavailable, OSError) as error:
             self._notices += (f"{error}; after a restart they will be as they were saved last.",)
-
-    def _with_copies(self, path: list[int]) -> list[int]:
-        return [cell for cell in path if cell not in self._again]
 
     def _has_leisure(self) -> bool:
         return not self._lock.locked()

@@ -48,14 +48,15 @@ async def replayed(guest: Guest, sources: Mapping[int, str], cells: Sequence[int
 
 
 async def woken(
-    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int], kept: Sequence[int]
+    guest: Guest, saved: Saved, sources: Mapping[int, str], path: Sequence[int]
 ) -> tuple[Guest | None, tuple[str, ...]]:
-    """The copy of the state after these cells, in place of `guest`, and what must be said of it. `kept`: those with copies.
+    """The copy of the state after these cells, in place of `guest`, and what must be said of it.
 
     None if there is none that is whole: what can be saved of it, or of those before it, has been. Raises UndoRefused,
     SandboxUnavailable.
     """
     body = cast("Jailed", guest.body)
+    kept = [cell for cell in path if cell in guest.copies]
     ours, theirs = socket.socketpair()
     asked = {"cells": kept, "known": sorted(sources)}
     with theirs:
@@ -71,7 +72,7 @@ async def woken(
         ours.close()
         return None, ()
     copy = Guest(body, ours, guest.stdout, guest.stderr)
-    copy.keeper = guest.keeper
+    copy.keeper, copy.copies = guest.keeper, guest.copies
     copy.is_tried = True
     try:
         await greeted(copy)

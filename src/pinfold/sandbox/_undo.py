@@ -78,7 +78,7 @@ class UndoableSession(LastingSession):
             guest = await self._live_guest()
             state = self._path[-1] if self._path else 0
             await cast("Jailed", guest.body).ask(b"expect", {"cell": state})
-            await done(guest, "copy", cell=state)
+            await self._have_copied(guest, state)
             await done(guest, "idle")
             branch = await branched(guest, state, of=self, limits=self._limits)
             self._branches.append(branch)
@@ -99,11 +99,11 @@ class UndoableSession(LastingSession):
             branch.body.release()
             guest.let_go()
             self._guest = Guest(body, branch.channel, kept.stdout, kept.stderr, greeted=True)
-            self._guest.keeper = guest.keeper
+            self._guest.keeper, self._guest.copies = guest.keeper, guest.copies
             await self._about_to_run(None)
             self._numbered(KEPT_BRANCH)
             await done(self._guest, "adopted")
-            await done(self._guest, "copy", cell=self._number)
+            await self._have_copied(self._guest, self._number)
             await self._went_well(again=False)
 
     async def close(self) -> None:
@@ -187,7 +187,7 @@ class UndoableSession(LastingSession):
         return guest
 
     async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:
-        copy, said = await woken(guest, self._saved, self._sources, path, self._with_copies(path))
+        copy, said = await woken(guest, self._saved, self._sources, path)
         self._notices += said
         return copy
 
@@ -199,7 +199,7 @@ class UndoableSession(LastingSession):
             _be_enough(back, path, or_less=or_less)
             self._lose(back.missing)
             if back.labels:
-                await done(fresh, "copy", cell=path[-1])
+                await self._have_copied(fresh, path[-1])
             self._notices += (*(NO_COPY for _ in back.labels[:1] if or_less), *what_is_lost(back))
         except BaseException:
             await fresh.ended("it was given up")
