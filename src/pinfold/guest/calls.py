@@ -139,13 +139,15 @@ class Calls:
             return cell.count
 
     def _received(self, cell: _Cell) -> tuple[Header, bytes] | None:
-        """The next frame, if it is an answer; else an interrupt, which comes as a signal too."""
+        """The next frame, if it is an answer; else an interrupt, which comes as a signal too, but perhaps after the answer."""
         with self._frames:
             self._check(cell)
             request = self._whole(self._channel.receive)
             if request is None:
                 _exit(LOST_CHANNEL)
             header, _ = request
+            if header["op"] == "interrupt" and header["id"] == cell.id and get_ident() == self._main:
+                self._interrupts.was_told()
             return request if header["op"] == "answer" and header["id"] == cell.id else None
 
     def _check(self, cell: _Cell) -> None:

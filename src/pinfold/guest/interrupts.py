@@ -54,6 +54,11 @@ class Interrupts:
             self._late = False
             self._on_signal(signal.SIGINT, None)
 
+    def was_told(self) -> None:
+        """That one is on its way as a signal, which may come after what is said next. Only while held."""
+        if self._held and _core.getsignal(2) is self._handler:
+            self._late = True
+
     def _on_signal(self, _signum: int, _frame: object) -> None:
         if self._held:
             self._late = True

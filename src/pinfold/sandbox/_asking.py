@@ -11,23 +11,36 @@ from typing import Any
 from pinfold.sandbox._paper import MESSAGE_BYTES, paper
 from pinfold.sandbox.contract import SandboxUnavailable
 
+LAUNCHER = "the launcher of sessions"
+
 
 class LauncherGone(SandboxUnavailable):
     """It ended before it gave a session; another can be had."""
 
 
 async def asked(
-    peer: socket.socket, message: bytes, request: Mapping[str, Any], limit_s: float, fds: Sequence[int] = ()
+    peer: socket.socket,
+    message: bytes,
+    request: Mapping[str, Any],
+    limit_s: float,
+    fds: Sequence[int] = (),
+    *,
+    who: str = LAUNCHER,
 ) -> tuple[bytes, list[int]]:
     """What it answers, and the descriptors that come with it. Raises SandboxUnavailable."""
-    with question(peer, message, request, fds) as answer:
+    with question(peer, message, request, fds, who=who) as answer:
         await _readable(answer, limit_s)
         return received(answer)
 
 
 @contextmanager
 def question(
-    peer: socket.socket, message: bytes, request: Mapping[str, Any], fds: Sequence[int] = ()
+    peer: socket.socket,
+    message: bytes,
+    request: Mapping[str, Any],
+    fds: Sequence[int] = (),
+    *,
+    who: str = LAUNCHER,
 ) -> Generator[socket.socket]:
     """Send a request, and `fds`, with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -37,9 +50,9 @@ def question(
             theirs.close()
             yield ours
         except (BrokenPipeError, ConnectionError) as error:
-            raise LauncherGone(f"the launcher of sessions is gone: {error}") from error
+            raise LauncherGone(f"{who} is gone: {error}") from error
         except OSError as error:  # a timeout is one
-            raise SandboxUnavailable(f"the launcher of sessions does not answer: {error}") from error
+            raise SandboxUnavailable(f"{who} does not answer: {error}") from error
 
 
 def received(answer: socket.socket) -> tuple[bytes, list[int]]:

@@ -159,7 +159,7 @@ class Jailed:
         self, words: bytes, request: Mapping[str, Any], *fds: int
     ) -> tuple[dict[str, Any], list[int]]:
         """Have the init do something, and hear what came of it. Raises SandboxUnavailable."""
-        answer, given = await asked(self._control, words, request, INIT_S, fds)
+        answer, given = await asked(self._control, words, request, INIT_S, fds, who="the session's init")
         return json.loads(answer or b"{}"), given
 
     def signal_branch(self, pid: int, number: int) -> None:
