@@ -51,6 +51,11 @@ class Known:
         delta = {path: (old, self.entries.get(path)) for path, old in was.items()}
         return {path: pair for path, pair in delta.items() if pair[0] != pair[1]}
 
+    @property
+    def is_as_told(self) -> bool:
+        """Nothing has changed since `changes` was last asked."""
+        return not self._was
+
     def has_changed(self, path: str) -> bool:
         return path in self._was
 

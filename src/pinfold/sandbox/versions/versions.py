@@ -37,6 +37,7 @@ ENTRY_CAP = 200_000
 """Files and folders; a folder with which there would be more is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
+NOTHING = Changes()
 _PREFIX = "sha256:"
 
 
@@ -165,6 +166,11 @@ class Versions:
                 raise ValueError(f"cell {cell} is not running")
             if not self._seen.is_quiet:
                 self._look()
+            elif not self._dropped:
+                self._history.grow(cell, {})
+                self._journal.grows(cell, {})
+                self._running = None
+                return NOTHING
             return self._grow(cell)
 
     def restore(self, to: int) -> Restored:
