@@ -274,3 +274,13 @@ def test_options_travel_whole_or_not_at_all(tmp_path: Path) -> None:
     assert carried(Options(sandbox=provider_named("unsafe-local"))) is None
     assert carried(Options(hooks=Hooks([object()]))) is None
     assert carried(Options(tools=(print,))) is None
+
+
+def test_undo_goes_to_whoever_has_the_session_live(pinfold: Pinfold, up: Running, workspace: Path) -> None:
+    assert pinfold("exec", "-s", "work", "-c", "g = (n for n in range(9)); next(g)").code == 0
+    assert pinfold("exec", "-s", "work", "-c", "next(g); open('made.txt', 'w').close()").code == 0
+    done = pinfold("undo", "work")
+    assert (done.code, done.err) == (0, ""), done.err
+    assert not (workspace / "made.txt").exists()
+    assert pinfold("exec", "-s", "work", "-c", "next(g)").out == "1\n"
+    assert up.poll() is None

@@ -31,9 +31,11 @@ from pinfold.events import (
     Entry,
     Json,
     PinfoldError,
+    Redo,
     Rename,
     SessionChanged,
     SessionId,
+    Undo,
     decode_command,
     decode_line,
     delta_line,
@@ -49,8 +51,8 @@ _QUESTION = 64 << 20
 _ANSWER_S = 10.0
 _RESTORE_S = 300.0
 """How long it may take to bring all files back."""
-_TAKE_OVER_S = 5.0
-"""How long an owner may take between holding the lock and answering its socket."""
+_TAKE_OVER_S = 30.0
+"""How long an owner may take between holding the lock and answering its socket: its variables come back first."""
 _LOOK_AGAIN_S = 0.05
 _FAREWELL_S = 5.0
 """How long other processes may take to read one event, once we want to leave."""
@@ -205,7 +207,10 @@ class RemoteSession:
             raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
 
     async def submit(self, command: Command) -> None:
-        await self._ask({"op": "submit", "command": parse_json(encode(command))})
+        limit_s = (
+            _RESTORE_S if isinstance(command, Undo | Redo) else _ANSWER_S
+        )  # these are done when answered
+        await self._ask({"op": "submit", "command": parse_json(encode(command))}, limit_s)
 
     async def restore(self, number: int) -> str:
         answer = await self._ask({"op": "restore", "number": number}, _RESTORE_S)
