@@ -51,7 +51,7 @@ _QUESTION = 64 << 20
 _ANSWER_S = 10.0
 _RESTORE_S = 300.0
 """How long it may take to bring all files back."""
-_TAKE_OVER_S = 30.0
+_TAKE_OVER_S = 10.0
 """How long an owner may take between holding the lock and answering its socket: its variables come back first."""
 _LOOK_AGAIN_S = 0.05
 _FAREWELL_S = 5.0
