@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from time import monotonic as _now
 
 # Without the enums of `signal`, which take longer than a short cell does.
 _core = __import__("_signal")
+OWED_S = 1.0
+"""A signal that was told before it came comes soon, perhaps when its request has ended, and means nothing more."""
 
 
 class Interrupts:
@@ -21,6 +24,7 @@ class Interrupts:
         self._armed = False
         self._held = False
         self._late = False
+        self._owed_until = 0.0
         self._asked = asked
         self._handler = self._on_signal
 
@@ -56,11 +60,14 @@ class Interrupts:
 
     def was_told(self) -> None:
         """That one is on its way as a signal, which may come after what is said next. Only while held."""
-        if self._held and _core.getsignal(2) is self._handler:
+        if self._held and _core.getsignal(2) is self._handler and 2 not in _core.sigpending():
             self._late = True
+            self._owed_until = _now() + OWED_S
 
-    def _on_signal(self, _signum: int, _frame: object) -> None:
-        if self._held:
+    def _on_signal(self, _signum: int, frame: object) -> None:
+        if frame is not None and _now() < self._owed_until:
+            self._owed_until = 0.0  # the one that was told
+        elif self._held:
             self._late = True
         elif self._armed and not self.fired:
             self.fired = True
