@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any
@@ -64,7 +65,8 @@ def fill(value: Any, held: list[Any], plain: object) -> None:
         value.update(enumerate([plain, *held]))
     elif name == "Node":
         value.held.extend(held)
-        value.__dict__.update({f"a{number}": one for number, one in enumerate(held)})
+        # Interned, as names in a program are: one that is not is written again where it is met again.
+        value.__dict__.update({sys.intern(f"a{number}"): one for number, one in enumerate(held)})
     elif name == "set":
         value.update(one for one in [plain, *held] if isinstance(one, Node))
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.sandbox.asking import value
 
-from pinfold.sandbox import Limits, Session, open_session
+from pinfold.sandbox import Limits, open_session
 from pinfold.sandbox._ahead import Begun
 from pinfold.sandbox.namespaces import Namespaces
 
@@ -34,12 +35,6 @@ async def main():
         print(begun.folder.path, flush=True)
 anyio.run(main)
 """
-
-
-async def value(session: Session, code: str) -> str | None:
-    outcome = await session.run(code)
-    assert outcome.status == "ok", outcome
-    return outcome.value
 
 
 def begun(provider: Namespaces) -> list[Begun]:

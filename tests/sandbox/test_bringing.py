@@ -9,6 +9,8 @@ import socket
 import stat
 import sys
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -118,6 +120,20 @@ def a_folder() -> str:
     return tempfile.mkdtemp(prefix="pinfold-test-")
 
 
+@contextmanager
+def places(before: list[list[Any]]) -> Generator[tuple[Path, Path]]:
+    """A workspace in which these were done, and a view of it."""
+    top = Path(a_folder())
+    try:
+        workspace, view = top / "workspace", top / "view"
+        workspace.mkdir()
+        view.mkdir()
+        do(str(workspace), [*THERE, *before])
+        yield workspace, view
+    finally:
+        shutil.rmtree(top)
+
+
 async def in_a_view(workspace: Path, view: Path, operations: list[list[Any]]) -> State:
     """What a session saw after these."""
     session = await JAILED.open(Spec(workspace=workspace, view=view))
@@ -135,12 +151,7 @@ async def in_a_view(workspace: Path, view: Path, operations: list[list[Any]]) ->
 def test_the_workspace_becomes_what_the_sessions_saw(
     before: list[list[Any]], first: list[list[Any]], then: list[list[Any]]
 ) -> None:
-    top = Path(a_folder())
-    try:
-        workspace, view = top / "workspace", top / "view"
-        workspace.mkdir()
-        view.mkdir()
-        do(str(workspace), [*THERE, *before])
+    with places(before) as (workspace, view):
         was = state(str(workspace))
         anyio.run(in_a_view, workspace, view, first)
         saw = anyio.run(in_a_view, workspace, view, then)
@@ -154,8 +165,6 @@ def test_the_workspace_becomes_what_the_sessions_saw(
             path for path in {*was, *saw} if was.get(path) != saw.get(path)
         }
         assert (changes(workspace, view), bring_over(workspace, view).applied) == ([], ())
-    finally:
-        shutil.rmtree(top)
 
 
 @given(OPERATIONS, OPERATIONS, OPERATIONS)
@@ -163,12 +172,7 @@ def test_the_workspace_becomes_what_the_sessions_saw(
 def test_what_the_user_changed_meanwhile_stays_and_the_rest_is_brought_over(
     before: list[list[Any]], by_session: list[list[Any]], by_user: list[list[Any]]
 ) -> None:
-    top = Path(a_folder())
-    try:
-        workspace, view = top / "workspace", top / "view"
-        workspace.mkdir()
-        view.mkdir()
-        do(str(workspace), [*THERE, *before])
+    with places(before) as (workspace, view):
         was = state(str(workspace))
         saw = anyio.run(in_a_view, workspace, view, by_session)
         do(str(workspace), by_user)
@@ -187,8 +191,6 @@ def test_what_the_user_changed_meanwhile_stays_and_the_rest_is_brought_over(
             else:
                 assert now.get(path) in (saw.get(path), users.get(path)), path
         assert by_user or not brought.conflicts
-    finally:
-        shutil.rmtree(top)
 
 
 def touches(path: str, other: str) -> bool:

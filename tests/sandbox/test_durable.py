@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Provider, Resumable, Spec, UndoRefused
 from pinfold.sandbox.landlock import Landlock
@@ -43,12 +44,6 @@ async def opened(folder: Path, provider: str = "namespaces") -> AsyncGenerator[R
         yield session
     finally:
         await session.close()
-
-
-async def value(session: Resumable, code: str) -> str | None:
-    outcome = await session.run(code)
-    assert outcome.status == "ok", outcome
-    return outcome.value
 
 
 def labels(session: Resumable) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, Session, Spec, open_session
 from pinfold.sandbox._undo import UndoableSession
@@ -63,12 +64,6 @@ async def session(tmp_path: Path) -> AsyncGenerator[Session]:
     limits = Limits(cell_s=20, interrupt_grace_s=0.1, memory_bytes=700 << 20)
     async with open_session(tmp_path, Namespaces(), limits=limits) as session:
         yield session
-
-
-async def value(session: Session, code: str) -> str | None:
-    outcome = await session.run(code)
-    assert outcome.status == "ok", outcome
-    return outcome.value
 
 
 async def prepared(session: Session) -> None:

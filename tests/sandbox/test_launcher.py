@@ -12,8 +12,9 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.sandbox.asking import as_user, value
 
-from pinfold.sandbox import Limits, Session, Spec
+from pinfold.sandbox import Limits, Spec
 from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [
@@ -59,12 +60,6 @@ def workspace(tmp_path: Path) -> Path:
 
 def spec_in(workspace: Path, **limits: Any) -> Spec:
     return Spec(workspace=workspace, limits=Limits(**limits))
-
-
-async def value(session: Session, code: str) -> str | None:
-    outcome = await session.run(code)
-    assert outcome.status == "ok", outcome
-    return outcome.value
 
 
 async def test_sessions_kept_ready_share_nothing_and_serve_whoever_comes(tmp_path: Path) -> None:
@@ -140,17 +135,7 @@ async def test_a_session_that_ran_out_of_memory_says_so(workspace: Path) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
 def test_an_ordinary_user_has_the_same_sandbox(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", AS_USER],
-        capture_output=True,
-        text=True,
-        check=False,
-        user=1234,
-        group=1234,
-        extra_groups=[],
-        cwd="/",
-        env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    done = as_user(AS_USER)
     assert done.stdout.split() == ["1000", "1234", "killed"], done
 
 

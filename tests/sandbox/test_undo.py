@@ -11,6 +11,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sandbox.asking import value
 
 from pinfold.sandbox import Limits, SandboxUnavailable, Session, Spec, UndoRefused, open_session
 from pinfold.sandbox._undo import UndoableSession
@@ -46,12 +47,6 @@ def namespace_of(pid: str) -> str:
         return repr(os.readlink(f"/proc/{pid}/ns/pid"))  # noqa: PTH115
     except OSError:  # it is gone
         return ""
-
-
-async def value(session: Session, code: str) -> str | None:
-    outcome = await session.run(code)
-    assert outcome.status == "ok", outcome
-    return outcome.value
 
 
 async def test_undo_takes_back_the_last_cell_and_redo_brings_it_again(session: Session) -> None:

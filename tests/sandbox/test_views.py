@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.sandbox.asking import as_user
 
 from pinfold.guest.init import CAPABILITIES
 from pinfold.guest.proc import pid_of
@@ -500,17 +501,7 @@ anyio.run(main)
 
 @AS_ROOT
 def test_an_ordinary_user_has_views_as_well() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", AS_USER],
-        capture_output=True,
-        text=True,
-        check=False,
-        user=1234,
-        group=1234,
-        extra_groups=[],
-        cwd="/",
-        env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    done = as_user(AS_USER)
     assert done.returncode == 0, done
     told, gone = done.stdout.splitlines()
     assert json.loads(told) == [

@@ -17,7 +17,7 @@ from pinfold.app.errors import CheckpointError
 from pinfold.engine import Journal, State
 from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged, SessionId
 from pinfold.sandbox import CommandOutcome, SandboxUnavailable, Session
-from pinfold.text import first_line, printable, redacted
+from pinfold.text import first_line, listed, printable, redacted
 
 logger = logging.getLogger(__name__)
 _MADE = re.compile(rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n")
@@ -58,9 +58,8 @@ class Restored:
         text += f"; what was there before is checkpoint {self.before}"
         if not self.left:
             return text
-        more = f" and {len(self.left) - _NAMED} more" if len(self.left) > _NAMED else ""
-        named = ", ".join(map(printable, self.left[:_NAMED]))
-        return f"{text}. Left as they are, because no checkpoint holds what is there: {named}{more}"
+        named = listed([*map(printable, self.left)], _NAMED)
+        return f"{text}. Left as they are, because no checkpoint holds what is there: {named}"
 
 
 def checkpoints_in(entries: Iterable[Entry]) -> tuple[Checkpoint, ...]:

@@ -7,8 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-from pinfold.app.lock import claim
-from pinfold.app.paths import private_dir
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
 from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
@@ -21,9 +19,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
     """The new session: all of it or nothing. The other one may be live."""
     folder, new = shelf.place(session), new_session_id()
-    partial = private_dir(shelf.place(SessionId(f".importing-{new}")))
-    held = claim(partial)
-    try:
+    with shelf.arriving(new) as partial:
         with read_session(folder, session) as (log, damage):
             last, bundle = log.seq, partial / "bundle"
             export_bundle(log, bundle, damage)
@@ -40,12 +36,6 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
         finally:
             forked.close()
         partial.rename(shelf.place(new))
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    finally:
-        if held:
-            held.release()
     return new, damage
 
 

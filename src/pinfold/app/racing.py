@@ -69,11 +69,9 @@ class Race:
     async def run(self, prompt: str, check: str) -> Won | None:
         """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""
         try:
-            async with background() as tasks:
-                async with anyio.create_task_group() as racing:
-                    for branch in self._branches:
-                        racing.start_soon(self._enter, branch, prompt, check, racing.cancel_scope)
-                tasks.cancel_scope.cancel()
+            async with background(), anyio.create_task_group() as racing:
+                for branch in self._branches:
+                    racing.start_soon(self._enter, branch, prompt, check, racing.cancel_scope)
             return await anyio.to_thread.run_sync(self._settled)
         finally:
             with anyio.CancelScope(shield=True):

@@ -140,19 +140,25 @@ class Shelf:
     def bring_in(self, source: Path) -> tuple[SessionId, int]:
         """Import a bundle or JSON lines as a session of its own: all of it or nothing."""
         session = new_session_id()
-        # Under a name that `collect` sweeps once we are gone, until it is whole.
-        partial = private_dir(self.root / f".importing-{session}")
-        held = claim(partial)
-        try:
+        with self.arriving(session) as partial:
             count, origin = import_file(source, partial, session)
             (partial / IMPORTED).touch()
             if _ID.fullmatch(origin) and not (self.root / origin).exists():
                 session = origin
             partial.rename(self.root / session)
+        return session, count
+
+    @contextlib.contextmanager
+    def arriving(self, session: SessionId) -> Generator[Path]:
+        """A folder for a session that comes as a whole: to be renamed to its place, or nothing is left of it."""
+        # Under a name that `collect` sweeps once we are gone.
+        partial = private_dir(self.root / f".importing-{session}")
+        held = claim(partial)
+        try:
+            yield partial
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         finally:
             if held:
                 held.release()
-        return session, count

@@ -47,7 +47,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.text import capped
+from pinfold.text import capped, listed, numbered
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
@@ -205,15 +205,14 @@ def changed_in_words(variables: Changed) -> str:
     for how in ("added", "changed", "removed"):
         names: tuple[str, ...] = getattr(variables, how)
         if names:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            parts.append(f"{how} {', '.join(names[:NAMED])}{more}")
+            parts.append(f"{how} {listed(names, NAMED)}")
     return f"variables: {'; '.join(parts)}"
 
 
 def rewound_in_words(event: SessionRewound) -> str:
     """For the model and the user: who did it goes before."""
     cells = event.redone or event.undone
-    which = f"cell{'s' * (len(cells) > 1)} {', '.join(map(str, cells))}" if cells else "file changes"
+    which = numbered("cell", cells) if cells else "file changes"
     what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
     state = f"as after cell {event.to}" if event.to else "as at the start"
     said = [f"{'redid' if event.redone else 'undid'} {which}: {what[event.what]} are {state}."]

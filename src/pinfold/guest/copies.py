@@ -11,6 +11,7 @@ import socket
 from contextlib import suppress
 from json import dumps
 
+from .children import reap, unheard
 from .kernel import CLONE_PARENT, PR_SET_DUMPABLE, clone, fork, prctl
 from .threads import Pools
 
@@ -20,7 +21,6 @@ SAVE = b"save"
 
 # Bound now: a program may replace these names in their modules.
 _close, _setsid, _exit, _pipe, _read, _write = os.close, os.setsid, os._exit, os.pipe, os.read, os.write
-_waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.sigtimedwait
 _send_fds, _recv_fds, _pair = socket.send_fds, socket.recv_fds, socket.socketpair
 
 
@@ -72,24 +72,18 @@ class Copies:
         # Libraries with threads want to hear of a fork. A child is made their way, and from it, which has one thread
         # and soon ends, the copy.
         out, into = _pipe()
-        before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
         try:
-            child = fork()
-            if child == 0:
-                copy = clone(signal.SIGCHLD)
-                if copy == 0:
+            with unheard():
+                child = fork()
+                if child == 0:
+                    _leave_one(into)
                     return 0
-                _write(into, str(copy).encode())
-                _exit(0)
-            _close(into)
-            into = -1
-            told = _read(out, 16)
-            with suppress(OSError):  # a thread of the program's waits for any child
-                _waitpid(child, 0)
-            _sigtimedwait((signal.SIGCHLD,), 0)
-            return int(told or b"-1")
+                _close(into)
+                into = -1
+                told = _read(out, 16)
+                reap(child)
+                return int(told or b"-1")
         finally:
-            _sigmask(signal.SIG_SETMASK, before)
             _close(out)
             if into >= 0:
                 _close(into)
@@ -103,3 +97,15 @@ class Copies:
             _exit(0)
         wake.close()
         return message == SAVE, given
+
+
+def _leave_one(into: int) -> None:
+    """Ends this process; returns in the copy that it leaves, and whose number it has told."""
+    try:
+        copy = clone(signal.SIGCHLD)
+        if copy == 0:
+            return
+        _write(into, str(copy).encode())
+    except BaseException:  # it must never answer beside the original
+        _exit(1)
+    _exit(0)

@@ -20,6 +20,7 @@ from pinfold.sandbox._body import Body, Report
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
 from pinfold.sandbox.channel import (
+    ASK_STATUSES,
     ChannelBroken,
     GuestCall,
     GuestStatus,
@@ -151,6 +152,16 @@ class Guest:
         if self.death is None:
             more = {"calls": True} if calls else {}
             self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
+
+    async def asked(
+        self, op: str, body: bytes, reply_bytes: int, limit_s: float, **fields: str | int
+    ) -> End | None:
+        """How a request that is no cell ended; None if it has not in time."""
+        self.post(op, body, ASK_STATUSES, reply_bytes, fields)
+        try:
+            return await asyncio.wait_for(self.end(), limit_s)
+        except TimeoutError:
+            return None
 
     def give(self, fd: int) -> None:
         """Between two requests, to a guest that waits for it. Raises OSError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
 from typing import cast
@@ -14,6 +14,7 @@ from pinfold.sandbox._naming import shown
 from pinfold.sandbox.contract import SandboxError
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.versions import TOTAL_CAP, Coverage, Restored, Versions
+from pinfold.text import listed
 
 SHARE = 0.2
 """Of the free disk, at most, for contents."""
@@ -108,6 +109,5 @@ def _told(restored: Restored) -> list[str]:
     return said
 
 
-def _names(paths: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
-    return ", ".join(map(shown, paths[:NAMED])) + more
+def _names(paths: Iterable[str]) -> str:
+    return listed([*map(shown, paths)], NAMED)

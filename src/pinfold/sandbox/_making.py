@@ -13,9 +13,9 @@ from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._naming import shown
 from pinfold.sandbox._saved import Saved, Unsaved
-from pinfold.sandbox._session import ASK_STATUSES
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
+from pinfold.text import listed, numbered
 
 THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
 SAVED_INSTEAD = "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
@@ -38,8 +38,8 @@ async def greeted(guest: Guest) -> None:
 
 
 async def done(guest: Guest, op: str, body: bytes = b"", **fields: int) -> bool:
-    reply = await _replied(guest, op, body, REFUSAL_BYTES, fields)
-    return reply is not None and reply.status == "ok"
+    end = await guest.asked(op, body, REFUSAL_BYTES, WAKE_S, **fields)
+    return isinstance(end, Reply) and end.status == "ok"
 
 
 async def replayed(guest: Guest, sources: Mapping[int, str], cells: Sequence[int]) -> bool:
@@ -114,33 +114,19 @@ def what_is_lost(back: Resumed) -> list[str]:
     said: list[str] = []
     lost = [f"{shown(it.name)} ({shown(it.reason)})" for it in back.labels if it.status == "lost"]
     if lost:
-        more = f" and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""
-        said.append(f"Lost: {', '.join(lost[:NAMED])}{more}.")
+        said.append(f"Lost: {listed(lost, NAMED)}.")
     if back.missing:
-        cells = ", ".join(map(str, back.missing))
-        said.append(f"What cell{'s' * (len(back.missing) > 1)} {cells} did to variables is lost.")
+        said.append(f"What {numbered('cell', back.missing)} did to variables is lost.")
     return said
 
 
 async def _bound_by(guest: Guest, cells: set[int]) -> tuple[Label, ...]:
     """The names these cells have bound."""
-    reply = await _replied(guest, "variables", b"", INVENTORY_BYTES, {}) if cells else None
-    if reply is None:
+    end = await guest.asked("variables", b"", INVENTORY_BYTES, WAKE_S) if cells else None
+    if not isinstance(end, Reply):
         return ()
     try:
-        found = [it.name for it in inventory(reply.body) if it.cell in cells]
+        found = [it.name for it in inventory(end.body) if it.cell in cells]
     except ChannelBroken as broken:
         raise UndoRefused(f"the guest broke its channel: {broken}") from broken
     return tuple(Label(name=name, status="replayed") for name in found)
-
-
-async def _replied(
-    guest: Guest, op: str, body: bytes, reply_bytes: int, fields: Mapping[str, int]
-) -> Reply | None:
-    """None if it did not in time, or never will."""
-    guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
-    try:
-        end = await asyncio.wait_for(guest.end(), WAKE_S)
-    except TimeoutError:
-        return None
-    return None if isinstance(end, Death) else end

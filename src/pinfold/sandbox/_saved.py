@@ -20,11 +20,10 @@ from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Death, Guest
 from pinfold.sandbox._store import Stalled, Store, Unsaved
 from pinfold.sandbox._trail import Trail
-from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, GuestStatus
+from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES
 from pinfold.sandbox.contract import Label, UndoRefused
 from pinfold.sandbox.folders import Folder
 
-STATUSES = frozenset[GuestStatus]({"ok", "refused"})
 TRIES = 4
 """Each with one variable less, whose own code did not end."""
 RESTORE_S = 300.0
@@ -104,16 +103,13 @@ class Saved:
 
     async def told_by(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
         """Where a fork of the guest tells its state; None if the last cell can be run again instead, unless `anyway`."""
-        if not await _is_done(guest, "receive"):
+        try:
+            ours = await _handed(guest)
+        except UndoRefused:
             return None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                guest.give(theirs.fileno())
-            except OSError:
-                ours.close()
-                return None
-        if not await _is_done(guest, "save", anyway=int(anyway)):
+        try:
+            await _answered(guest, "save", b"", REFUSAL_BYTES, anyway=int(anyway))
+        except UndoRefused:
             ours.close()
             return None
         return ours
@@ -152,14 +148,7 @@ class Saved:
         except Unsaved as error:
             raise UndoRefused(str(error)) from error
         told["sources"] = {str(number): code for number, code in sources.items()}
-        await _answered(guest, "receive", b"", REFUSAL_BYTES)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                guest.give(theirs.fileno())
-            except OSError as error:
-                ours.close()
-                raise UndoRefused(f"the guest is gone: {error}") from error
+        ours = await _handed(guest)
         Thread(target=self.store.serve, args=(ours,), daemon=True, name="pinfold-restoring").start()
         try:
             answer = await _answered(guest, "restore", json.dumps(told).encode(), INVENTORY_BYTES)
@@ -187,20 +176,23 @@ def _label(row: _Row) -> Label:
     return Label(name=row.name, status="restored" if row.status == "restored" else "lost", reason=row.reason)
 
 
-async def _is_done(guest: Guest, op: str, **fields: int) -> bool:
-    try:
-        await _answered(guest, op, b"", REFUSAL_BYTES, **fields)
-    except UndoRefused:
-        return False
-    return True
+async def _handed(guest: Guest) -> socket.socket:
+    """Our end of a socket that the guest has the other one of. Raises UndoRefused."""
+    await _answered(guest, "receive", b"", REFUSAL_BYTES)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            guest.give(theirs.fileno())
+        except OSError as error:
+            ours.close()
+            raise UndoRefused(f"the guest is gone: {error}") from error
+    return ours
 
 
 async def _answered(guest: Guest, op: str, body: bytes, reply_bytes: int, **fields: int) -> bytes:
-    guest.post(op, body, STATUSES, reply_bytes, fields)
-    try:
-        end = await asyncio.wait_for(guest.end(), RESTORE_S)
-    except TimeoutError as error:
-        raise UndoRefused(f"the state did not come back within {RESTORE_S:g} s") from error
+    end = await guest.asked(op, body, reply_bytes, RESTORE_S, **fields)
+    if end is None:
+        raise UndoRefused(f"the state did not come back within {RESTORE_S:g} s")
     if isinstance(end, Death):
         raise UndoRefused(f"the state did not come back: {end.how}")
     if end.status != "ok":

@@ -18,6 +18,7 @@ from pinfold.sandbox._endings import Deadline, encoded, verdict
 from pinfold.sandbox._guest import Death, End, Guest
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import (
+    ASK_STATUSES,
     CELL_BYTES,
     INVENTORY_BYTES,
     REFUSAL_BYTES,
@@ -46,7 +47,6 @@ from pinfold.sandbox.contract import (
 )
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
-ASK_STATUSES = frozenset[GuestStatus]({"ok", "refused"})
 GIVE_WAY_S = 0.005
 GONE = "the variables are gone"
 BEFORE = "the variables are as before the cell"

@@ -52,6 +52,10 @@ _Form: TypeAlias = tuple[Annotated[str, msgspec.Meta(pattern=MIME)], _Size]
 _Forms: TypeAlias = Annotated[list[_Form], msgspec.Meta(min_length=1, max_length=FORMS)]
 
 
+ASK_STATUSES = frozenset[GuestStatus]({"ok", "refused"})
+"""How anything that is not a cell may end."""
+
+
 class Header(msgspec.Struct, frozen=True):
     id: int
     status: GuestStatus

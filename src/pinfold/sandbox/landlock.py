@@ -33,6 +33,7 @@ from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, 
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.namespaces import ETC, MOUNTS, OPEN_FILES, SYSTEM, entered, homes
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
+from pinfold.text import listed
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
 NEWEST_ABI = 99
@@ -210,9 +211,8 @@ def _refuse_secrets(seen: list[Guards]) -> None:
         path for guards in seen for path, _, _ in guards.masked if not stat.S_ISSOCK(os.lstat(path).st_mode)
     ]
     if files:
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         raise SandboxUnavailable(
-            f"{files[0]}{more} would be readable: landlock cannot mask secrets; move them out of the folder, "
+            f"{listed(files, 1)} would be readable: landlock cannot mask secrets; move them out of the folder, "
             "or allow it with --allow-unmasked"
         )
 

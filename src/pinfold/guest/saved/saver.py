@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from _socket import socket  # the whole of `socket` takes milliseconds to import
 from contextlib import suppress
 from json import dumps, loads
 from warnings import catch_warnings, simplefilter
 
+from ..children import reap, unheard
 from .saving import save
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -24,8 +24,7 @@ REQUEST_BYTES = 1 << 20
 
 # Bound now: a program may replace these names in their modules.
 _open, _dup2, _nice, _exit, _getcwd, _socket = os.open, os.dup2, os.nice, os._exit, os.getcwd, socket
-_close, _setsid, _waitpid, _fork = os.close, os.setsid, os.waitpid, os.fork
-_sigmask, _sigtimedwait = signal.pthread_sigmask, signal.sigtimedwait
+_close, _setsid, _fork = os.close, os.setsid, os.fork
 _dumps, _loads = dumps, loads
 
 
@@ -45,21 +44,21 @@ class State:
 
 def leave_saver(state: State, fd: int, channel: int) -> None:
     """As `save_and_end`, in a fork of this process that the program cannot wait for."""
-    before = _sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
-        child = _forked()
-        if child == 0:
-            if _forked():
-                _exit(0)
-            with suppress(OSError):  # at a fork it closes itself
-                _close(channel)
-            _setsid()
-            save_and_end(state, fd)
-        with suppress(OSError):  # a thread of the program's waits for any child
-            _waitpid(child, 0)
-        _sigtimedwait((signal.SIGCHLD,), 0)
+        with unheard():
+            child = _forked()
+            if child == 0:
+                try:
+                    if _forked():
+                        _exit(0)
+                except OSError:  # no room for another process; this one must never answer beside the original
+                    _exit(1)
+                with suppress(OSError):  # at a fork it closes itself
+                    _close(channel)
+                _setsid()
+                save_and_end(state, fd)
+            reap(child)
     finally:
-        _sigmask(signal.SIG_SETMASK, before)
         _close(fd)
 
 
