@@ -72,7 +72,7 @@ async def test_a_plain_turn_is_told_whole() -> None:
                 model="scripted",
                 text="Hello.",
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
-                request_id="2ff4a3c7812b",
+                request_id="3de23a45d2cb",
             ),
             TurnEnded(
                 turn=TURN, text="Hello.", usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0)
@@ -94,7 +94,7 @@ async def test_a_cell_and_its_answer_are_told_whole() -> None:
                 text="Let me see.",
                 actions=(Call(id=ActionId("a1"), tool="python", args={"code": "6 * 7"}),),
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
-                request_id="129e390fc1e4",
+                request_id="0061259b674a",
             ),
             ActionProposed(id=ActionId("a1"), action=RunCell(code="6 * 7", timeout_s=None), turn=TURN),
             ActionAllowed(id=ActionId("a1"), rule="cells run in the sandbox"),
@@ -106,7 +106,7 @@ async def test_a_cell_and_its_answer_are_told_whole() -> None:
                 model="scripted",
                 text="42",
                 usage=Usage(input_tokens=3, output_tokens=2, cached_tokens=0),
-                request_id="0ee54375f07b",
+                request_id="79626a3fa76c",
             ),
             TurnEnded(turn=TURN, text="42", usage=Usage(input_tokens=6, output_tokens=4, cached_tokens=0)),
         ]

@@ -17,6 +17,7 @@ from pinfold.events import (
     DisplayRef,
     Entry,
     Event,
+    Image,
     RunCell,
     SessionId,
     Unknown,
@@ -60,6 +61,8 @@ _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "displays": st.lists(
         st.builds(DisplayRef, mime=st.dictionaries(texts, texts, max_size=2)), max_size=2
     ).map(tuple),
+    "images": st.lists(st.builds(Image, mime=texts, blob=texts), max_size=2).map(tuple),
+    "echo": plain,
     "usage": usages,
 }
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from pinfold.events.ids import ActionId, BlobId, SessionId, TurnId
-from pinfold.events.talk import Call, Json, Usage
+from pinfold.events.talk import Call, Finish, Image, Json, Usage
 
 Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
@@ -19,6 +19,8 @@ Effect: TypeAlias = Literal["pure", "keyed", "once"]
 What: TypeAlias = Literal["all", "variables", "files"]
 """That an undo takes back; files are those of the workspace."""
 Scope: TypeAlias = Literal["once", "session"]
+BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
+"""Of what may fail: in use, left alone for a while, or tried once more."""
 Result: TypeAlias = Literal[
     "ok", "error", "denied", "interrupted", "timeout", "killed", "outcome_unknown", "not_run"
 ]
@@ -129,6 +131,7 @@ class Checkpointed(_Event, frozen=True, kw_only=True):
 class UserSpoke(_Event, frozen=True, kw_only=True):
     turn: TurnId
     text: str
+    images: tuple[Image, ...] = ()
 
 
 class ModelCalled(_Event, frozen=True, kw_only=True):
@@ -145,6 +148,15 @@ class ModelReplied(_Event, frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost: float | None = None
     request_id: str = ""
+    reasoning: str = ""
+    finish: Finish = "stop"
+    in_text: bool = False
+    """The actions were read out of the text."""
+    correction: str = ""
+    """What the model is told of this reply, which does not count as an answer."""
+    from_cache: bool = False
+    echo: Json = None
+    """What the provider wants back with this message."""
 
 
 class ModelFailed(_Event, frozen=True, kw_only=True):
@@ -156,6 +168,10 @@ class ModelFailed(_Event, frozen=True, kw_only=True):
     status: int | None = None
     retry_in_s: float | None = None
     request_id: str = ""
+    breaker: BreakerState = "closed"
+    """Whether the model is called again at all, for now."""
+    instead: str = ""
+    """Who is asked now, where there is someone else."""
 
 
 class ActionProposed(_Event, frozen=True, kw_only=True):
@@ -223,6 +239,8 @@ class TurnEnded(_Event, frozen=True, kw_only=True):
     text: str
     usage: Usage = Usage()
     cost: float | None = None
+    without: tuple[str, ...] = ()
+    """What was wanted and could not be had."""
 
 
 class TurnInterrupted(_Event, frozen=True, kw_only=True):
@@ -244,6 +262,7 @@ class TextDelta(_Event, frozen=True, kw_only=True):
 
     turn: TurnId
     text: str
+    reasoning: bool = False
 
 
 class OutputDelta(_Event, frozen=True, kw_only=True):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.ids import ActionId
+from pinfold.events.ids import ActionId, BlobId
 
 Json: TypeAlias = Any
 """Whatever `json` can write: checked by the codec, not by the type."""
@@ -17,14 +17,20 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Tokens as the provider counted them."""
 
     input_tokens: int = 0
+    """All of them, those read from a cache included."""
     output_tokens: int = 0
+    """Reasoning included."""
     cached_tokens: int = 0
+    """Of the input: read from the provider's cache."""
+    written_tokens: int = 0
+    """Of the input: written to the provider's cache, where that has a price of its own."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            written_tokens=self.written_tokens + other.written_tokens,
         )
 
     @property
@@ -40,13 +46,25 @@ class Call(Struct, frozen=True, kw_only=True):
     args: Json
 
 
+class Image(Struct, frozen=True, kw_only=True):
+    """A picture for the model; its bytes are in the request's `blobs`."""
+
+    mime: str
+    blob: BlobId
+
+
 class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user"):
     text: str
+    images: tuple[Image, ...] = ()
 
 
 class AssistantMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant"):
     text: str
     calls: tuple[Call, ...] = ()
+    in_text: bool = False
+    """The calls were read out of the text, which is as the model wrote it."""
+    echo: Json = None
+    """What the provider wants back with this message, as it gave it."""
 
 
 class ToolMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="tool"):
@@ -74,6 +92,18 @@ class Request(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     settings: Mapping[str, Json] = {}
+    blobs: Mapping[BlobId, bytes] = {}
+    """The pictures of the messages."""
+
+
+class Thought(Struct, frozen=True):
+    """A piece of a model's reasoning, as it comes."""
+
+    text: str
+
+
+Finish: TypeAlias = Literal["stop", "length", "filter"]
+"""Why a reply ends where it does: it is whole, it hit the limit of tokens, or the provider cut it off."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -85,3 +115,15 @@ class Reply(Struct, frozen=True, kw_only=True):
     cost: float | None = None
     """In US dollars; None when the price is not known."""
     request_id: str = ""
+    reasoning: str = ""
+    finish: Finish = "stop"
+    in_text: bool = False
+    """The calls were read out of the text."""
+    correction: str = ""
+    """What the model must be told of this reply before it can count, if it has no calls."""
+    from_cache: bool = False
+    """Nobody was asked: the same request was answered before."""
+    echo: Json = None
+    """What the provider wants back with this message."""
+    notices: tuple[str, ...] = ()
+    """For the user."""

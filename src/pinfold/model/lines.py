@@ -54,7 +54,10 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def kept_line(kept: KeptReply) -> str:
-    return plain_json(msgspec.to_builtins(kept))
+    fields = msgspec.to_builtins(kept)
+    # Without what was not counted: the mark of a line must outlive the next thing there is to count.
+    usage = {name: count for name, count in fields.pop("usage", {}).items() if count}
+    return plain_json({**fields, "usage": usage} if usage else fields)
 
 
 def read_kept(path: Path) -> tuple[KeptReply, ...]:
