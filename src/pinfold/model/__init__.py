@@ -1,6 +1,6 @@
 """Context in, text and calls out. No provider's format leaves this room."""
 
-from pinfold.model.errors import BadScript, ModelError, UnknownModel
+from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
 from pinfold.model.names import Model, full_name, model_named
 from pinfold.model.replay import ReplayModel, record
@@ -12,6 +12,8 @@ __all__ = [
     "KeptReply",
     "Model",
     "ModelError",
+    "NoKey",
+    "NotInstalled",
     "ReplayModel",
     "ScriptedModel",
     "UnknownModel",

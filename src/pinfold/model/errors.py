@@ -11,6 +11,8 @@ class ModelError(PinfoldError):
     ModelError
       UnknownModel    the name means nothing here: fix the name
       BadScript       a script or recording that cannot be read, or that expected something else
+      NotInstalled    the package that speaks to the provider is not there: install it
+      NoKey           the provider wants a key and none is set: set its variable
     """
 
     exit_code = 2
@@ -21,4 +23,12 @@ class UnknownModel(ModelError):
 
 
 class BadScript(ModelError):
+    pass
+
+
+class NotInstalled(ModelError):
+    pass
+
+
+class NoKey(ModelError):
     pass
