@@ -47,5 +47,5 @@ def test_counts_that_contradict_each_other_have_no_price() -> None:
     assert cost_of("anthropic", "claude-sonnet-4-6", Usage(input_tokens=1, cached_tokens=2)) is None
 
 
-def test_nothing_used_costs_nothing() -> None:
-    assert cost_of("anthropic", "claude-sonnet-4-6", Usage()) == 0.0
+def test_a_reply_whose_tokens_nobody_counted_has_no_price() -> None:
+    assert cost_of("anthropic", "claude-sonnet-4-6", Usage()) is None

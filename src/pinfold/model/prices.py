@@ -26,5 +26,5 @@ def cost_of(provider: str, model: str, usage: Usage) -> float | None:
     except (LookupError, ValueError):
         # No such provider or model; or counts that contradict each other.
         return None
-    # A model that is listed without prices would come out as free.
-    return float(price.total_price) if price.total_price or not usage.total else None
+    # A model that is listed without prices, or a provider that counted nothing, would come out as free.
+    return float(price.total_price) or None

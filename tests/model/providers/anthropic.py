@@ -148,6 +148,10 @@ def thinking(words: str, signature: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": words, "signature": signature}
 
 
+def redacted(data: str) -> dict[str, Any]:
+    return {"type": "redacted_thinking", "data": data}
+
+
 def tool_use(id: str, name: str, input: object) -> dict[str, Any]:  # noqa: A002
     """`input` as an object, or as the very text that the model wrote."""
     written = input if isinstance(input, str) else json.dumps(input)
@@ -179,7 +183,10 @@ def events(blocks: Sequence[dict[str, Any]], usage: dict[str, int], stop_reason:
 
 def _block_events(index: int, block: dict[str, Any]) -> Iterator[str]:
     empty: dict[str, Any]
+    deltas: list[dict[str, Any]]
     match block["type"]:
+        case "redacted_thinking":
+            empty, deltas = block, []
         case "text":
             empty = {"type": "text", "text": ""}
             deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]

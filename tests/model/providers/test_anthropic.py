@@ -20,6 +20,7 @@ from tests.model.providers.anthropic import (
     error,
     event,
     events,
+    redacted,
     text,
     thinking,
     tool_use,
@@ -310,6 +311,16 @@ async def test_a_signed_thought_goes_back_even_if_the_words_after_it_were_change
     ]
 
 
+async def test_a_thought_that_nobody_may_read_goes_back_as_it_came(serve: Serve, ask: Ask) -> None:
+    hidden = [redacted("EmwKAhgBEgy3va3p"), thinking("", "sig")]
+    server = serve(Anthropic([*hidden, tool_use("toolu_1", "python", {"code": "1"})], [text("One.")]))
+    model = ask(server)
+    first = await reply(model)
+    await reply(model, went_on(HELLO, first, "1"))
+    assert first.reasoning == ""
+    assert server.bodies[1]["messages"][1]["content"][:2] == hidden
+
+
 # The prompt cache
 
 
@@ -443,6 +454,17 @@ async def test_a_refusal_says_what_to_do_about_it(
     assert str(failure) == said
     assert (failure.status, failure.retryable, failure.request_id) == (seen, retryable, REQUEST_ID)
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"stop": 5}, {"prompt_cache": "2h"}, {"anthropic_thinking": 7}, {"thinking": "x"}]
+)
+async def test_a_setting_that_makes_no_sense_is_a_failure_that_nobody_repeats(
+    serve: Serve, ask: Ask, settings: dict[str, Any]
+) -> None:
+    failure = await failed(ask(serve(Anthropic([text("So")]))), replace(HELLO, settings=settings))
+    assert next(iter(settings)) in str(failure)
+    assert (failure.status, failure.retryable) == (400, False)
 
 
 async def test_a_field_the_server_does_not_know_is_named(serve: Serve, ask: Ask) -> None:

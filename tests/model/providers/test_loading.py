@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.model.providers.conversations import reply
 
 from pinfold.model import ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.providers import PROVIDERS, direct
@@ -160,8 +161,6 @@ def test_a_name_that_means_nothing_is_refused(provider: str, model: str, said: s
 
 async def test_an_sdk_that_cannot_start_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # Vertex wants a project or a login; here is neither.
-    from tests.model.providers.conversations import reply
-
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/at/all.json")
     model = direct("google-vertex", "gemini-3-pro-preview", name="google-vertex:gemini-3-pro-preview")
     with pytest.raises(ModelError) as caught:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
+import warnings
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
@@ -35,7 +35,6 @@ from pinfold.text import first_line
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-log = logging.getLogger(__name__)
 FIRST_S = 600.0
 """Until the first word: models that think first may take minutes."""
 IDLE_S = 300.0
@@ -109,10 +108,10 @@ class DirectModel:
         from pydantic_ai.direct import model_request_stream  # its package is imported by now
 
         clean = cleaned(request, self._provider.pictures)
-        asking = asked(
-            clean, model=model, provider=self._provider, first_s=self._first_s, idle_s=self._idle_s
-        )
         try:
+            asking = asked(
+                clean, model=model, provider=self._provider, first_s=self._first_s, idle_s=self._idle_s
+            )
             opening = model_request_stream(
                 model,
                 asking.messages,
@@ -157,6 +156,8 @@ class DirectModel:
             loading.set_exception(self._not_loaded(error))
 
     def _made(self) -> Model[Any]:
+        # Files of Google's SDK say so on the terminal when they are compiled.
+        warnings.filterwarnings("ignore", ".*invalid escape sequence", module=".*genai")
         import_module("pydantic_ai.direct")
         from pydantic_ai.models import infer_model
         from pydantic_ai.providers import infer_provider_class
@@ -170,9 +171,10 @@ class DirectModel:
         return infer_model(f"{self._provider.inner}:{self._model}", lambda _: provider(**given))
 
     def _not_loaded(self, error: BaseException) -> ModelError:
-        log.error("%s cannot be loaded", self.name, exc_info=error)
         said = first_line(str(error)) or type(error).__name__
-        return ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
+        failed = ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
+        failed.__cause__ = error
+        return failed
 
     def _asking(self, request: Request) -> Asking:
         return Asking(

@@ -46,8 +46,12 @@ def failure(error: Exception, asking: Asking) -> RequestFailed:
         return RequestFailed(f"the answer cannot be read: {words}")
     if isinstance(error, UserError):
         return RequestFailed(f"cannot be asked this: {words}", status=_REFUSED)
-    status = None if isinstance(error, OSError) else _REFUSED
-    return RequestFailed(f"{type(error).__name__}: {words}", status=status)
+    if isinstance(error, OSError):
+        return RequestFailed(f"{type(error).__name__}: {words}")
+    # Nobody has answered: the SDK could make no request of this, most likely because of a setting.
+    named = ", ".join(asking.settings)
+    hint = f"; is every setting right ({named})?" if named else ""
+    return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", status=_REFUSED)
 
 
 def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: Asking) -> RequestFailed:

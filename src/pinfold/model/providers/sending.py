@@ -12,6 +12,7 @@ from pinfold.events import (
     BlobId,
     Json,
     Request,
+    RequestFailed,
     ToolMessage,
     ToolSchema,
     UserMessage,
@@ -238,6 +239,10 @@ def _missing(model: Model[Any]) -> frozenset[str]:
 
 def _caching(cache: Json, provider: Provider) -> dict[str, Any]:
     """Marks on the tools, on the system prompt and on the last message, which move on with the conversation."""
+    if cache not in (True, False, "5m", "1h"):
+        raise RequestFailed(
+            f"the setting {PROMPT_CACHE!r} is true, false, '5m' or '1h', not {cache!r}", status=400
+        )
     if not cache:
         return {}
     match provider.name:
