@@ -28,7 +28,7 @@ from pinfold.events import (
     Undo,
     Verdict,
 )
-from pinfold.log import Blobs, LogUnwritable
+from pinfold.log import BlobMissing, Blobs, LogUnwritable
 from pinfold.policy import judge
 from pinfold.sandbox import (
     Answer,
@@ -51,6 +51,13 @@ from pinfold.tools import Registry, ToolFailed
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
+NETWORK = "the network (refused inside the sandbox)"
+_UNREACHABLE = (
+    "Name or service not known",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "No route to host",
+)
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
 
@@ -157,6 +164,12 @@ class SandboxAndTools:
         await self._look_at_variables()
         return session.resumed if isinstance(session, Resumable) else None
 
+    def picture(self, blob: BlobId) -> bytes | None:
+        try:
+            return self.blobs.get(blob)
+        except BlobMissing:
+            return None
+
     async def rewind(self, command: Undo | Redo) -> Rewound:
         session = await self._started()
         if not isinstance(session, Resumable):
@@ -241,6 +254,7 @@ class SandboxAndTools:
             displays=displays,
             variables=variables,
             rolled_back=outcome.rolled_back,
+            lacked=NETWORK if outcome.error and needs_network(outcome.error) else "",
         )
 
     def _bounded(self, text: str) -> tuple[str, tuple[BlobId, ...]]:
@@ -276,6 +290,12 @@ def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Ch
     return found if found != Changed() else None
 
 
+def needs_network(error: str) -> bool:
+    """Whether a traceback ends in what code gets that wants to leave the sandbox."""
+    last = error.rstrip().rpartition("\n")[2]
+    return any(words in last for words in _UNREACHABLE)
+
+
 def observation(outcome: Outcome) -> str:
     """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     parts = [outcome.stdout]
@@ -286,6 +306,8 @@ def observation(outcome: Outcome) -> str:
         parts.append(outcome.value)
     if outcome.error:
         parts.append(outcome.error)
+        if needs_network(outcome.error):
+            parts.append("[This session has no network.]")
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
     parts.extend(f"[{notice}]" for notice in outcome.notices)
