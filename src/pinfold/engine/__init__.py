@@ -1,6 +1,7 @@
 """The one loop, and the ports through which it sees the world."""
 
 from pinfold.engine.acting import digest_of
+from pinfold.engine.asking import the_model
 from pinfold.engine.breaker import Breaker
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
@@ -36,4 +37,5 @@ __all__ = [
     "fold",
     "request_of",
     "rewound_in_words",
+    "the_model",
 ]

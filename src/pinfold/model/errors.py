@@ -10,6 +10,7 @@ class ModelError(PinfoldError):
 
     ModelError
       UnknownModel    the name means nothing here: fix the name
+      NoKey           the provider wants a key that is nowhere to be found
       BadScript       a script or recording that cannot be read, or that expected something else
     """
 
@@ -17,6 +18,10 @@ class ModelError(PinfoldError):
 
 
 class UnknownModel(ModelError):
+    pass
+
+
+class NoKey(ModelError):
     pass
 
 
