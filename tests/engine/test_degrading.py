@@ -246,3 +246,19 @@ def messages(session: Life) -> Sequence[object]:
     turn = session.core.state.last
     assert turn
     return turn.messages
+
+
+async def test_files_are_told_with_the_message_and_again_only_if_they_changed() -> None:
+    hands = EchoHands(files="a.csv")
+    model = Told()
+    async with life(model, hands=hands) as session:
+        await session.say("one", TurnId("t1"))
+        await session.say("two", TurnId("t2"))
+        hands.files = "b.csv"
+        await session.say("three", TurnId("t3"))
+    told = [message.text for message in model.requests[-1].messages if isinstance(message, UserMessage)]
+    assert told == [
+        "one\n\n[Files in the current folder:\na.csv]",
+        "two",
+        "three\n\n[Files in the current folder:\nb.csv]",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, assert_never
 
 from pinfold.app.checkpoints import Checkpoints, Restored
@@ -51,6 +52,8 @@ from pinfold.tools import Registry, ToolFailed
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
+GLANCE_S = 5.0
+_GLANCE = files("pinfold") / "guest" / "glance.py"
 NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
     "Name or service not known",
@@ -74,6 +77,8 @@ class SandboxAndTools:
     blobs: Blobs
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
+    glances: bool = False
+    """The model is told of the files without asking."""
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
@@ -169,6 +174,18 @@ class SandboxAndTools:
             return self.blobs.get(blob)
         except BlobMissing:
             return None
+
+    async def glance(self) -> str:
+        if not self.glances:
+            return ""
+        try:
+            session = await self._started()
+            outcome = await session.command(
+                ["python3", "-I", "-c", _GLANCE.read_text("utf-8")], timeout_s=GLANCE_S
+            )
+        except (SandboxUnavailable, NotSupported):
+            return ""
+        return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
         session = await self._started()

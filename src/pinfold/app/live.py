@@ -348,6 +348,7 @@ def _assembled(
             state=log.folder / "state" if log.folder else None,
         ),
         registry=Registry([*ours, *tools]),
+        glances=asked.profile == "small",
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
         journal=log,

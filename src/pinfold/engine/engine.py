@@ -195,7 +195,8 @@ class Engine:
         if state.turn:
             end = TurnInterrupted(turn=state.turn.id, reason="the process ended early", usage=self._spent())
             await self._close(state.turn.id, end)
-        await self.core.record(UserSpoke(turn=say.turn, text=say.text, images=say.images))
+        glance = await self.core.hands.glance()
+        await self.core.record(UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance))
         return await self._turn(say.turn)
 
     async def _turn(self, id_: TurnId) -> None:

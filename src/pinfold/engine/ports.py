@@ -132,6 +132,10 @@ class Hands(Protocol):
         """The bytes of a picture that was put on record; None if they are gone."""
         ...
 
+    async def glance(self) -> str:
+        """What the model is told of the files there are, without asking; empty where it can look by itself."""
+        ...
+
     async def rewind(self, command: Undo | Redo) -> Rewound:
         """Raises PinfoldError, and then nothing has changed."""
         ...

@@ -54,6 +54,7 @@ End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
+GLANCE = "[Files in the current folder:\n{}]"
 _SHELF = 128
 NAMED = 12
 """Variables of one kind of change that are told by name."""
@@ -114,6 +115,8 @@ class State(Struct, frozen=True, kw_only=True):
     title: str = ""
     checkpoints: bool = False
     """Git checkpoints are made."""
+    glance: str = ""
+    """What the model was told last of the files."""
     past: tuple[tuple[Turn, ...], ...] = ()
     """Turns that are over, in shelves of at most _SHELF, so that adding one to many thousands stays cheap."""
     turn: Turn | None = None
@@ -169,9 +172,8 @@ def apply(state: State, entry: Entry) -> State:
             return _action(state, event)
         case ApprovalRequested() | ApprovalDecided() as event:
             return _approval(state, event)
-        case UserSpoke(turn=turn, text=text, images=images):
-            told = UserMessage(text="\n\n".join((*state.notes, text)), images=images)
-            return replace(state, turn=Turn(id=turn, messages=(told,)), notes=())
+        case UserSpoke() as event:
+            return _spoken(state, event)
         case ModelReplied() as event:
             return _replied(state, event)
         case ModelFailed() as event:
@@ -188,6 +190,14 @@ def apply(state: State, entry: Entry) -> State:
             return _changed(state, event)
         case _ as event:
             assert_never(event)
+
+
+def _spoken(state: State, event: UserSpoke) -> State:
+    parts = [*state.notes, event.text]
+    if event.glance and event.glance != state.glance:
+        parts.append(GLANCE.format(event.glance))
+    told = UserMessage(text="\n\n".join(parts), images=event.images)
+    return replace(state, turn=Turn(id=event.turn, messages=(told,)), notes=(), glance=event.glance)
 
 
 def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:

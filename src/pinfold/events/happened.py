@@ -132,6 +132,8 @@ class UserSpoke(_Event, frozen=True, kw_only=True):
     turn: TurnId
     text: str
     images: tuple[Image, ...] = ()
+    glance: str = ""
+    """What files there were, where the model is told without asking."""
 
 
 class ModelCalled(_Event, frozen=True, kw_only=True):
