@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack
+from typing import Any
 
 import pytest
 from tests.model.providers.loopback import Answer, Asked, Loopback, loopback
@@ -35,7 +36,7 @@ async def ask(anyio_backend: str) -> AsyncGenerator[Callable[..., DirectModel]]:
     async with AsyncExitStack() as models:
 
         def make(
-            server: Loopback | str, provider: str = "anthropic", model: str = "", **more: float
+            server: Loopback | str, provider: str = "anthropic", model: str = "", **more: Any
         ) -> DirectModel:
             name = model or {"anthropic": "claude-sonnet-4-6", "google": "gemini-3-pro-preview"}[provider]
             made = direct(

@@ -33,6 +33,7 @@ from pinfold.events import (
     AssistantMessage,
     BlobId,
     Call,
+    ContextTooLong,
     Image,
     Reply,
     Request,
@@ -43,6 +44,7 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
+from pinfold.model.http import Patience
 from pinfold.model.providers import DirectModel
 from pinfold.model.providers.cleaning import valid_name
 
@@ -415,8 +417,16 @@ async def test_an_overloaded_server_is_asked_once_and_says_when_to_come_back(ser
         (
             400,
             "invalid_request_error",
-            "prompt is too long: 212000 tokens > 200000 maximum",
-            "the conversation does not fit into the model: prompt is too long: 212000 tokens > 200000 maximum",
+            "this request will stop nowhere",
+            "this request will stop nowhere (400)",
+            400,
+            False,
+        ),
+        (
+            400,
+            "invalid_request_error",
+            "stop_sequences: must not be blank",
+            "refuses the setting 'stop' (400): stop_sequences: must not be blank; take it out of [model]",
             400,
             False,
         ),
@@ -425,7 +435,7 @@ async def test_an_overloaded_server_is_asked_once_and_says_when_to_come_back(ser
             "invalid_request_error",
             "Your credit balance is too low to access the Anthropic API.",
             "the account has no credit left (400): Your credit balance is too low to access the Anthropic API.",
-            402,
+            400,
             False,
         ),
         (
@@ -450,7 +460,7 @@ async def test_a_refusal_says_what_to_do_about_it(
     serve: Serve, ask: Ask, status: int, kind: str, message: str, said: str, seen: int, retryable: bool
 ) -> None:
     server = serve(lambda _: error(status, kind, message))
-    failure = await failed(ask(server), replace(HELLO, settings={"top_k": 5}))
+    failure = await failed(ask(server), replace(HELLO, settings={"stop": " ", "top_k": 5}))
     assert str(failure) == said
     assert (failure.status, failure.retryable, failure.request_id) == (seen, retryable, REQUEST_ID)
     assert len(server.asked) == 1
@@ -464,7 +474,15 @@ async def test_a_setting_that_makes_no_sense_is_a_failure_that_nobody_repeats(
 ) -> None:
     failure = await failed(ask(serve(Anthropic([text("So")]))), replace(HELLO, settings=settings))
     assert next(iter(settings)) in str(failure)
-    assert (failure.status, failure.retryable) == (400, False)
+    assert not failure.retryable
+
+
+async def test_a_conversation_that_is_too_long_says_by_how_much(serve: Serve, ask: Ask) -> None:
+    said = "prompt is too long: 212000 tokens > 200000 maximum"
+    failure = await failed(ask(serve(lambda _: error(400, "invalid_request_error", said))))
+    assert isinstance(failure, ContextTooLong)
+    assert str(failure) == f"the conversation does not fit into the model: {said}"
+    assert (failure.needed, failure.size, failure.retryable) == (212000, 200000, False)
 
 
 async def test_a_field_the_server_does_not_know_is_named(serve: Serve, ask: Ask) -> None:
@@ -533,14 +551,14 @@ async def test_nobody_there_is_said_with_the_address(ask: Ask) -> None:
 async def test_waiting_for_the_first_word_ends(serve: Serve, ask: Ask) -> None:
     silent = tuple(events([text("So")], USED))[:2]
     server = serve(lambda _: Stream(events=silent, then="wait"))
-    failure = await failed(ask(server, first_s=0.2))
+    failure = await failed(ask(server, patience=Patience(first_s=0.2)))
     assert (str(failure), failure.retryable) == ("no answer within 0.2 s", True)
 
 
 async def test_waiting_for_the_next_byte_ends(serve: Serve, ask: Ask) -> None:
     begun = tuple(events([text("It is a long story.")], USED))[:5]
     server = serve(lambda _: Stream(events=begun, then="wait"))
-    failure = await failed(ask(server, idle_s=0.2))
+    failure = await failed(ask(server, patience=Patience(idle_s=0.2)))
     assert (str(failure), failure.retryable) == ("nothing came for 0.2 s", True)
 
 

@@ -15,13 +15,11 @@ from pinfold.events import (
     BlobId,
     Call,
     Image,
-    Json,
     Message,
     Request,
     ToolMessage,
     ToolSchema,
     UserMessage,
-    plain_json,
 )
 from pinfold.hooks import AnthropicPromptCache, MessageCleanup
 from pinfold.model.providers.cleaning import (
@@ -31,8 +29,6 @@ from pinfold.model.providers.cleaning import (
     NO_RESULT,
     Pictures,
     cleaned,
-    legible,
-    legible_json,
     valid_id,
     valid_name,
 )
@@ -115,15 +111,15 @@ def test_calls_read_out_of_a_text_stay_in_it_and_their_results_are_told_by_the_u
     ],
 )
 def test_text_that_json_cannot_carry_is_replaced(text: str, read: str) -> None:
-    assert legible(text) == read
-    assert legible_json({text: [text, 1, None, {"in": text}]}) == {read: [read, 1, None, {"in": read}]}
-
-
-def test_arguments_nested_beyond_reason_do_not_break_anything() -> None:
-    deep: Json = "bottom"
-    for _ in range(5000):
-        deep = [deep]
-    assert plain_json(legible_json(deep)).startswith("[[[")
+    made = Call(id=ActionId("a_1"), tool="python", args={text: [text, 1, None, {"in": text}]})
+    sent = clean(
+        UserMessage(text=f"x{text}"), AssistantMessage(text="", calls=(made,)), result(1, f"x{text}")
+    )
+    assert sent == (
+        UserMessage(text=f"x{read}"),
+        AssistantMessage(text="", calls=(replace(made, args={read: [read, 1, None, {"in": read}]}),)),
+        result(1, f"x{read}"),
+    )
 
 
 def picture(*mimes: str, text: str = "look") -> UserMessage:

@@ -22,6 +22,7 @@ from pinfold.events import (
     AssistantMessage,
     BlobId,
     Call,
+    ContextTooLong,
     Image,
     Reply,
     Request,
@@ -242,7 +243,6 @@ async def test_too_many_requests_say_in_the_body_when_to_come_back(serve: Serve,
 
 
 INVALID_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
-TOO_LONG = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
 
 
 @pytest.mark.parametrize(
@@ -251,11 +251,6 @@ TOO_LONG = "The input token count (1200000) exceeds the maximum number of tokens
         (
             error(400, "INVALID_ARGUMENT", "API key not valid.", INVALID_KEY),
             "the key (GEMINI_API_KEY or GOOGLE_API_KEY) is refused (400): API key not valid.",
-            False,
-        ),
-        (
-            error(400, "INVALID_ARGUMENT", TOO_LONG),
-            f"the conversation does not fit into the model: {TOO_LONG}",
             False,
         ),
         (
@@ -294,6 +289,13 @@ async def test_a_refused_key_is_named_by_the_variable_it_came_from(
         failure = await failed(model)
     assert str(failure).startswith(f"the key in {variable} is refused (400)")
     assert server.asked[0].headers["x-goog-api-key"] == "secret-key-of-the-test"
+
+
+async def test_a_conversation_that_is_too_long_says_by_how_much(serve: Serve, ask: Ask) -> None:
+    said = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+    failure = await failed(ask(serve(lambda _: error(400, "INVALID_ARGUMENT", said)), "google"))
+    assert isinstance(failure, ContextTooLong)
+    assert (failure.needed, failure.size, failure.retryable) == (1200000, 1048576, False)
 
 
 async def test_a_reply_that_breaks_off_is_no_reply(serve: Serve, ask: Ask) -> None:

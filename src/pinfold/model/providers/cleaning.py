@@ -20,20 +20,18 @@ from pinfold.events import (
     BlobId,
     Call,
     Image,
-    Json,
     Message,
     Request,
     ToolMessage,
     UserMessage,
 )
+from pinfold.model.payload import sendable
 
 NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result: it was cut off)"
 GO_ON = "(go on)"
-_UNFIT = re.compile("[\0\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +53,7 @@ def cleaned(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
     messages = paired(shown(messages, pictures, request.blobs))
     messages = alternating(filled(messages))
     tools = tuple(
-        replace(tool, description=legible(tool.description), parameters=legible_json(tool.parameters))
+        replace(tool, description=legible(tool.description), parameters=sendable(tool.parameters))
         for tool in request.tools
     )
     return replace(request, system=legible(request.system), messages=messages, tools=tools)
@@ -66,24 +64,7 @@ def cleaned(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
 
 def legible(text: str) -> str:
     """`text` without NUL and without halves of characters, which no JSON over HTTP can carry."""
-    if not _UNFIT.search(text):
-        return text
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return whole.replace("\0", "\ufffd")
-
-
-def legible_json(value: Json, depth: int = 0) -> Json:
-    """The same for every text in it; what is nested beyond reason becomes text."""
-    if isinstance(value, str):
-        return legible(value)
-    if depth > _DEEPEST:
-        return "(nested too deep)"
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Json]", value)
-        return {legible(str(name)): legible_json(inner, depth + 1) for name, inner in fields.items()}
-    if isinstance(value, list | tuple):
-        return [legible_json(inner, depth + 1) for inner in cast("Sequence[Json]", value)]
-    return value
+    return cast("str", sendable(text))
 
 
 def legible_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -92,7 +73,7 @@ def legible_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 def _legible_message(message: Message) -> Message:
     if isinstance(message, AssistantMessage):
-        calls = tuple(replace(call, args=legible_json(call.args)) for call in message.calls)
+        calls = tuple(replace(call, args=sendable(call.args)) for call in message.calls)
         return replace(message, text=legible(message.text), calls=calls)
     return replace(message, text=legible(message.text))
 

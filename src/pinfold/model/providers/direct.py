@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
+from pinfold.model.http import Patience
 from pinfold.model.prices import cost_of
 from pinfold.model.providers.cleaning import cleaned
 from pinfold.model.providers.connections import closed_after, watched_client
@@ -35,10 +36,8 @@ from pinfold.text import first_line
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-FIRST_S = 600.0
-"""Until the first word: models that think first may take minutes."""
-IDLE_S = 300.0
-"""Without a single byte."""
+PATIENCE = Patience(first_s=600.0, idle_s=300.0)
+"""Models that think before they speak take minutes. How long to wait for a connection is the SDK's affair."""
 
 
 def direct(
@@ -48,8 +47,7 @@ def direct(
     name: str,
     key: str | None = None,
     base_url: str | None = None,
-    first_s: float = FIRST_S,
-    idle_s: float = IDLE_S,
+    patience: Patience = PATIENCE,
 ) -> DirectModel:
     """The provider's model. Says at once what is missing: the extra, a key; imports nothing of weight."""
     known = provider_named(provider)
@@ -63,8 +61,7 @@ def direct(
         name=name,
         key=find_key(known, key),
         base_url=base_url,
-        first_s=first_s,
-        idle_s=idle_s,
+        patience=patience,
     )
 
 
@@ -79,16 +76,14 @@ class DirectModel:
         name: str,
         key: Key,
         base_url: str | None,
-        first_s: float,
-        idle_s: float,
+        patience: Patience,
     ) -> None:
         self.name = name
         self._provider = provider
         self._model = model
         self._key = key
         self._base_url = base_url
-        self._first_s = first_s
-        self._idle_s = idle_s
+        self._patience = patience
         self._loading: Future[Model[Any]] | None = None
         self._open = AsyncExitStack()
         self._opening = anyio.Lock()
@@ -107,11 +102,9 @@ class DirectModel:
         model = await self._ready()
         from pydantic_ai.direct import model_request_stream  # its package is imported by now
 
-        clean = cleaned(request, self._provider.pictures)
         try:
-            asking = asked(
-                clean, model=model, provider=self._provider, first_s=self._first_s, idle_s=self._idle_s
-            )
+            clean = cleaned(request, self._provider.pictures)
+            asking = asked(clean, model=model, provider=self._provider, patience=self._patience)
             opening = model_request_stream(
                 model,
                 asking.messages,
@@ -181,8 +174,7 @@ class DirectModel:
             key=self._key,
             base_url=self._base_url,
             settings=tuple(request.settings),
-            first_s=self._first_s,
-            idle_s=self._idle_s,
+            patience=self._patience,
         )
 
     def _notices(self, left_out: tuple[str, ...]) -> tuple[str, ...]:

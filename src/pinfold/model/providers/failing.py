@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pinfold.events import RequestFailed
+from pinfold.events import ContextTooLong, RequestFailed
+from pinfold.model.http import Patience
 from pinfold.model.providers.known import Key
 from pinfold.text import first_line, redacted
 
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 
 _WORDS = 400
-_REFUSED = 400
-"""The status of what would fail again just so, where the provider gave none."""
-_OUT_OF_CREDIT = 402
+_THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-goog-request-id")
 
 
@@ -28,8 +27,7 @@ class Asking:
     key: Key
     base_url: str | None
     settings: Iterable[str]
-    first_s: float
-    idle_s: float
+    patience: Patience
 
 
 def failure(error: Exception, asking: Asking) -> RequestFailed:
@@ -45,47 +43,62 @@ def failure(error: Exception, asking: Asking) -> RequestFailed:
     if isinstance(error, UnexpectedModelBehavior):
         return RequestFailed(f"the answer cannot be read: {words}")
     if isinstance(error, UserError):
-        return RequestFailed(f"cannot be asked this: {words}", status=_REFUSED)
+        return RequestFailed(f"cannot be asked this: {words}", retryable=False)
     if isinstance(error, OSError):
         return RequestFailed(f"{type(error).__name__}: {words}")
     # Nobody has answered: the SDK could make no request of this, most likely because of a setting.
     named = ", ".join(asking.settings)
     hint = f"; is every setting right ({named})?" if named else ""
-    return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", status=_REFUSED)
+    return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
 
 
 def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: Asking) -> RequestFailed:
     """A status of 400 or more, or what a stream said in its place. `kind` is the same error by its other base."""
     from pydantic_ai import exceptions as of
 
-    status = error.status_code
+    status, retryable = error.status_code, None
     words = _one_line(_said(error.body), asking)
     match kind:
         case of.ModelContextWindowExceededError():
-            return _too_long(f"the conversation does not fit into the model: {words}", error)
+            return _too_long(words, error)
         case of.ModelAuthenticationError():
             said = f"{asking.key.words} is refused ({status}): {words}"
         case of.ModelNotFoundError():
             meant = f"; did you mean {error.suggested_model_id}?" if error.suggested_model_id else ""
             said = f"there is no such model{_address(asking)} ({status}): {words}{meant}"
         case of.ModelQuotaExceededError():
-            # Often a 429, like too many requests; but waiting does not help, and the engine goes by the status.
-            status, said = _OUT_OF_CREDIT, f"the account has no credit left ({status}): {words}"
+            # Often a 429, like too many requests; but waiting does not help.
+            retryable, said = False, f"the account has no credit left ({status}): {words}"
         case of.ModelRateLimitError():
             said = f"too many requests ({status}): {words}"
             if _spend_limit_reached(error.body):
-                status, said = _OUT_OF_CREDIT, f"the account has reached its limit ({status}): {words}"
+                retryable, said = False, f"the account has reached its limit ({status}): {words}"
         case of.ModelOverloadedError():
             said = f"overloaded ({status}): {words}"
         case of.ModelRequestRejectedError() if setting := _named_in(words, asking.settings):
             said = f"refuses the setting {setting!r} ({status}): {words}; take it out of [model]"
         case _:
             said = f"{words} ({status})"
-    return RequestFailed(said, status=status, retry_after_s=_wait_s(error), request_id=_request_id(error))
+    return RequestFailed(
+        said,
+        status=status,
+        retry_after_s=_wait_s(error),
+        request_id=_request_id(error),
+        retryable=retryable,
+    )
 
 
-def _too_long(words: str, error: ModelHTTPError) -> RequestFailed:
-    return RequestFailed(words, status=_REFUSED, request_id=_request_id(error))
+def _too_long(words: str, error: ModelHTTPError) -> ContextTooLong:
+    """Anthropic: `212000 tokens > 200000 maximum`; Google: `count (1200000) exceeds the maximum ... (1048576)`."""
+    counts = [int(count) for count in re.findall(r"\d{4,}", words)]
+    needed, size = counts if len(counts) == 2 else (None, None)
+    return ContextTooLong(
+        f"the conversation does not fit into the model: {words}",
+        size=size,
+        needed=needed,
+        status=error.status_code,
+        request_id=_request_id(error),
+    )
 
 
 def _unanswered(error: ModelAPIError, asking: Asking) -> str:
@@ -95,11 +108,11 @@ def _unanswered(error: ModelAPIError, asking: Asking) -> str:
     words = _one_line(error.message, asking)
     match error:
         case ModelRequestTimeout():
-            return f"no answer within {asking.first_s:g} s"
+            return f"no answer within {asking.patience.first_s:g} s"
         case ModelTimeoutError(phase="connect"):
             return f"cannot be reached{_address(asking)}: no connection in time"
         case ModelTimeoutError():
-            return f"nothing came for {asking.idle_s:g} s"
+            return f"nothing came for {asking.patience.idle_s:g} s"
         case ModelConnectionError(phase="connect"):
             return f"cannot be reached{_address(asking)}: {words}"
         case ModelConnectionError():
@@ -160,8 +173,12 @@ def _spend_limit_reached(body: object) -> bool:
 
 def _named_in(words: str, settings: Iterable[str]) -> str | None:
     """The setting that a refusal speaks of. Providers write names in their own case: `topK` is `top_k`."""
-    said = {_bare(word) for word in re.findall(r"[A-Za-z_]\w*", words)}
-    return next((name for name in settings if _bare(name) in said), None)
+    # An everyday word such as `stop` counts only where it is marked as a name.
+    marked = re.findall(r"[\"'`](\w+)[\"'`]|(\w+):", words)
+    said = {_bare(word) for word in re.findall(r"\w+", words) if not word.islower() or "_" in word}
+    said |= {_bare(word) for pair in marked for word in pair if word}
+    said |= {word for word in ("temperature", "seed", "thinking") if word in words.lower()}
+    return next((name for name in settings if said & {_bare(name), _bare(_THEIRS.get(name, name))}), None)
 
 
 def _bare(name: str) -> str:

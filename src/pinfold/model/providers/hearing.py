@@ -15,8 +15,9 @@ from pinfold.events import (
     Thought,
     Usage,
     new_action_id,
-    parse_json,
+    plain_json,
 )
+from pinfold.model.payload import parsed
 from pinfold.model.providers.echoes import echo_of
 
 if TYPE_CHECKING:
@@ -106,13 +107,12 @@ def _reason(details: Mapping[str, Any]) -> str:
 
 
 def _args(args: object) -> Json:
-    """The arguments of a call; what is not a JSON object stays as the model wrote it."""
+    """The arguments of a call; what is not a JSON object of bearable depth stays as the model wrote it."""
     if not args:
         return {}
-    if not isinstance(args, str):
-        return args
+    text = args if isinstance(args, str) else plain_json(args)
     try:
-        read = parse_json(args)
+        read = parsed(text)
     except BadEvent:
-        return args
-    return cast("dict[str, Any]", read) if isinstance(read, dict) else args
+        return text
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else text

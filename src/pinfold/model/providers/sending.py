@@ -18,6 +18,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
+from pinfold.model.http import Patience
 from pinfold.model.providers.cleaning import valid_id, valid_name
 from pinfold.model.providers.echoes import Piece, pieces_of
 from pinfold.model.providers.known import Provider
@@ -63,13 +64,13 @@ class Asked:
     """Settings that this provider does not have."""
 
 
-def asked(request: Request, *, model: Model[Any], provider: Provider, first_s: float, idle_s: float) -> Asked:
+def asked(request: Request, *, model: Model[Any], provider: Provider, patience: Patience) -> Asked:
     from pydantic_ai.messages import InstructionPart
     from pydantic_ai.models import ModelRequestParameters
 
     settings, left_out = _settings(request.settings, model, provider)
     # Whoever asks us asks again; and a setting that a model does not know makes a warning.
-    bounds = {"first_event_timeout": first_s, "timeout": idle_s, "max_retries": 0}
+    bounds = {"first_event_timeout": patience.first_s, "timeout": patience.idle_s, "max_retries": 0}
     settings |= {name: value for name, value in bounds.items() if name not in model.unsupported_settings}
     return Asked(
         messages=[*_messages(request, model, provider)],
