@@ -41,13 +41,7 @@ class Coached:
         self._model = model
 
     async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
-        settings = {"temperature": 0, "max_tokens": MOST_TOKENS, **request.settings}
-        messages = (*EXAMPLE, *request.messages)
-        if starts_with_code(request.messages):
-            messages = (*messages, AssistantMessage(text=FENCE))
-            settings["stop"] = ["\n```", *settings.get("stop", ())]
-        asked = replace(request, messages=messages, settings=settings)
-        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(asked))
+        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(coached(request)))
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
@@ -56,11 +50,22 @@ class Coached:
         await self._model.aclose()
 
 
+def coached(request: Request) -> Request:
+    settings = {"temperature": 0, "max_tokens": MOST_TOKENS, **request.settings}
+    if is_small_talk(request.messages):
+        return replace(request, tools=(), settings=settings)
+    messages = (*EXAMPLE, *request.messages)
+    if starts_with_code(request.messages):
+        messages = (*messages, AssistantMessage(text=FENCE))
+        settings["stop"] = ["\n```", *settings.get("stop", ())]
+    return replace(request, messages=messages, settings=settings)
+
+
 def starts_with_code(messages: tuple[Message, ...]) -> bool:
     """Whether the next words should be code: at the beginning of a task, and after a failure."""
     match messages[-1] if messages else None:
-        case UserMessage(text=text):
-            return is_task(text)
+        case UserMessage():
+            return True
         case ToolMessage():
             failures = 0
             for message in reversed(messages):
@@ -75,10 +80,12 @@ def starts_with_code(messages: tuple[Message, ...]) -> bool:
             return False
 
 
-def is_task(text: str) -> bool:
-    """Not a greeting: more than a few words, or something a word of politeness does not have in it."""
-    said = text.partition("\n\n[Files in the current folder:")[0]
-    return len(said.split()) > 3 or bool(_SAYS_SOMETHING.search(said))
+def is_small_talk(messages: tuple[Message, ...]) -> bool:
+    """A greeting or a word of thanks: few words, and nothing in them that a file, a number or a question would have."""
+    if not messages or not isinstance(last := messages[-1], UserMessage):
+        return False
+    said = last.text.partition("\n\n[Files in the current folder:")[0]
+    return len(said.split()) <= 3 and not _SAYS_SOMETHING.search(said)
 
 
 def has_failed(observation: str) -> bool:
