@@ -68,19 +68,22 @@ def value_at(
     What is not JSON as it stands is mended only up to `mend_to`, where a block seems to end.
     """
     strict = _strictly(text, start, stop, effort)
-    if strict is not None:
+    if isinstance(strict, Value):
         return strict
     if mend_to is not None:
         stop = min(stop, mend_to)
     if place == "prose":
         stop = _end_of_paragraph(text, start, stop)
     if stop - start > _LONGEST_MENDED:
-        raise Unreadable("it is not valid JSON")
-    return _Mender(text, start, stop, place, effort).read()
+        raise Unreadable(strict)
+    try:
+        return _Mender(text, start, stop, place, effort).read()
+    except _Unmendable as error:
+        raise Unreadable(str(error) or strict, cut=error.cut) from None
 
 
-def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | None:
-    """The value if it is JSON. Most are short: the rest of a long text is looked at only if need be."""
+def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
+    """The value if it is JSON, else why it is not. Most are short: a long text is looked at only if need be."""
     for window in _WINDOWS:
         piece = text[start : min(stop, start + window)]
         if window == _WINDOWS[-1] and piece.count("[") + piece.count("{") > _MOST_PARTS:
@@ -92,15 +95,21 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | None:
         except RecursionError:
             effort.json(len(piece))
             raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
+        except json.JSONDecodeError as error:
+            effort.json(error.pos)
+            near = piece[error.pos : error.pos + 20].split("\n")[0]
+            what = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+            why = f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
         except ValueError as error:
-            effort.json(getattr(error, "pos", len(piece)))
+            effort.json(len(piece))
+            why = f"it is not valid JSON: {error}"
         else:
             effort.json(length)
             if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and not _is_shallow(value):
                 raise Unreadable(f"it is nested deeper than {DEEPEST}")
             return Value(value, start + length)
         if start + len(piece) == stop:
-            return None
+            return why
     raise Unreadable(f"it is not valid JSON, or longer than {_WINDOWS[-1]:,} characters")
 
 
@@ -139,6 +148,14 @@ _STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_fi
 """Strict but for raw line ends in strings, which can mean one thing only."""
 
 
+class _Unmendable(Exception):
+    """With words only where strict JSON has none better."""
+
+    def __init__(self, why: str = "", *, cut: bool = False) -> None:
+        super().__init__(why)
+        self.cut = cut
+
+
 class _Mender:
     """One value, from left to right, never back: linear in what it reads."""
 
@@ -154,17 +171,17 @@ class _Mender:
         rest = self._text[self._at :]
         # A string that was ended too early leaves its own end behind.
         if self._place == "prose" and rest.count("}") > rest.count("{"):
-            raise Unreadable("it has quotes inside a string; escape them with a backslash")
+            raise _Unmendable("it has quotes inside a string; escape them with a backslash")
         return Value(value, self._start + self._at, mended=True)
 
     def _value(self, role: _Role) -> Json:
         if not self._effort.step():
-            raise Unreadable("it is not valid JSON")
+            raise _Unmendable
         self._skip()
         char = self._text[self._at : self._at + 1]
         match char:
             case "":
-                raise Unreadable("it breaks off before its end", cut=True)
+                raise _Unmendable(cut=True)
             case "{":
                 return self._object()
             case "[":
@@ -186,11 +203,11 @@ class _Mender:
     @staticmethod
     def _number(digits: str) -> Json:
         if len(digits) > _LONGEST_NUMBER:
-            raise Unreadable("it has a number that is too long")
+            raise _Unmendable("it has a number that is too long")
         try:
             return int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits)
         except ValueError as error:
-            raise Unreadable(f"it has a bad number: {error}") from None
+            raise _Unmendable(f"it has a bad number: {error}") from None
 
     def _object(self) -> dict[str, Json]:
         self._enter("}")
@@ -226,7 +243,7 @@ class _Mender:
         self._at += 1
         self._open.append(closing)
         if len(self._open) > DEEPEST:
-            raise Unreadable(f"it is nested deeper than {DEEPEST}")
+            raise _Unmendable(f"it is nested deeper than {DEEPEST}")
 
     def _closes(self, closing: str) -> bool:
         self._skip()
@@ -236,7 +253,7 @@ class _Mender:
         elif here:
             return False
         elif self._place == "prose":
-            raise Unreadable("it breaks off before its end", cut=True)
+            raise _Unmendable(cut=True)
         self._open.pop()
         return True
 
@@ -253,8 +270,7 @@ class _Mender:
         self._at = space.end() if space else self._at
 
     def _stop_here(self) -> NoReturn:
-        near = self._text[self._at : self._at + 20].split("\n")[0]
-        raise Unreadable(f"it is not valid JSON near `{near}`", cut=not near)
+        raise _Unmendable(cut=self._at >= len(self._text))
 
     def _string(self, role: _Role) -> str:
         opening = self._text[self._at]
@@ -270,7 +286,7 @@ class _Mender:
             up_to = _UP_TO[closing].match(self._text, at)
             at = up_to.end() if up_to else len(self._text)
             if at >= len(self._text):
-                raise Unreadable("a string in it has no end", cut=True)
+                raise _Unmendable(cut=True)
             if self._text[at] == "\\":  # the very last character
                 at += 1
                 continue
@@ -278,7 +294,7 @@ class _Mender:
                 self._at = at + 1
                 return _unescaped(self._text[start:at])
             at += 1
-        raise Unreadable("it is not valid JSON")
+        raise _Unmendable
 
     def _ends(self, at: int, role: _Role) -> bool:
         """Whether a quote before `at` ends its string: what follows must go on as JSON does."""

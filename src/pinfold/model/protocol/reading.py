@@ -34,8 +34,8 @@ _RUNNABLE = re.compile(r"(?:`{3,}|~{3,})[ \t]*+(?:python|py)|<tool", re.IGNORECA
 _TOOL_FIRST = re.compile(
     r"(?:\s*+#[^\n]*+\n)*+\s*+\[?+\s*+(?:(?:functions|tools|default_api)\.)?+(?P<name>\w++)\s*+\("
 )
-_OF_OUTPUT = re.compile(r"\b(?:outputs?|prints?|printed|results?[ \t]*+[:=]|returns?)\b", re.IGNORECASE)
-_NEAR = 400
+_OF_OUTPUT = re.compile(r"\b(?:outputs?\b|prints?\b|printed\b|returns?\b|results?[ \t]*+[:=])", re.IGNORECASE)
+_NEAR = 200
 _NOTATIONS = ("{", "[", "<")
 _ENDS_A_CALL = re.compile(r"[ \t`;,.]*+(?:\r?+\n|\Z)")
 _WORD = re.compile(r"<[^<>\n]{0,80}+>|\[[A-Z_]{1,30}+\]|\w")
@@ -201,9 +201,9 @@ class _Reader:
             if self._text[start] == "{":
                 self._unreadable(start, stop, error)
             return start + 1
-        if place == "prose" and self._is_mentioned(start, found.end):
-            return found.end
         calls = calls_in(found.value, self._known, "perhaps", self._effort)
+        if not calls or (place == "prose" and self._is_mentioned(start, found.end)):
+            return found.end
         if found.mended:
             calls = [self._checked(call) for call in calls]
         self._take(calls, self._text[start : found.end])
@@ -245,4 +245,4 @@ class _Reader:
 
 
 def _is_words(text: str) -> bool:
-    return any(not word.startswith(("<", "[")) for word in _WORD.findall(text))
+    return any(not word.group().startswith(("<", "[")) for word in _WORD.finditer(text))

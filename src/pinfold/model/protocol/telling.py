@@ -179,17 +179,20 @@ def _joined(first: str, second: str) -> str:
 
 def written(call: Call, known: Known) -> str:
     """The call in the form that is read as exactly this call."""
-    match call.tool, cast("object", call.args):
-        case "python", {"code": str() as code, **rest}:
-            if not rest and is_code_only(code, known):
-                return f"```python\n{code}\n```"
-        case "python", _:
+    if call.tool == PYTHON:
+        code = _code(call.args)
+        if code is None:
             return _unnamed(call)
-        case _:
-            pass
+        if len(call.args) == 1 and is_code_only(code, known):
+            return f"```python\n{code}\n```"
     if _PLAIN_NAME.fullmatch(call.tool):
         return f'<tool name="{call.tool}">{_json(call.args)}</tool>'
     return _unnamed(call)
+
+
+def _code(args: Json) -> str | None:
+    code = cast("dict[str, Json]", args).get("code") if isinstance(args, dict) else None
+    return code if isinstance(code, str) else None
 
 
 def _unnamed(call: Call) -> str:
