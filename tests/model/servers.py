@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import subprocess
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -50,7 +51,7 @@ class Server:
         """Set once the server says no more."""
         self.left = threading.Event()
         """Set once a client has closed a connection on which the server hung."""
-        self._answers = list(answers)
+        self._routes = {"": list(answers)}
         self._tls = tls
         self._connections = 0
         self._open: set[socket.socket] = set()
@@ -62,9 +63,9 @@ class Server:
     def url(self) -> str:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self._socket.getsockname()[1]}"
 
-    def will(self, *answers: Says) -> None:
-        """The next answers, in place of those that were left."""
-        self._answers = list(answers)
+    def route(self, answers: Mapping[str, Sequence[Says]]) -> None:
+        """Answers by path, in place of those in order."""
+        self._routes = {path: list(each) for path, each in answers.items()}
 
     def close(self) -> None:
         with suppress(OSError):
@@ -92,7 +93,8 @@ class Server:
             with connection.makefile("rb") as stream:
                 while (asked := _request(stream, number)) is not None:
                     self.asked.append(asked)
-                    answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+                    answers = self._routes.get(asked.path) or self._routes[""]
+                    answer = answers.pop(0) if len(answers) > 1 else answers[0]
                     if not self._answer(connection, answer):
                         break
         self._open.discard(connection)
@@ -139,6 +141,15 @@ def _request(stream: Any, number: int) -> Asked | None:
         body=json.loads(body) if body else None,
         connection=number,
     )
+
+
+@dataclass(frozen=True)
+class Llama:
+    """A real server with a real model, in a process of its own."""
+
+    url: str
+    context: int
+    process: subprocess.Popen[str]
 
 
 @contextmanager
