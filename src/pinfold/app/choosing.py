@@ -30,7 +30,9 @@ async def chosen(calling: Calling) -> Chosen:
     for found in await probe(calling.keys):
         if found.models:
             name = name_of(found, found.models[0])
-            return Chosen(name=name, why=f"no model is configured; using {name}, which {found.kind} serves here")
+            return Chosen(
+                name=name, why=f"no model is configured; using {name}, which {found.kind} serves here"
+            )
     if weights_at(data_dir()):
         return Chosen(name="builtin", why="no model is configured and no local server answers; using builtin")
     ways = [f"`--model builtin` fetches one that runs here ({BUILTIN.size / 1e9:.1f} GB)"]
