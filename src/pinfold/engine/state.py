@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from hashlib import sha256
@@ -66,6 +67,8 @@ REPEATS = 3
 """How often an action may have the same result before the model is told."""
 _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is."""
+_CELL = re.compile(r"<cell \d+>")
+"""In a traceback: the same failure in another cell is the same."""
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
 
 
@@ -370,7 +373,8 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     told = event.observation
     if event.variables:
         told = f"{told.rstrip()}\n[{changed_in_words(event.variables)}]".lstrip()
-    act = sha256(plain_json([action, event.outcome, event.observation]).encode()).hexdigest()
+    result = _CELL.sub("<cell>", event.observation)
+    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
     times = state.turn.acts.get(act, 0) + 1
     if times == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(times)}"

@@ -14,7 +14,8 @@ MOST = 1200
 FILES = 12
 READ = 4 << 20
 """Bytes of a file that are looked at; of a longer one the number of lines is not told."""
-DEEP = 4
+DEEP = 6
+FILE = 500
 KEYS = 8
 WORDS = 40
 TABLES = {".csv": ",", ".tsv": "\t"}
@@ -43,7 +44,7 @@ def told(entry: os.DirEntry[str]) -> str:
         inside = made(entry.path, size)
     except (OSError, ValueError, RecursionError, csv.Error):
         return name
-    return f"{name}: {inside}" if inside else f"{name} ({size:,} bytes)"
+    return f"{name}: {short(inside, FILE)}" if inside else f"{name} ({size:,} bytes)"
 
 
 def made(path: str, size: int) -> str:

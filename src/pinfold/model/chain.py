@@ -34,15 +34,15 @@ def chained(name: str, meant: Named, access: Access) -> Model:
         from pinfold.model.protocol import InText
 
         model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
-    if profile == "small":
-        from pinfold.model.coaching import Coached
-
-        model = Coached(model)
     if access.replies:
         from pinfold.model.remembering import Remembering
 
         at = address_of(meant, access) if meant.provider in (*SERVICES, "ollama") else ""
         model = Remembering(model, access.replies, at=at)
+    if profile == "small":
+        from pinfold.model.coaching import Coached
+
+        model = Coached(model)
     return model
 
 
