@@ -89,7 +89,7 @@ def _rgb(pixel: tuple[int, ...], palette: bytes) -> tuple[int, int, int]:
         return red, green, blue
     if len(pixel) in {2, 4} and pixel[-1] < 128:
         return 255, 255, 255
-    red, green, blue = pixel[:1] * 3 if len(pixel) < 3 else pixel[:3]
+    red, green, blue = (pixel * 3)[:3] if len(pixel) == 1 else pixel[:3]
     return red, green, blue
 
 

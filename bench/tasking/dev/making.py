@@ -52,7 +52,7 @@ def a_big_power(_random: Random) -> Scene:
 def reverse_a_string(_random: Random) -> Scene:
     text = "a pinfold keeps stray sheep"
     return Scene(
-        prompt=f"Write this backwards, letter by letter: {text}",
+        prompt=f'Write this backwards, letter by letter: "{text}"',
         check=checks.exactly(text[::-1]),
         oracle=f"print({text!r}[::-1])",
         wrong=(
