@@ -38,9 +38,8 @@ _FENCE = {
         "When done, answer in words without a block."
     ),
     "small": (
-        "To act, write only a block:\n```python\nprint(6 * 7)\n```\n"
-        "You then get:\nOutput of python:\n42\n"
-        "Never guess output. When done, answer in words, without a block."
+        "Write one ```python block that does the task and prints the result after ANSWER:. "
+        "Its output comes back to you."
     ),
 }
 _OTHERS = {
