@@ -23,14 +23,20 @@ MOST_TOKENS = 600
 """Of one reply, unless the settings say otherwise: what goes on for longer goes round in circles."""
 _FAILURES = 4
 """In a row, after which the model may give up."""
+_SURE = 2
+"""Times that nothing must come out to be believed."""
 _WARMER = 0.5
 """The temperature after the second failure in a row: at 0 it would fail the same way again."""
 _FAILED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b", re.MULTILINE)
-_EMPTY = re.compile(r"\bnan\b|\bNaN\b|^Empty DataFrame|^Series\(\[\]|^\[\]$|^None$", re.MULTILINE)
+_EMPTY = re.compile(
+    r"\b[nN]a[nN]\b|^Empty DataFrame|^Series\(\[\]|^\[\]$|^None$|^ANSWER:.*(?<![\d.,:-])0(?:\.0+)?(?![\d.,:%-]\d|[\d:%-])",
+    re.MULTILINE,
+)
+"""Nothing came out, or nothing was found: more often than not the code was wrong."""
 _ANSWER = re.compile(r"^ANSWER: *(.*)", re.MULTILINE | re.DOTALL)
 _CHANGES = re.compile(r"\n\[variables: .*\]\s*$")
 _AGAIN = "[This failed. Write the code differently.]"
-_ODD = "[That looks wrong. Check the data and write the code differently.]"
+_ODD = "[That can hardly be. Check how the data is written, and write the code differently.]"
 _SAYS_SOMETHING = re.compile(r"[\d?./\\_]|\w+\.\w+")
 _FILES = "\n\n[Files in the current folder:"
 
@@ -152,7 +158,7 @@ def answer_in(messages: tuple[Message, ...]) -> str | None:
     """What the last program printed as the answer, if it did: asking the model to say it again adds only mistakes."""
     if not messages or not isinstance(last := messages[-1], ToolMessage):
         return None
-    if _FAILED.search(last.text) or _EMPTY.search(last.text):
+    if _FAILED.search(last.text) or (_EMPTY.search(last.text) and failures_at_the_end(messages) < _SURE):
         return None
     said = _ANSWER.search(last.text)
     return _CHANGES.sub("", said[1]).strip() or None if said else None
