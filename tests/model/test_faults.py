@@ -88,6 +88,11 @@ PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
             (404, False, None, ""),
         ),
         (
+            failing(400, [{"error": {"message": "API key not valid", "code": 400}}]),
+            "400 Bad Request: API key not valid",
+            (400, False, None, ""),
+        ),
+        (
             failing(404, PAGE),
             "404 Not Found: Welcome to nginx!; is the URL right? {url}/v1/chat/completions",
             (404, False, None, ""),
@@ -376,10 +381,20 @@ async def test_a_server_that_takes_no_connection_is_not_waited_for() -> None:
     assert failed.retryable
 
 
-async def test_a_server_without_tls_is_told() -> None:
-    with serving(said("fine")) as server:
-        model = compatible(server.url.replace("http:", "https:"), patience=Patience(connect_s=0.2))
-        assert "did not take the connection" in str(await failure(model))
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+async def test_a_server_without_tls_is_told(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        failed = await failure(compatible(url))
+    assert str(failed) == f"{url}/v1 does not take TLS; should the URL begin with http:?"
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
-from pinfold.model.payload import a_count, a_text, an_object, parsed
+from pinfold.model.payload import a_count, a_list, a_text, an_object, parsed
 from pinfold.text import printable, redacted
 
 _WORDS = 400
+_LOOKED_AT = 2**16
 _ID = 200
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 
@@ -137,9 +138,11 @@ def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
 def _read(body: bytes) -> Json:
     text = body.decode("utf-8", "replace")
     try:
-        return parsed(text)
+        said = parsed(text)
     except BadEvent:
         return text
+    # Some servers put their only error into a list.
+    return next(iter(a_list(said)), said)
 
 
 def _page_title(body: bytes) -> str | None:
@@ -170,7 +173,7 @@ def _words(said: Json) -> str:
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
     """Someone else's words inside a message of ours: one line, bounded, without the key."""
-    line = printable(redacted(" ".join(text[: 4 * _WORDS].split()), secrets))
+    line = printable(redacted(" ".join(text[:_LOOKED_AT].split()), secrets))
     return line if len(line) <= _WORDS else line[: _WORDS - 3] + "..."
 
 

@@ -263,6 +263,8 @@ class Wire:
                 )
             case httpx2.ConnectError() if "certificate" in words.lower():
                 return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
+            case httpx2.ConnectError() if "ssl" in words.lower() or not words:
+                return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
             case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:
