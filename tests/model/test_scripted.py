@@ -289,12 +289,11 @@ def test_a_full_name_means_the_same_from_every_folder() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("", "no model is configured; name one with --model, e.g. --model scripted:FILE"),
+        ("", "no model is configured; name one with --model, e.g. --model builtin"),
         ("scripted", "no model is called 'scripted'; did you mean scripted:FILE?"),
         ("scripted:", "no model is called 'scripted:'; did you mean scripted:FILE?"),
         ("script:x", "no model is called 'script:x'; did you mean scripted:FILE?"),
         ("relpay:x", "no model is called 'relpay:x'; did you mean replay:FILE?"),
-        ("gpt-9", "no model is called 'gpt-9'; known are scripted:FILE and replay:FILE"),
     ],
 )
 def test_an_unknown_model_is_named_with_the_nearest(name: str, words: str) -> None:
