@@ -19,7 +19,8 @@ from pinfold.events import (
     ToolSchema,
     UserMessage,
 )
-from pinfold.model import OllamaModel, OpenAIModel
+from pinfold.model.ollama import OllamaModel
+from pinfold.model.openai import OpenAIModel
 
 HELLO = Request(system="Be brief.", messages=(UserMessage(text="hello"),))
 PYTHON = ToolSchema(

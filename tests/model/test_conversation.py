@@ -120,6 +120,9 @@ def test_only_what_stands_at_the_beginning_is_reasoning(text: str, answer: str, 
 
 
 def test_the_room_loads_no_http_library_before_a_model_is_asked() -> None:
-    program = "import sys, pinfold.model; print(sorted({'httpx2', 'httpcore2', 'h11'} & set(sys.modules)))"
+    rooms = "pinfold.model, pinfold.model.openai, pinfold.model.ollama"
+    program = (
+        f"import sys, {rooms}; print(sorted({{'httpx2', 'httpcore2', 'h11', 'ssl'}} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

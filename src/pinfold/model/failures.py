@@ -8,35 +8,33 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
-from pinfold.model.payload import a_count, a_text, an_object, parsed
+from pinfold.model.payload import a_count, a_list, a_text, an_object, parsed
 from pinfold.text import printable, redacted
 
 _WORDS = 400
+_LOOKED_AT = 2**16
 _ID = 200
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
-_TITLE = re.compile(rb"<title[^>]*>([^<]{1,200})", re.IGNORECASE)
 
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context length|available context size"
+# Patterns are compiled when something fails, not when this is imported.
+_TITLE = rb"(?i)<title[^>]*>([^<]{1,200})"
+
+_TOO_LONG = (
+    r"(?i)context_length_exceeded|exceed_context_size|maximum context length|available context size"
     r"|exceeds? (?:the |its )?(?:model'?s? )?(?:maximum |available )?context"
     r"|context (?:length|size|window|limit) (?:of|is) only|(?:greater|longer) than the (?:maximum )?(?:context|model) length"
     r"|prompt (?:is )?too long|maximum prompt length|maximum number of tokens allowed|context overflow"
-    r"|reduce the length of (?:the|your) (?:messages|prompt|input)",
-    re.IGNORECASE,
+    r"|reduce the length of (?:the|your) (?:messages|prompt|input)"
 )
-_ANSWER_TOO_LONG = re.compile(
-    r"max_(?:completion_|new_)?tokens\W{0,3}(?: or .{1,40})? is too large", re.IGNORECASE
+_ANSWER_TOO_LONG = r"(?i)max_(?:completion_|new_)?tokens\W{0,3}(?: or .{1,40})? is too large"
+_SIZE = (
+    r"(?i)(?:context (?:length|size|window|limit)(?: of only| is only| of| is)?|n_ctx|model length of"
+    r"|prompt length is|tokens allowed|>)[\s:(=]*(\d[\d,]{2,})"
 )
-_SIZE = re.compile(
-    r"(?:context (?:length|size|window|limit)(?: of only| is only| of| is)?|n_ctx|model length of|prompt length is"
-    r"|tokens allowed|>)[\s:(=]*(\d[\d,]{2,})",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(r"\d[\d,]{2,}")
-_NO_TOOLS = re.compile(
-    r"\b(?:tools?|functions?)\b.*\b(?:not support\w*|unsupported|not enabled|not available|requires?)\b"
-    r"|\b(?:not support|unsupported|no endpoints found that support)\b.*\b(?:tools?|functions?)\b",
-    re.IGNORECASE | re.DOTALL,
+_NUMBER = r"\d[\d,]{2,}"
+_NO_TOOLS = (
+    r"(?is)\b(?:tools?|functions?)\b.*\b(?:not support\w*|unsupported|not enabled|not available|requires?)\b"
+    r"|\b(?:not support|unsupported|no endpoints found that support)\b.*\b(?:tools?|functions?)\b"
 )
 
 
@@ -61,7 +59,7 @@ class Refused(RequestFailed):
     def takes_no_tools(self) -> bool:
         return (
             self.status in (400, 404, 422, 500, 501)
-            and bool(_NO_TOOLS.search(self.words))
+            and bool(re.search(_NO_TOOLS, self.words))
             and "schema" not in self.words.lower()
         )
 
@@ -140,16 +138,18 @@ def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
 def _read(body: bytes) -> Json:
     text = body.decode("utf-8", "replace")
     try:
-        return parsed(text)
+        said = parsed(text)
     except BadEvent:
         return text
+    # Some servers put their only error into a list.
+    return next(iter(a_list(said)), said)
 
 
 def _page_title(body: bytes) -> str | None:
     """The title of a web page; None for what is not one."""
     if not body.lstrip().startswith(b"<"):
         return None
-    title = _TITLE.search(body)
+    title = re.search(_TITLE, body)
     return title[1].decode("utf-8", "replace") if title else ""
 
 
@@ -173,7 +173,7 @@ def _words(said: Json) -> str:
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
     """Someone else's words inside a message of ours: one line, bounded, without the key."""
-    line = printable(redacted(" ".join(text[: 4 * _WORDS].split()), secrets))
+    line = printable(redacted(" ".join(text[:_LOOKED_AT].split()), secrets))
     return line if len(line) <= _WORDS else line[: _WORDS - 3] + "..."
 
 
@@ -222,10 +222,10 @@ def _too_long(
     status: int | None, error: Mapping[str, Json], words: str, request_id: str
 ) -> ContextTooLong | None:
     marks = " ".join([a_text(error.get("code")), a_text(error.get("type")), words])
-    if not _TOO_LONG.search(marks) or _ANSWER_TOO_LONG.search(words):
+    if not re.search(_TOO_LONG, marks) or re.search(_ANSWER_TOO_LONG, words):
         return None
-    size = a_count(error.get("n_ctx")) or next(map(_number, _SIZE.findall(words)), 0)
-    needed = a_count(error.get("n_prompt_tokens")) or max(map(_number, _NUMBER.findall(words)), default=0)
+    size = a_count(error.get("n_ctx")) or next(map(_number, re.findall(_SIZE, words)), 0)
+    needed = a_count(error.get("n_prompt_tokens")) or max(map(_number, re.findall(_NUMBER, words)), default=0)
     return ContextTooLong(
         too_long_words(size or None, needed if needed > size else None) + (f": {words}" if words else ""),
         size=size or None,

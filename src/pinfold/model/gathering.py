@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from pinfold.events import (
     BadEvent,
@@ -34,13 +35,12 @@ _SPACE = re.compile(r"\s*")
 _REASONING = ("reasoning_content", "reasoning")
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     """One call as its pieces come."""
 
     id: str = ""
     name: str = ""
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: list[str] = []
     whole: Json = None
     """Arguments that came as an object."""
     extra: Json = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
+from msgspec import Struct
 
 from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
 from pinfold.model.failures import one_line, refusal, request_id_of
@@ -27,8 +27,7 @@ _KEEP_ALIVE_S = 60.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(Struct, frozen=True, kw_only=True):
     """How long a server may be silent."""
 
     connect_s: float = 10.0
@@ -264,6 +263,8 @@ class Wire:
                 )
             case httpx2.ConnectError() if "certificate" in words.lower():
                 return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
+            case httpx2.ConnectError() if "ssl" in words.lower() or not words:
+                return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
             case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:

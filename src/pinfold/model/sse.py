@@ -16,7 +16,7 @@ from pinfold.model.payload import an_object, parsed
 
 Done: TypeAlias = Literal["[DONE]"]
 DONE: Done = "[DONE]"
-DRAIN_S = 0.2
+DRAIN_S = 0.5
 """For the end of an answer after its last word, so that the next request can have the connection."""
 _STREAMS = ("text/event-stream", "application/x-ndjson")
 
