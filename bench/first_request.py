@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parents[1]
 GOAL = 25.0
@@ -41,7 +42,7 @@ def client_of(port: int) -> int:
             inode = fields[9]
             for link in Path("/proc").glob("[0-9]*/fd/*"):
                 try:
-                    if os.readlink(link) == f"socket:[{inode}]":
+                    if str(link.readlink()) == f"socket:[{inode}]":
                         return int(link.parts[2])
                 except OSError:
                     continue
@@ -49,9 +50,9 @@ def client_of(port: int) -> int:
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    seen: list[float] = []
+    seen: ClassVar[list[float]] = []
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
     def do_POST(self) -> None:

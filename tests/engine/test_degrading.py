@@ -269,7 +269,7 @@ class Broken:
 
     name = "broken"
 
-    def stream(self, request: object) -> AsyncGenerator[str | Reply]:
+    def stream(self, request: object) -> AsyncGenerator[str | Reply]:  # noqa: ARG002
         raise BadScript("its file is gone")
 
 

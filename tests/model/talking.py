@@ -19,8 +19,8 @@ from pinfold.events import (
     ToolSchema,
     UserMessage,
 )
-from pinfold.model.ollama import OllamaModel
-from pinfold.model.openai import OpenAIModel
+from pinfold.model.wire.ollama import OllamaModel
+from pinfold.model.wire.openai import OpenAIModel
 
 HELLO = Request(system="Be brief.", messages=(UserMessage(text="hello"),))
 PYTHON = ToolSchema(

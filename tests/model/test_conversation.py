@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.model.talking import asking, assistant, tool, user
 
 from pinfold.events import AssistantMessage, Message, Thought, ToolMessage, UserMessage, plain_json
-from pinfold.model.conversation import conversation
-from pinfold.model.payload import sendable
-from pinfold.model.thinking import Speech
+from pinfold.model.wire.conversation import conversation
+from pinfold.model.wire.payload import sendable
+from pinfold.model.wire.thinking import Speech
 
 pytestmark = pytest.mark.unit
 
@@ -120,7 +120,7 @@ def test_only_what_stands_at_the_beginning_is_reasoning(text: str, answer: str, 
 
 
 def test_the_room_loads_no_http_library_before_a_model_is_asked() -> None:
-    rooms = "pinfold.model, pinfold.model.openai, pinfold.model.ollama"
+    rooms = "pinfold.model, pinfold.model.wire.openai, pinfold.model.wire.ollama"
     program = (
         f"import sys, {rooms}; print(sorted({{'httpx2', 'httpcore2', 'h11', 'ssl'}} & set(sys.modules)))"
     )

@@ -26,8 +26,8 @@ from tests.model.servers import DONE, Says, Server, chunk, event, failing, said,
 from tests.model.talking import HELLO, asking, compatible, pieces, reply, user
 
 from pinfold.events import ContextTooLong, Reply, RequestFailed
-from pinfold.model.http import Patience
-from pinfold.model.openai import OpenAIModel
+from pinfold.model.wire.http import Patience
+from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = pytest.mark.integration
 

@@ -27,8 +27,8 @@ from tests.model.talking import (
 )
 
 from pinfold.events import BlobId, ContextTooLong, Reply, RequestFailed, Thought, Usage
-from pinfold.model.http import Patience
-from pinfold.model.ollama import OllamaModel
+from pinfold.model.wire.http import Patience
+from pinfold.model.wire.ollama import OllamaModel
 
 pytestmark = pytest.mark.integration
 

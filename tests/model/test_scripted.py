@@ -37,6 +37,7 @@ from pinfold.model import (
     model_named,
     record,
 )
+from pinfold.model.chain import Model
 
 pytestmark = pytest.mark.unit
 
@@ -52,17 +53,17 @@ def script(tmp_path: Path, *lines: dict[str, Any] | str, name: str = "script.jso
     return path
 
 
-async def pieces(model: ScriptedModel, request: Request = HELLO) -> list[str | Reply]:
+async def pieces(model: Model, request: Request = HELLO) -> list[object]:
     return [piece async for piece in model.stream(request)]
 
 
-async def reply(model: ScriptedModel, request: Request = HELLO) -> Reply:
+async def reply(model: Model, request: Request = HELLO) -> Reply:
     *_, last = await pieces(model, request)
     assert isinstance(last, Reply)
     return last
 
 
-async def texts(model: ScriptedModel, count: int) -> list[str]:
+async def texts(model: Model, count: int) -> list[str]:
     return [(await reply(model)).text for _ in range(count)]
 
 

@@ -55,7 +55,7 @@ def _described(value: Any, kind: type) -> str:
 
 def _nested(value: Any, deep: int) -> str:
     """How a dict or list is made: what code that walks through it must know."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind is dict and deep:
         # A dict that another thread changes meanwhile is described by what there was.
         pairs = [

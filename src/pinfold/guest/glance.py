@@ -10,6 +10,10 @@ import json
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MOST = 1200
 FILES = 12
 READ = 4 << 20
@@ -18,6 +22,9 @@ DEEP = 6
 FILE = 500
 KEYS = 8
 WORDS = 40
+LINES = 14
+BEGINNING = 240
+"""Characters of a text that are shown."""
 TABLES = {".csv": ",", ".tsv": "\t"}
 TEXTS = (".txt", ".log", ".md", ".py", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".sql", ".html", ".xml")
 
@@ -64,13 +71,13 @@ def made(path: str, size: int) -> str:
         return f"{count} lines like {shape(json.loads(lines[0]), DEEP)}"
     if end in TABLES:
         return table(text, TABLES[end], whole)
-    return f"{count} lines, first: {short(lines[0].strip(), 2 * WORDS)}"
+    return f"{count} lines: {short(' | '.join(line.rstrip() for line in lines[:LINES]), BEGINNING)}"
 
 
 def table(text: str, delimiter: str, whole: bool) -> str:
     rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     header = next(rows)
-    first = next(rows, [])
+    first: list[str] = next(rows, [])
     count = f"{sum(1 for row in rows if row) + bool(first):,}" if whole else "many"
     cells = [*first, *[""] * (len(header) - len(first))]
     columns = [f"{short(name, WORDS)}={short(cell, 20)}" for name, cell in zip(header, cells, strict=False)]
@@ -78,9 +85,10 @@ def table(text: str, delimiter: str, whole: bool) -> str:
     return f"{count} rows like {', '.join(columns[:20])}{more}"
 
 
-def shape(value: object, deep: int) -> str:
+def shape(value: Any, deep: int) -> str:
     """Nested data with one example of each kind."""
-    if isinstance(value, dict):
+    kind: type[Any] = type(value)
+    if kind is dict:
         if not deep:
             return "{...}"
         parts = [
@@ -88,11 +96,11 @@ def shape(value: object, deep: int) -> str:
         ]
         more = f", and {len(value) - KEYS} more" if len(value) > KEYS else ""
         return f"{{{', '.join(parts)}{more}}}"
-    if isinstance(value, list):
+    if kind is list:
         if not value or not deep:
             return f"[{len(value)} items]"
         return f"[{len(value)} x {shape(value[0], deep - 1)}]"
-    if isinstance(value, str) and not any(letter.isdigit() for letter in value):
+    if kind is str and not any(letter.isdigit() for letter in value):
         return "str"  # an example would be taken for the thing that is asked for
     return short(json.dumps(value), 30)
 

@@ -61,7 +61,7 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
 
         return builtin(meant.model, access)
     if meant.provider == "ollama":
-        from pinfold.model.ollama import OllamaModel
+        from pinfold.model.wire import OllamaModel
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
@@ -71,7 +71,7 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
         if access.warm:
             made.warm()
         return made
-    from pinfold.model.openai import OpenAIModel
+    from pinfold.model.wire import OpenAIModel
 
     service = SERVICES.get(meant.provider)
     return OpenAIModel(

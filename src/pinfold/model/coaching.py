@@ -72,17 +72,17 @@ EXAMPLES: Mapping[str, tuple[Message, ...]] = {
         """print(f"ANSWER: The phone number of Mr Bell is {found[0]['phone']}")""",
     ),
     "text": _example(
-        "How many lines have the user root? The user is the second word.",
-        "access.log: 90 lines, first: 08:15 anna login ok",
-        'words = [line.split() for line in open("access.log")]\n'
-        'count = sum(1 for w in words if len(w) > 1 and w[1] == "root")\n'
-        'print(f"ANSWER: {count} lines have the user root")',
+        "Which user has the most lines? The user is the second word.",
+        "access.log: 90 lines: 08:15 anna login ok | 08:17 bert login failed | 08:17 anna read ok",
+        'from collections import Counter\nlines = open("access.log").read().splitlines()\n'
+        "users = Counter(line.split()[1] for line in lines)\n"
+        'print(f"ANSWER: {users.most_common(1)[0][0]} has the most lines")',
     ),
     "settings": _example(
-        "Set the port to 9000 in app.ini.",
-        "app.ini: 6 lines, first: [server]",
-        'import re\ntext = open("app.ini").read()\nnew = re.sub(r"port *= *\\d+", "port = 9000", text)\n'
-        'open("app.ini", "w").write(new)\nprint("ANSWER: The port in app.ini is 9000 now")',
+        "Set the port of [server] to 9000 in app.ini.",
+        "app.ini: 5 lines: [server] | host = local | port=80 | [db] | port=5432",
+        'text = open("app.ini").read()\nnew = text.replace("port=80", "port=9000", 1)\n'
+        'open("app.ini", "w").write(new)\nprint("ANSWER: The port of [server] in app.ini is 9000 now")',
     ),
     "other": _example(
         "What is 12 % of 350, and is it a whole number?",
@@ -132,7 +132,12 @@ class Coached:
         pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(coached(request)))
         async with aclosing(pieces):
             async for piece in pieces:
-                yield piece
+                done = isinstance(piece, Reply) and not piece.calls
+                yield (
+                    replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
+                    if done
+                    else piece
+                )
 
     async def aclose(self) -> None:
         await self._model.aclose()

@@ -64,7 +64,7 @@ class Named:
 
 def named(name: str, access: Access | None = None) -> Named:
     """Raises UnknownModel."""
-    aliases = access.aliases if access else {}
+    aliases = (access or Access()).aliases
     seen: list[str] = []
     while name in aliases and len(seen) <= _ALIASES:
         seen.append(name)

@@ -44,9 +44,9 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model.http import Patience
 from pinfold.model.providers import DirectModel
 from pinfold.model.providers.cleaning import valid_name
+from pinfold.model.wire.http import Patience
 
 pytestmark = pytest.mark.integration
 Serve = Callable[[Callable[[Asked], Answer]], Loopback]

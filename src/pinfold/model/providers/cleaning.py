@@ -25,7 +25,7 @@ from pinfold.events import (
     ToolMessage,
     UserMessage,
 )
-from pinfold.model.payload import sendable
+from pinfold.model.wire.payload import sendable
 
 NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result: it was cut off)"

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
-from pinfold.model.http import Patience
 from pinfold.model.prices import cost_of
 from pinfold.model.providers.cleaning import cleaned
 from pinfold.model.providers.connections import closed_after, watched_client
@@ -31,6 +30,7 @@ from pinfold.model.providers.known import (
     provider_named,
 )
 from pinfold.model.providers.sending import asked, original_names
+from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 
 if TYPE_CHECKING:

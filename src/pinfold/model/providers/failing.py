@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pinfold.events import ContextTooLong, RequestFailed
-from pinfold.model.http import Patience
 from pinfold.model.providers.known import Key
+from pinfold.model.wire.http import Patience
 from pinfold.text import first_line, redacted
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pinfold.events import (
     new_action_id,
     plain_json,
 )
-from pinfold.model.payload import parsed
 from pinfold.model.providers.echoes import echo_of
+from pinfold.model.wire.payload import parsed
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent

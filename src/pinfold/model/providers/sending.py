@@ -18,10 +18,10 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.http import Patience
 from pinfold.model.providers.cleaning import valid_id, valid_name
 from pinfold.model.providers.echoes import Piece, pieces_of
 from pinfold.model.providers.known import Provider
+from pinfold.model.wire.http import Patience
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import (

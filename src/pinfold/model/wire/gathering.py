@@ -19,8 +19,8 @@ from pinfold.events import (
     Usage,
     new_action_id,
 )
-from pinfold.model.payload import a_count, a_list, a_text, an_object, parsed
-from pinfold.model.thinking import Speech
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parsed
+from pinfold.model.wire.thinking import Speech
 
 _FINISH: Mapping[str, Finish] = {
     "length": "length",

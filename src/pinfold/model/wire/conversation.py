@@ -17,7 +17,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.payload import an_object, sendable
+from pinfold.model.wire.payload import an_object, sendable
 
 _NO_RESULT = "(no result: it was interrupted)"
 

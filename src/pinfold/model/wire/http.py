@@ -12,8 +12,8 @@ import anyio.lowlevel
 from msgspec import Struct
 
 from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
-from pinfold.model.failures import one_line, refusal, request_id_of
-from pinfold.model.payload import parsed, sendable
+from pinfold.model.wire.failures import one_line, refusal, request_id_of
+from pinfold.model.wire.payload import parsed, sendable
 
 if TYPE_CHECKING:
     import httpx2

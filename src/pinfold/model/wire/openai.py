@@ -21,12 +21,12 @@ from pinfold.events import (
     ToolMessage,
     UserMessage,
 )
-from pinfold.model.conversation import conversation, function, tool_name, written
-from pinfold.model.failures import Refused, refusal, said_by
-from pinfold.model.gathering import Gathering
-from pinfold.model.http import Answer, Patience, Wire
-from pinfold.model.payload import a_list, a_text, an_object
-from pinfold.model.sse import DONE, events, not_a_chat
+from pinfold.model.wire.conversation import conversation, function, tool_name, written
+from pinfold.model.wire.failures import Refused, refusal, said_by
+from pinfold.model.wire.gathering import Gathering
+from pinfold.model.wire.http import Answer, Patience, Wire
+from pinfold.model.wire.payload import a_list, a_text, an_object
+from pinfold.model.wire.sse import DONE, events, not_a_chat
 
 Tools = Literal["native", "none", "unknown"]
 _PATH = "chat/completions"

@@ -25,13 +25,13 @@ from pinfold.events import (
     new_action_id,
     plain_json,
 )
-from pinfold.model.conversation import arguments, conversation, function, tool_name, written
-from pinfold.model.failures import Refused, refusal, said_by, too_long_words
-from pinfold.model.gathering import arguments_in
-from pinfold.model.http import Answer, Patience, Wire
-from pinfold.model.payload import a_count, a_list, a_text, an_object
-from pinfold.model.sse import DONE, DRAIN_S, events, not_a_chat
-from pinfold.model.thinking import Speech
+from pinfold.model.wire.conversation import arguments, conversation, function, tool_name, written
+from pinfold.model.wire.failures import Refused, refusal, said_by, too_long_words
+from pinfold.model.wire.gathering import arguments_in
+from pinfold.model.wire.http import Answer, Patience, Wire
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.sse import DONE, DRAIN_S, events, not_a_chat
+from pinfold.model.wire.thinking import Speech
 
 _ASK_S = 15.0
 _LEAST = 4096

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
-from pinfold.model.payload import a_count, a_list, a_text, an_object, parsed
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parsed
 from pinfold.text import printable, redacted
 
 _WORDS = 400

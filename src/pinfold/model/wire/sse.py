@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 import anyio
 
 from pinfold.events import BadEvent, Json, RequestFailed
-from pinfold.model.failures import one_line
-from pinfold.model.http import Answer
-from pinfold.model.payload import an_object, parsed
+from pinfold.model.wire.failures import one_line
+from pinfold.model.wire.http import Answer
+from pinfold.model.wire.payload import an_object, parsed
 
 Done: TypeAlias = Literal["[DONE]"]
 DONE: Done = "[DONE]"
