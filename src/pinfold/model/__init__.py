@@ -1,8 +1,11 @@
 """Context in, text and calls out. No provider's format leaves this room."""
 
 from pinfold.model.errors import BadScript, ModelError, UnknownModel
+from pinfold.model.http import Patience
 from pinfold.model.lines import KeptCall, KeptReply
 from pinfold.model.names import Model, full_name, model_named
+from pinfold.model.ollama import OllamaModel
+from pinfold.model.openai import OpenAIModel
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
 
@@ -12,6 +15,9 @@ __all__ = [
     "KeptReply",
     "Model",
     "ModelError",
+    "OllamaModel",
+    "OpenAIModel",
+    "Patience",
     "ReplayModel",
     "ScriptedModel",
     "UnknownModel",
