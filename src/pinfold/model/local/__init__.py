@@ -3,6 +3,7 @@
 Nothing of weight is imported before it is used.
 """
 
+from pinfold.model.local.builtin import BuiltinModel
 from pinfold.model.local.catalogue import CATALOGUE, Part, Weights, weights_named
 from pinfold.model.local.errors import CannotServe, NotPulled, PullFailed, RuntimeMissing
 from pinfold.model.local.ollama import ollama_url, pull_for_ollama
@@ -10,6 +11,7 @@ from pinfold.model.local.weights import OnPulling, Pulling, Sources, pull, weigh
 
 __all__ = [
     "CATALOGUE",
+    "BuiltinModel",
     "CannotServe",
     "NotPulled",
     "OnPulling",
