@@ -89,6 +89,11 @@ def leads_to(pid: int, name: str) -> str:
     return str(Path(f"/proc/{pid}/{name}").readlink())
 
 
+def beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4_000_000)
+
+
 def write(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
@@ -322,7 +327,7 @@ async def test_its_log_stays_small(small: Path, llama: Path, state: Path) -> Non
 async def test_what_cannot_be_run_is_told_in_one_line_and_not_tried_again(
     small: Path, llama: Path, state: Path, tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    bad = write(tmp_path / "bad.gguf", small.read_bytes()[:4_000_000] if content is None else content)
+    bad = write(tmp_path / "bad.gguf", beginning(small) if content is None else content)
     host = Host(_spec(bad, llama), state)
     with pytest.raises(RequestFailed, match=words) as caught:
         await host.ready()
