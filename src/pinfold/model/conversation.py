@@ -38,19 +38,25 @@ def _in_order(messages: Sequence[Message], *, native: bool) -> Iterator[Message]
     for message in messages:
         match message:
             case AssistantMessage(calls=calls) if calls and (message.in_text or not native):
-                yield AssistantMessage(text=message.text if message.in_text else _in_words(message))
-                told = [(call.tool, answers.pop(call.id, _NO_RESULT)) for call in calls]
-                yield UserMessage(text="\n\n".join(f"Output of {tool}:\n{text}" for tool, text in told))
+                as_written = message.in_text and message.text.strip()
+                yield AssistantMessage(text=message.text if as_written else _in_words(message))
+                told = [f"Output of {call.tool}:\n{_taken(answers, call)}" for call in calls]
+                yield UserMessage(text="\n\n".join(told))
             case AssistantMessage(calls=calls) if calls:
                 yield message
                 for call in calls:
-                    yield ToolMessage(id=call.id, text=answers.pop(call.id, _NO_RESULT) or "(no output)")
+                    yield ToolMessage(id=call.id, text=_taken(answers, call))
             case AssistantMessage() if message.text.strip():
                 yield message
             case UserMessage() if message.text.strip() or message.images:
                 yield message
             case _:
                 pass
+
+
+def _taken(answers: dict[ActionId, str], call: Call) -> str:
+    text = answers.pop(call.id, _NO_RESULT)
+    return text if text.strip() else "(no output)"
 
 
 def _merged(messages: Iterator[Message]) -> Iterator[Message]:

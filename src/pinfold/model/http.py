@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 
 from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
 from pinfold.model.failures import one_line, refusal, request_id_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 16 * 2**20
 REPLY_BYTES = 64 * 2**20
+_SLICE_BYTES = 64 * 2**10
 _ERROR_BYTES = 64 * 2**10
 _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
@@ -47,23 +49,20 @@ class Answer:
         self._patience = patience
         self._first_by = first_by
 
-    async def lines(self) -> AsyncGenerator[bytes]:
-        """The lines of the body as they come, without their ends."""
-        buffer = bytearray()
-        looked_at = 0
+    async def lines(self) -> AsyncGenerator[list[bytes]]:
+        """The lines of the body, without their ends, as many at a time as have come."""
+        rest = bytearray()
         async with aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
-                buffer += chunk
-                start = 0
-                while (end := buffer.find(b"\n", max(start, looked_at))) >= 0:
-                    yield bytes(buffer[start:end]).rstrip(b"\r")
-                    start = end + 1
-                del buffer[:start]
-                looked_at = len(buffer)
-                if looked_at > LINE_BYTES:
+                rest += chunk
+                if b"\n" in chunk:
+                    *lines, last = bytes(rest).split(b"\n")
+                    rest = bytearray(last)
+                    yield lines
+                if len(rest) > LINE_BYTES:
                     raise RequestFailed(f"the server sent a line of over {LINE_BYTES // 2**20} MB")
-        if buffer:
-            yield bytes(buffer)
+        if rest:
+            yield [bytes(rest)]
 
     async def whole(self, limit: int = REPLY_BYTES) -> bytes:
         """The body, cut at `limit`."""
@@ -94,7 +93,10 @@ class Answer:
                 size += len(chunk)
                 if size > REPLY_BYTES:
                     raise RequestFailed(f"the server sent a reply of over {REPLY_BYTES // 2**20} MB")
-                yield chunk
+                for start in range(0, len(chunk), _SLICE_BYTES):
+                    # A packed chunk can unpack to very much: others get their turn in between.
+                    await anyio.lowlevel.checkpoint()
+                    yield chunk[start : start + _SLICE_BYTES]
                 wait_s = self._patience.idle_s
 
     def _silent(self, size: int) -> RequestFailed:
@@ -212,20 +214,25 @@ class Wire:
                 what = "the key" if name == "authorization" else f"the header {name!r}"
                 raise RequestFailed(f"{what} has characters that a header cannot hold", retryable=False)
         url = httpx2.URL(self.base_url)
-        self._client = httpx2.AsyncClient(
-            headers=headers,
-            timeout=httpx2.Timeout(
-                None,
-                connect=self.patience.connect_s,
-                write=self.patience.idle_s,
-                pool=self.patience.connect_s,
-            ),
-            limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
-            # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,
-            # A proxy is never meant for a server on this machine.
-            trust_env=url.host not in _LOOPBACK,
+        patience = self.patience
+        timeout = httpx2.Timeout(
+            None, connect=patience.connect_s, write=patience.idle_s, pool=patience.connect_s
         )
+        try:
+            self._client = httpx2.AsyncClient(
+                headers=headers,
+                timeout=timeout,
+                limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
+                # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,
+                # A proxy is never meant for a server on this machine.
+                trust_env=url.host not in _LOOPBACK,
+            )
+        except (ValueError, ImportError, OSError) as error:
+            said = one_line(str(error))
+            raise RequestFailed(
+                f"the environment's proxy or certificates cannot be used: {said}", retryable=False
+            ) from error
         return self._client
 
     def _url(self, path: str) -> str:

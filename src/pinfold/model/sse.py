@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Literal, TypeAlias
 
@@ -32,29 +32,35 @@ async def events(
     first = b""
     seen = False
     limit_s = math.inf
-    async with aclosing(answer.lines()) as lines:
+    async with aclosing(answer.lines()) as source:
         while True:
-            line = None
+            lines = None
             with anyio.move_on_after(limit_s):
-                line = await anext(lines, None)
-            if line is None:
+                lines = await anext(source, None)
+            if lines is None:
                 break
-            if not first:
-                first = line.strip().removeprefix(b"\xef\xbb\xbf")
-                if "html" in answer.kind or first.startswith(b"<"):
-                    raise not_a_chat(answer, "a web page")
-            for event in reader.take(line.decode("utf-8", "replace")):
-                seen = True
-                yield event
-                if event == DONE:
-                    limit_s = DRAIN_S
-            if limit_s == math.inf and finished():
-                limit_s = tail_s
+            for line in lines:
+                # Comments and blank lines keep a connection awake; there may be very many.
+                if line.startswith(b":") or not (line or reader.waiting):
+                    continue
+                first = first or _first(line, answer)
+                for event in reader.take(line):
+                    seen = True
+                    yield event
+                    limit_s = DRAIN_S if event == DONE else tail_s if finished() else limit_s
     for event in reader.end():
         seen = True
         yield event
     if first and not seen and answer.kind not in _STREAMS:
         raise not_a_chat(answer, one_line(first.decode("utf-8", "replace")))
+
+
+def _first(line: bytes, answer: Answer) -> bytes:
+    """What an answer begins with; often that is enough to see that it is none."""
+    beginning = line.strip()
+    if beginning and ("html" in answer.kind or beginning.startswith(b"<")):
+        raise not_a_chat(answer, "a web page")
+    return beginning
 
 
 def not_a_chat(answer: Answer, what: str) -> RequestFailed:
@@ -70,35 +76,45 @@ class _Reader:
     def __init__(self) -> None:
         self._pending: list[str] = []
         self._bare = False
+        self._begun = False
 
-    def take(self, line: str) -> list[dict[str, Json] | Done]:
-        line = line.removeprefix("\ufeff")
-        if self._bare or (not self._pending and line.lstrip().startswith("{")):
+    @property
+    def waiting(self) -> bool:
+        """An event has begun and not ended."""
+        return bool(self._pending)
+
+    def take(self, line: bytes) -> Sequence[dict[str, Json] | Done]:
+        if not self._begun:
+            self._begun = True
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.startswith(b"data:"):
+            return self._data(line[5:].removeprefix(b" "))
+        if self._bare or (not self._pending and line.lstrip().startswith(b"{")):
             self._bare = True
             return self._data(line)
-        if not line.strip():
-            return self.end()
-        field, _, value = line.partition(":")
-        # Not in the standard, but sent: `error:` in place of `data:`.
-        return self._data(value.removeprefix(" ")) if field in ("data", "error") else []
+        if line.startswith(b"error:"):
+            # Not in the standard, but sent.
+            return self._data(b'{"error": %b}' % line[6:])
+        return self.end() if self._pending and not line.strip() else ()
 
-    def end(self) -> list[dict[str, Json] | Done]:
+    def end(self) -> Sequence[dict[str, Json] | Done]:
         """What was waiting for more lines."""
         text = "\n".join(self._pending)
         self._pending.clear()
-        return [_object(text)] if text.strip() else []
+        return (_object(text),) if text else ()
 
-    def _data(self, value: str) -> list[dict[str, Json] | Done]:
-        if value.strip() == DONE:
-            return [*self.end(), DONE]
+    def _data(self, value: bytes) -> Sequence[dict[str, Json] | Done]:
+        text = value.decode("utf-8", "replace")
         if not self._pending:
             # Nearly always one line is one object. If it is not, it is one part of several.
             try:
-                return [_checked(parsed(value))] if value.strip() else []
+                return (_checked(parsed(text)),)
             except BadEvent:
                 pass
-        self._pending.append(value)
-        return []
+        if text.strip() == DONE:
+            return (*self.end(), DONE)
+        self._pending.extend([text] if text.strip() else [])
+        return ()
 
 
 def _object(text: str) -> dict[str, Json]:
