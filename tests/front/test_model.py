@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.model.local.registry import Registry
+from tests.model.servers import failing, serving
 
 pytestmark = pytest.mark.integration
 
@@ -169,3 +170,60 @@ def test_without_ollama_it_is_said_how_to_start_it(pinfold: Any, monkeypatch: py
     done = pinfold("model", "pull", "ollama:heron")
     assert done.code == 75
     assert "nothing answers at http://127.0.0.1:9; start Ollama with `ollama serve`" in done.err
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of whoever runs the tests, and no Ollama of theirs."""
+    for name in [name for name in os.environ if name.endswith(("_API_KEY", "HF_TOKEN"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+
+
+def test_a_list_names_what_could_answer_and_never_a_key(
+    pinfold: Any, quiet: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-the-user")
+    answers = {
+        "/api/tags": {"models": [{"name": "qwen3:4b"}]},
+        "/api/show": {"capabilities": ["tools"], "model_info": {"qwen3.context_length": 40960}},
+    }
+    with serving(failing(404, {})) as server:
+        server.route(
+            {"": [failing(404, {})], **{path: [failing(200, said)] for path, said in answers.items()}}
+        )
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        shown = pinfold("model", "list", "--json")
+        page = pinfold("model", "list")
+        url = server.url
+    assert (shown.code, shown.err) == (0, "")
+    listed = json.loads(shown.out)
+    (ollama,) = (found for found in listed["servers"] if found["kind"] == "ollama")
+    assert ollama == {
+        "kind": "ollama",
+        "url": url,
+        "needs_key": False,
+        "models": [{"name": "ollama:qwen3:4b", "id": "qwen3:4b", "context": 40960, "tools": "native"}],
+    }
+    assert listed["keys"] == [{"provider": "anthropic", "variable": "ANTHROPIC_API_KEY"}]
+    assert [model["name"] for model in listed["builtin"]] == ["builtin", "builtin-small", "smollm2"]
+    assert listed["builtin"][0] == {
+        "name": "builtin",
+        "title": "Qwen2.5-Coder-1.5B-Instruct Q4_K_M",
+        "pulled": False,
+        "path": None,
+        "size": 1117320768,
+        "memory": 2000000000,
+        "context": 8192,
+        "tools": "text",
+    }
+    assert "    ollama:qwen3:4b: context 40,960 tokens, tools native\n" in page.out
+    assert "  anthropic      ANTHROPIC_API_KEY is set\n" in page.out
+    assert "sk-ant" not in shown.out + page.out + page.err
+
+
+def test_an_empty_list_says_what_to_do(pinfold: Any, quiet: None) -> None:
+    page = pinfold("model", "list")
+    assert page.code == 0
+    assert "`pinfold model pull builtin`" in page.out
+    assert "no provider's key is set" in page.out

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pinfold.app.paths import data_dir, private_dir, state_dir
 from pinfold.model.local import (
+    CATALOGUE,
     BuiltinModel,
+    Found,
+    FoundModel,
     OnPulling,
     Pulling,
     Weights,
     ollama_url,
+    probe,
     pull,
     pull_for_ollama,
     weights_at,
@@ -21,7 +26,31 @@ from pinfold.model.local import (
 from pinfold.sandbox.environment import EnvironmentFailed
 from pinfold.sandbox.environment.uv import find_uv
 
-__all__ = ["Pulling", "builtin_model", "models_dir", "pull_model", "pulled"]
+__all__ = [
+    "Found",
+    "FoundModel",
+    "Inside",
+    "Key",
+    "Pulling",
+    "Reachable",
+    "builtin_model",
+    "models_dir",
+    "pull_model",
+    "pulled",
+    "reachable_models",
+]
+_KEYS = (
+    ("openai", "OPENAI_API_KEY"),
+    ("anthropic", "ANTHROPIC_API_KEY"),
+    ("google", "GEMINI_API_KEY"),
+    ("google", "GOOGLE_API_KEY"),
+    ("openrouter", "OPENROUTER_API_KEY"),
+    ("groq", "GROQ_API_KEY"),
+    ("mistral", "MISTRAL_API_KEY"),
+    ("deepseek", "DEEPSEEK_API_KEY"),
+    ("cohere", "CO_API_KEY"),
+    ("huggingface", "HF_TOKEN"),
+)
 
 
 def models_dir() -> Path:
@@ -51,6 +80,46 @@ def builtin_model(name: str, *, pull: bool, notice: Callable[[str], None]) -> Bu
         uv=uv,
         pull=pull,
         notice=notice,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """A model that Pinfold runs itself."""
+
+    weights: Weights
+    path: Path | None
+    """None if it is not here yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A provider that can be reached with a key of the user's, by the variable that holds it."""
+
+    provider: str
+    variable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachable:
+    """Everything that could answer."""
+
+    inside: tuple[Inside, ...]
+    servers: tuple[Found, ...]
+    keys: tuple[Key, ...]
+
+
+async def reachable_models() -> Reachable:
+    """What is here, what answers on this machine, and whose keys are set. No provider is asked."""
+    folder = models_dir()
+    return Reachable(
+        inside=tuple(Inside(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
+        servers=await probe(os.environ),
+        keys=tuple(
+            Key(provider=provider, variable=variable)
+            for provider, variable in _KEYS
+            if os.environ.get(variable, "").strip()
+        ),
     )
 
 

@@ -209,7 +209,10 @@ async def _exchanged(url: str, path: str, body: bytes) -> bytes:
 def _is_whole(answer: bytearray) -> bool:
     """Some servers keep the connection open all the same."""
     head, end, body = bytes(answer).partition(b"\r\n\r\n")
-    length = _headers(head).get("content-length", "") if end else ""
+    headers = _headers(head) if end else {}
+    if "chunked" in headers.get("transfer-encoding", ""):
+        return body.endswith(b"0\r\n\r\n")
+    length = headers.get("content-length", "")
     return length.isdigit() and len(body) >= int(length)
 
 
