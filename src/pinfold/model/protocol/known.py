@@ -1,0 +1,103 @@
+"""The tools a reply may call, and the words for a call that cannot be understood."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from pinfold.events import Json, ToolSchema
+from pinfold.text import capped
+
+PYTHON = "python"
+_NAMED = 12
+"""Tools listed in a correction."""
+_SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call that was understood."""
+
+    tool: str
+    args: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that was clearly meant as a call and cannot be one; `words` are for the model."""
+
+    words: str
+
+
+class Known:
+    """The tools by name, with what their schemas say of their arguments."""
+
+    def __init__(self, tools: Sequence[ToolSchema]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._folded: dict[str, list[str]] = {}
+        for name in self._tools:
+            self._folded.setdefault(_folded(name), []).append(name)
+        self.python = PYTHON if PYTHON in self._tools else None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __bool__(self) -> bool:
+        return bool(self._tools)
+
+    def named(self, name: Json) -> str | None:
+        """The tool that is meant: by its name, or by one that differs in case, dashes or a prefix only."""
+        if not isinstance(name, str):
+            return None
+        if name in self._tools:
+            return name
+        meant = self._folded.get(_folded(name.strip().rpartition(".")[2]), [])
+        return meant[0] if len(meant) == 1 else None
+
+    def properties(self, tool: str) -> tuple[str, ...]:
+        properties = self._tools[tool].parameters.get("properties")
+        return tuple(cast("dict[str, Json]", properties)) if isinstance(properties, dict) else ()
+
+    def required(self, tool: str) -> tuple[str, ...]:
+        required = self._tools[tool].parameters.get("required")
+        listed = cast("list[Json]", required) if isinstance(required, list | tuple) else []
+        return tuple(name for name in listed if isinstance(name, str))
+
+    def only_text(self, tool: str) -> str | None:
+        """The argument that a bare text must be: the only one that is needed, if it takes text."""
+        needed = self.required(tool) or self.properties(tool)
+        if len(needed) != 1:
+            return None
+        return needed[0] if self._type(tool, needed[0]) == "string" else None
+
+    def _type(self, tool: str, name: str) -> Json:
+        properties = self._tools[tool].parameters.get("properties")
+        schema = cast("dict[str, Json]", properties).get(name) if isinstance(properties, dict) else None
+        return cast("dict[str, Json]", schema).get("type") if isinstance(schema, dict) else None
+
+    def _sample(self, tool: str, name: str) -> str:
+        kind = self._type(tool, name)
+        return _SAMPLES.get(kind, '"..."') if isinstance(kind, str) else '"..."'
+
+    def form(self, tool: str) -> str:
+        """How to write a call of it."""
+        if tool == self.python:
+            return "```python, the code, ``` on lines of their own"
+        needed = ", ".join(f'"{name}": {self._sample(tool, name)}' for name in self.required(tool))
+        return f'<tool name="{tool}">{{{needed}}}</tool>'
+
+    def fault(self, tool: str, why: str) -> Fault:
+        return Fault(f"The call of {tool} was not run: {capped(why, 200)}. Write it as {self.form(tool)}.")
+
+    def no_such(self, name: str) -> Fault:
+        names = list(self._tools)
+        near = difflib.get_close_matches(name[:64], names, n=1)
+        more = "" if len(names) <= _NAMED else " and others"
+        there = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names[:_NAMED])}{more}."
+        return Fault(f"No tool is called {name[:64]!r}. {there}")
+
+
+def _folded(name: str) -> str:
+    return name.replace("-", "_").casefold()

@@ -1,0 +1,349 @@
+"""JSON as models write it: read strictly, then with their usual slips.
+
+Understood are single and curly quotes, raw line ends and unescaped quotes in strings, triple quotes, trailing
+commas, unquoted keys, Python's True, False and None, and closing brackets that are missing at the very end.
+What could be meant in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, NoReturn, TypeAlias, cast
+
+from pinfold.events import Json
+from pinfold.model.protocol.effort import Effort
+
+DEEPEST = 64
+_MOST_PARTS = 100_000
+_LONGEST_MENDED = 400_000
+_LONGEST_NUMBER = 300
+_LONGEST_TOKEN = 16
+_WINDOWS = (4_096, 65_536, 2_000_000)
+
+_SPACE = re.compile(r"[ \t\r\n\f\v\u00a0]*+")
+_NAME = re.compile(r"[A-Za-z_]\w{0,63}+")
+_NUMBER = re.compile(r"[-+]?+(?:\d[\d_]*+(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?+\d++)?+")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_WORDS: dict[str, Json] = {
+    "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
+}  # fmt: skip
+_CLOSING = {'"': '"', "'": "'", "“": '”“"', "”": '”"', "‘": "’‘'", "’": "’'"}  # noqa: RUF001
+_UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\", "/": "/"}
+_UP_TO = {
+    quotes: re.compile(rf"[^{quotes}\\]*+(?:\\.[^{quotes}\\]*+)*+", re.DOTALL) for quotes in _CLOSING.values()
+}
+_KEY_FOLLOWS = re.compile(r"[ \t\r\n]*+(?:\}|[\"'“”‘’]?+[\w.$-]{1,64}+[\"'“”‘’]?+[ \t\r\n]*+:)")  # noqa: RUF001
+_REST = re.compile(r"[ \t\r]*+(?:\Z|\n|[\]}),;{\[<`|])")
+_REST_OF_BLOCK = re.compile(r"[\s\]};,]*+(?:\Z|[{\[<])")
+
+Place: TypeAlias = Literal["block", "prose"]
+"""What surrounds the value: a block that it fills up to the end, or text that goes on behind it."""
+_Role: TypeAlias = Literal["key", "field", "item"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    value: Json
+    end: int
+    mended: bool = False
+    """It was not JSON as it stood."""
+
+
+class Unreadable(ValueError):
+    """Says what is wrong, and near what."""
+
+    def __init__(self, why: str, *, cut: bool = False) -> None:
+        super().__init__(why)
+        self.cut = cut
+        """The text ends before the value does."""
+
+
+def value_at(
+    text: str, start: int, stop: int, *, place: Place, effort: Effort, mend_to: int | None = None
+) -> Value:
+    """The object or list that begins at `start`. Raises Unreadable.
+
+    What is not JSON as it stands is mended only up to `mend_to`, where a block seems to end.
+    """
+    strict = _strictly(text, start, stop, effort)
+    if isinstance(strict, Value):
+        return strict
+    if mend_to is not None:
+        stop = min(stop, mend_to)
+    if place == "prose":
+        stop = _end_of_paragraph(text, start, stop, effort)
+    if stop - start > _LONGEST_MENDED:
+        raise Unreadable(strict)
+    try:
+        return _Mender(text, start, stop, place, effort).read()
+    except _Unmendable as error:
+        raise Unreadable(str(error) or strict, cut=error.cut) from None
+
+
+def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
+    """The value if it is JSON, else why it is not. Most are short: a long text is looked at only if need be."""
+    for window in _WINDOWS:
+        piece = text[start : min(stop, start + window)]
+        if not effort.json(len(piece) // 8):
+            raise Unreadable("the reply is too long")
+        if window == _WINDOWS[-1] and piece.count("[") + piece.count("{") > _MOST_PARTS:
+            raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
+        try:
+            value, length = _STRICT.raw_decode(piece)
+        except json.JSONDecodeError as error:
+            effort.json(error.pos)
+            # Short of its end, and not for want of one, it is as broken in a larger piece.
+            if start + len(piece) == stop or (
+                error.pos < len(piece) - _LONGEST_TOKEN and not error.msg.startswith("Unterminated")
+            ):
+                return _in_words(error, piece)
+        except ValueError as error:
+            return f"it is not valid JSON: {error}"
+        except RecursionError:
+            effort.json(len(piece))
+            raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
+        else:
+            effort.json(length)
+            if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and not _is_shallow(value):
+                raise Unreadable(f"it is nested deeper than {DEEPEST}")
+            return Value(value, start + length)
+    raise Unreadable(f"it is not valid JSON, or longer than {_WINDOWS[-1]:,} characters")
+
+
+def _in_words(error: json.JSONDecodeError, piece: str) -> str:
+    near = piece[error.pos : error.pos + 20].split("\n", maxsplit=1)[0]
+    what = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+    return f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
+
+
+def _end_of_paragraph(text: str, start: int, stop: int, effort: Effort) -> int:
+    blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
+    end = stop if blank < 0 else blank
+    effort.json(min(end - start, _LONGEST_MENDED) // 8)
+    return end
+
+
+def _is_shallow(value: Json) -> bool:
+    level: list[Json] = [value]
+    for _ in range(DEEPEST):
+        below: list[Json] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(cast("dict[str, Json]", item).values())
+            elif isinstance(item, list):
+                below.extend(cast("list[Json]", item))
+        level = below
+        if not level:
+            return True
+    return False
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is out of range")
+    return number
+
+
+_STRICT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_finite)
+"""Strict but for raw line ends in strings, which can mean one thing only."""
+
+
+class _Unmendable(Exception):
+    """With words only where strict JSON has none better."""
+
+    def __init__(self, why: str = "", *, cut: bool = False) -> None:
+        super().__init__(why)
+        self.cut = cut
+
+
+class _Mender:
+    """One value, from left to right, never back: linear in what it reads."""
+
+    def __init__(self, text: str, start: int, stop: int, place: Place, effort: Effort) -> None:
+        self._text = text[start:stop]
+        self._start, self._place, self._effort = start, place, effort
+        self._at = 0
+        self._open: list[str] = []
+        """The brackets that must still be closed, the outermost first."""
+
+    def read(self) -> Value:
+        value = self._value("item")
+        rest = self._text[self._at :]
+        # A string that was ended too early leaves its own end behind.
+        if self._place == "prose" and rest.count("}") > rest.count("{"):
+            raise _Unmendable("it has quotes inside a string; escape them with a backslash")
+        return Value(value, self._start + self._at, mended=True)
+
+    def _value(self, role: _Role) -> Json:
+        if not self._effort.step():
+            raise _Unmendable
+        self._skip()
+        char = self._text[self._at : self._at + 1]
+        match char:
+            case "":
+                raise _Unmendable(cut=True)
+            case "{":
+                return self._object()
+            case "[":
+                return self._list()
+            case '"' | "'" | "“" | "”" | "‘" | "’":  # noqa: RUF001
+                return self._string(role)
+            case _:
+                return self._plain()
+
+    def _plain(self) -> Json:
+        if number := _NUMBER.match(self._text, self._at):
+            self._at = number.end()
+            return self._number(number.group().replace("_", ""))
+        if (word := _NAME.match(self._text, self._at)) and word.group() in _WORDS:
+            self._at = word.end()
+            return _WORDS[word.group()]
+        return self._stop_here()
+
+    @staticmethod
+    def _number(digits: str) -> Json:
+        if len(digits) > _LONGEST_NUMBER:
+            raise _Unmendable("it has a number that is too long")
+        try:
+            return int(digits) if digits.lstrip("+-").isdecimal() else _finite(digits)
+        except ValueError as error:
+            raise _Unmendable(f"it has a bad number: {error}") from None
+
+    def _object(self) -> dict[str, Json]:
+        self._enter("}")
+        found: dict[str, Json] = {}
+        while not self._closes("}"):
+            key = self._key()
+            self._skip()
+            if self._text[self._at : self._at + 1] != ":":
+                self._stop_here()
+            self._at += 1
+            found[key] = self._value("field")
+            self._comma("}")
+        return found
+
+    def _key(self) -> str:
+        if self._text[self._at : self._at + 1] in _CLOSING and self._at < len(self._text):
+            return self._string("key")
+        name = _NAME.match(self._text, self._at)
+        if name is None:
+            self._stop_here()
+        self._at = name.end()
+        return name.group()
+
+    def _list(self) -> list[Json]:
+        self._enter("]")
+        found: list[Json] = []
+        while not self._closes("]"):
+            found.append(self._value("item"))
+            self._comma("]")
+        return found
+
+    def _enter(self, closing: str) -> None:
+        self._at += 1
+        self._open.append(closing)
+        if len(self._open) > DEEPEST:
+            raise _Unmendable(f"it is nested deeper than {DEEPEST}")
+
+    def _closes(self, closing: str) -> bool:
+        self._skip()
+        here = self._text[self._at : self._at + 1]
+        if here == closing:
+            self._at += 1
+        elif here:
+            return False
+        elif self._place == "prose":
+            raise _Unmendable(cut=True)
+        self._open.pop()
+        return True
+
+    def _comma(self, closing: str) -> None:
+        self._skip()
+        here = self._text[self._at : self._at + 1]
+        if here == ",":
+            self._at += 1
+        elif here and here != closing:
+            self._stop_here()
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        self._at = space.end() if space else self._at
+
+    def _stop_here(self) -> NoReturn:
+        raise _Unmendable(cut=self._at >= len(self._text))
+
+    def _string(self, role: _Role) -> str:
+        opening = self._text[self._at]
+        triple = opening * 3
+        if self._text.startswith(triple, self._at):
+            end = self._text.find(triple, self._at + 3)
+            if end >= 0:
+                found, self._at = self._text[self._at + 3 : end], end + 3
+                return found
+        closing = _CLOSING[opening]
+        start = at = self._at + 1
+        while self._effort.step():
+            up_to = _UP_TO[closing].match(self._text, at)
+            at = up_to.end() if up_to else len(self._text)
+            if at >= len(self._text):
+                raise _Unmendable(cut=True)
+            if self._text[at] == "\\":  # the very last character
+                at += 1
+                continue
+            if self._ends(at + 1, role):
+                self._at = at + 1
+                return _unescaped(self._text[start:at])
+            at += 1
+        raise _Unmendable
+
+    def _ends(self, at: int, role: _Role) -> bool:
+        """Whether a quote before `at` ends its string: what follows must go on as JSON does."""
+        at = self._after_space(at)
+        here = self._text[at : at + 1]
+        if role == "key":
+            return here == ":"
+        if here == ",":
+            return role == "item" or _KEY_FOLLOWS.match(self._text, at + 1) is not None
+        still_open, behind = len(self._open), at
+        while still_open and here == self._open[still_open - 1]:
+            still_open -= 1
+            behind = at + 1
+            at = self._after_space(behind)
+            here = self._text[at : at + 1]
+        if not here:
+            return True
+        if still_open == len(self._open):
+            return False
+        if still_open:
+            return here == ","
+        rest = _REST if self._place == "prose" else _REST_OF_BLOCK
+        return rest.match(self._text, behind) is not None
+
+    def _after_space(self, at: int) -> int:
+        space = _SPACE.match(self._text, at)
+        return space.end() if space else at
+
+
+def _unescaped(raw: str) -> str:
+    if "\\" not in raw:
+        return raw
+    text = _ESCAPE.sub(_character, raw)
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        # Two halves of one character, each escaped on its own.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
+
+
+def _character(escape: re.Match[str]) -> str:
+    if code := escape[1] or escape[2]:
+        return chr(int(code, 16))
+    # An escape that JSON does not have is most often one of the code in the string: it stays.
+    return _UNESCAPED.get(escape[3], escape[0])

@@ -1,0 +1,68 @@
+"""A model that has no tool calls of its own, or may have none, made to look like one that has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Literal, Protocol, TypeAlias, cast
+
+from msgspec.structs import replace
+
+from pinfold.events import Reply, Request, Thought, UserMessage
+from pinfold.model.protocol.reading import read
+from pinfold.model.protocol.telling import Style, as_spoken, hinted, told
+
+When: TypeAlias = Literal["always", "unless-native"]
+"""Whether calls are read out of the text: in any case, or until the model has called natively once."""
+
+
+class Speaker(Protocol):
+    """What is wrapped: any model."""
+
+    @property
+    def name(self) -> str: ...
+
+    def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]: ...
+
+
+class InText:
+    """The model inside, with its calls read out of what it says."""
+
+    def __init__(self, model: Speaker, *, style: Style = "full", when: When = "always") -> None:
+        self.model = model
+        self.style: Style = style
+        self.when: When = when
+        self.calls_natively = False
+        """It has been seen to: what it writes in fences is not for us any more."""
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        """The pieces as they come, then the reply with its calls."""
+        stream = cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(self._asked(request)))
+        async with aclosing(stream):
+            async for piece in stream:
+                yield self._understood(piece, request) if isinstance(piece, Reply) else piece
+
+    async def aclose(self) -> None:
+        """Close what the model holds, if it holds anything."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
+
+    def _asked(self, request: Request) -> Request:
+        if self.when == "always":
+            return told(request, style=self.style)
+        spoken = as_spoken(request)
+        return spoken if self.calls_natively else hinted(spoken)
+
+    def _understood(self, reply: Reply, request: Request) -> Reply:
+        if reply.calls:
+            self.calls_natively = True
+        if reply.calls or (self.calls_natively and self.when == "unless-native"):
+            return reply
+        user = [message.text for message in request.messages if isinstance(message, UserMessage)]
+        reading = read(reply.text, request.tools, quoted=user, finish=reply.finish)
+        return replace(reply, calls=reading.calls, in_text=bool(reading.calls), correction=reading.correction)
