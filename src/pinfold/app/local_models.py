@@ -23,6 +23,7 @@ from pinfold.model.local import (
     weights_at,
     weights_named,
 )
+from pinfold.model.local.serving import Serving
 from pinfold.sandbox.environment import EnvironmentFailed
 from pinfold.sandbox.environment.uv import find_uv
 
@@ -33,11 +34,13 @@ __all__ = [
     "Key",
     "Pulling",
     "Reachable",
+    "Serving",
     "builtin_model",
     "models_dir",
     "pull_model",
     "pulled",
     "reachable_models",
+    "serve_model",
 ]
 _KEYS = (
     ("openai", "OPENAI_API_KEY"),
@@ -67,20 +70,27 @@ async def pull_model(name: str, on_progress: OnPulling) -> Path | None:
     return await pull(weights_named(name), models_dir(), on_progress)
 
 
+async def serve_model(
+    serving: Serving, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
+) -> None:
+    """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
+    from pinfold.model.local.serving import serve
+
+    folder, state = private_dir(data_dir()), private_dir(state_dir())
+    await serve(serving, folder=folder, state=state, uv=_uv(), notice=notice, on_ready=on_ready)
+
+
 def builtin_model(name: str, *, pull: bool, notice: Callable[[str], None]) -> BuiltinModel:
     """`builtin` or another of its kind; with `pull` it fetches what is missing when it is first asked."""
+    folder, state = private_dir(data_dir()), private_dir(state_dir())
+    return BuiltinModel(name=name, folder=folder, state=state, uv=_uv(), pull=pull, notice=notice)
+
+
+def _uv() -> Path | None:
     try:
-        uv = Path(find_uv())
+        return Path(find_uv())
     except EnvironmentFailed:
-        uv = None
-    return BuiltinModel(
-        name=name,
-        folder=private_dir(data_dir()),
-        state=private_dir(state_dir()),
-        uv=uv,
-        pull=pull,
-        notice=notice,
-    )
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.model.local.waiting import PATIENCE_S, until
 
 from pinfold.events import Reply, Request, RequestFailed, UserMessage
 from pinfold.model.errors import UnknownModel
@@ -23,8 +24,6 @@ from pinfold.model.local.hosting import Host, Spec, cores
 from pinfold.model.local.locks import is_held
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(100)]
-
-PATIENCE_S = 30.0
 
 USER = """
 import sys, anyio
@@ -42,13 +41,6 @@ anyio.run(main)
 def asked(text: str = "Count to ten.", **settings: Any) -> Request:
     settings = {"temperature": 0, "max_tokens": 12, **settings}
     return Request(system="You are brief.", messages=(UserMessage(text=text),), settings=settings)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """For what another process does."""
-    with anyio.fail_after(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - it tells nobody
-            await anyio.sleep(0.05)
 
 
 @pytest.fixture

@@ -9,7 +9,17 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app.local_models import Found, Inside, Pulling, Reachable, pull_model, pulled, reachable_models
+from pinfold.app.local_models import (
+    Found,
+    Inside,
+    Pulling,
+    Reachable,
+    Serving,
+    pull_model,
+    pulled,
+    reachable_models,
+    serve_model,
+)
 from pinfold.events import plain_json
 from pinfold.front.cli.progress import say, shown_progress
 from pinfold.text import printable
@@ -125,3 +135,24 @@ def pull(name: str) -> None:
     if shown.began:
         what = f"{pulled(name)[0].title}, {path}" if path else name
         say(f"ready in {time.monotonic() - began:.0f} s: {what}")
+
+
+@model_command.command("serve")
+@click.argument("what", metavar="PATH|NAME")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="0 for any that is free.")
+@click.option("--host", default="127.0.0.1", help="Elsewhere than on this machine it needs a --key.")
+@click.option("--key", metavar="KEY", help="Answer only those who send this key.")
+@click.option("--context", type=click.IntRange(min=256), help="Tokens of context, for a GGUF file.")
+def serve(what: str, port: int, host: str, key: str | None, context: int | None) -> None:
+    """Serve a model as OpenAI would: chat completions, streamed or not, and embeddings.
+
+    PATH is a GGUF file or a Transformers folder, NAME a model of `pinfold model list`. Calls that the model writes
+    as text reach the client as tool calls. The address goes to stdout once it can be used.
+    """
+    serving = Serving(what=what, host=host, port=port, key=key, context=context)
+    anyio.run(serve_model, serving, say, _announce)
+
+
+def _announce(url: str, name: str) -> None:
+    click.echo(url)
+    say(f"serving {name} at {url}; Ctrl-C ends it")

@@ -16,6 +16,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -51,6 +52,8 @@ class Spec:
     """Two at a time are no faster together than one after the other, and would have to share the context."""
     cache_mb: int = 512
     """For the beginnings of conversations that had to make room for others."""
+    pooling: Literal["off", "as-told", "mean"] = "off"
+    """How vectors for texts are made: not at all, as the file says, or as the mean of all tokens."""
     idle_s: float = 300.0
     """Unused for this long, it lets go of its memory, and takes it again when it is asked."""
     linger_s: float = 10.0
@@ -60,7 +63,7 @@ class Spec:
     def key(self) -> str:
         found = self.model.stat()
         parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime)]
-        parts += [self.context, self.parallel, self.cache_mb, self.idle_s, self.linger_s]
+        parts += [self.context, self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -72,6 +75,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     context: int = 0
     """Tokens a conversation has room for, as llama.cpp says."""
+    tells_tools: bool = False
+    """The template in the file tells the model of tools."""
 
 
 class Host:
@@ -165,7 +170,10 @@ class Host:
         finally:
             await wire.aclose()
         settings = an_object(told.get("default_generation_settings"))
-        return msgspec.structs.replace(served, context=a_count(settings.get("n_ctx")))
+        caps = an_object(told.get("chat_template_caps"))
+        return msgspec.structs.replace(
+            served, context=a_count(settings.get("n_ctx")), tells_tools=caps.get("supports_tools") is True
+        )
 
     def _launch(self) -> None:
         settings = {

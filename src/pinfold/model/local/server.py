@@ -84,6 +84,10 @@ def _started(settings: dict[str, Any]) -> Any:
     params.sleep_idle_seconds = round(settings["idle_s"])
     params.use_jinja = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
+    if settings["pooling"] != "off":
+        params.embedding = True
+    if settings["pooling"] == "mean":
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return xllamacpp.Server(params)
 
 
