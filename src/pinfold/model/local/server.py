@@ -81,7 +81,7 @@ def _started(settings: dict[str, Any]) -> Any:
     params.n_parallel = settings["parallel"]
     params.kv_unified = True  # one conversation may use all of the context
     params.cache_ram_mib = settings["cache_mb"]
-    params.sleep_idle_seconds = round(settings["idle_s"])
+    params.sleep_idle_seconds = max(1, round(settings["idle_s"]))
     params.use_jinja = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     if settings["pooling"] != "off":

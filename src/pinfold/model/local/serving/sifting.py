@@ -27,6 +27,10 @@ class Sifter:
         self._called = re.compile(rf"^[ \t]*(?:{names})[ \t]*\(", re.MULTILINE)
         self._text = ""
         self._sent = 0
+        self._line = 0
+        """Where the last line begins; before it nothing looks like a call."""
+        self._held: int | None = None
+        """From here on it may be one."""
         self._is_native = False
 
     def text(self, piece: str) -> str:
@@ -58,13 +62,16 @@ class Sifter:
         return said
 
     def _safe(self) -> int:
-        found = (_MARKS.search(self._text), self._called.search(self._text))
-        ends = [match.start() for match in found if match]
-        line = self._text.rfind("\n") + 1
-        begun = self._text[line:].lstrip()
-        if begun and any(tool.name.startswith(begun.rstrip()) for tool in self._tools):
-            ends.append(line)
-        return min(ends, default=len(self._text))
+        if self._held is not None:
+            return self._held
+        found = (pattern.search(self._text, self._line) for pattern in (_MARKS, self._called))
+        if starts := [match.start() for match in found if match]:
+            self._held = min(starts)
+            return self._held
+        self._line = self._text.rfind("\n") + 1
+        begun = self._text[self._line :].strip()
+        may_become = begun and any(tool.name.startswith(begun) for tool in self._tools)
+        return self._line if may_become else len(self._text)
 
 
 async def sifted(
