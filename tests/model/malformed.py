@@ -120,7 +120,7 @@ _piece = st.one_of(
     _noise,
     st.from_regex(r"[ \t\n]{0,40}", fullmatch=True),
 )
-texts = st.lists(_piece, max_size=14).map("".join)
+texts = st.lists(_piece, min_size=1, max_size=14).map("".join)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,13 +210,15 @@ class Tally:
     corrections: int = 0
     broken_off: int = 0
     slowest_s: float = 0.0
+    slowest: Output | None = None
     slowest_turn_s: float = 0.0
     wrong: list[str] = field(default_factory=list[str])
 
     def took(self, output: Output, understanding_s: float, turn_s: float) -> None:
         self.outputs += 1
         self.broken_off += output.breaks_off
-        self.slowest_s = max(self.slowest_s, understanding_s)
+        if understanding_s > self.slowest_s:
+            self.slowest_s, self.slowest = understanding_s, output
         self.slowest_turn_s = max(self.slowest_turn_s, turn_s)
         if understanding_s > LIMIT_S:
             self.note(output, f"{understanding_s:.1f} s to understand")

@@ -355,6 +355,12 @@ def test_slips_that_can_mean_one_thing_only_are_mended(text: str, expected: Expe
         ),
         ("shell(command=['ls', ('a', {'b': 1.5})])", [("shell", {"command": ["ls", ["a", {"b": 1.5}]]})]),
         ("write_file(\n    path='a',\n    content='b',\n)", [("write_file", {"path": "a", "content": "b"})]),
+        (
+            '```python\nwrite_file("hello.txt", "He said \\"hi\\"\\nand left.")\n```',
+            [("write_file", {"path": "hello.txt", "content": 'He said "hi"\nand left.'})],
+        ),
+        ("```python\nshell(command)\n```", [cell("shell(command)")]),
+        ("```python\nshell(ls -la /tmp)\n```", [cell("shell(ls -la /tmp)")]),
         ("read_file('a.csv') reads it.", []),
         ("You may call read_file('a.csv')", []),
         ("- now()\n- read_file(path)", []),
@@ -494,6 +500,15 @@ def test_a_model_that_repeats_itself_is_not_followed_for_ever() -> None:
 def test_what_was_meant_as_a_call_and_is_none_gets_a_correction(text: str, correction: str) -> None:
     reading = read(text, TOOLS)
     assert reading.correction == correction
+
+
+def test_output_that_a_model_makes_up_gets_a_correction() -> None:
+    reading = read("Output of python:\n6765\n", TOOLS)
+    assert reading.correction == (
+        "You wrote the output of python yourself: nothing was run. Write the call, and wait for its output."
+    )
+    assert read("```python\nfib(20)\n```\nOutput of python:\n6765\n", TOOLS).correction == ""
+    assert read("Output of the pump: 3 l/s", TOOLS).correction == ""
 
 
 def test_a_good_call_beside_a_bad_one_is_still_read() -> None:

@@ -44,8 +44,9 @@ class Known:
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
-    def __bool__(self) -> bool:
-        return bool(self._tools)
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
 
     def named(self, name: Json) -> str | None:
         """The tool that is meant: by its name, or by one that differs in case, dashes or a prefix only."""
@@ -92,7 +93,7 @@ class Known:
         return Fault(f"The call of {tool} was not run: {capped(why, 200)}. Write it as {self.form(tool)}.")
 
     def no_such(self, name: str) -> Fault:
-        names = list(self._tools)
+        names = self.names
         near = difflib.get_close_matches(name[:64], names, n=1)
         more = "" if len(names) <= _NAMED else " and others"
         there = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names[:_NAMED])}{more}."

@@ -74,8 +74,8 @@ def value_at(
     if mend_to is not None:
         stop = min(stop, mend_to)
     if place == "prose":
-        stop = _end_of_paragraph(text, start, stop, effort)
-    if stop - start > _LONGEST_MENDED:
+        stop = _end_of_paragraph(text, start, stop)
+    if not effort.json(min(stop - start, _LONGEST_MENDED) // 4) or stop - start > _LONGEST_MENDED:
         raise Unreadable(strict)
     try:
         return _Mender(text, start, stop, place, effort).read()
@@ -119,11 +119,9 @@ def _in_words(error: json.JSONDecodeError, piece: str) -> str:
     return f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
 
 
-def _end_of_paragraph(text: str, start: int, stop: int, effort: Effort) -> int:
+def _end_of_paragraph(text: str, start: int, stop: int) -> int:
     blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
-    end = stop if blank < 0 else blank
-    effort.json(min(end - start, _LONGEST_MENDED) // 8)
-    return end
+    return stop if blank < 0 else blank
 
 
 def _is_shallow(value: Json) -> bool:

@@ -41,7 +41,8 @@ class _NotLiteral(ValueError):
 def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:
     """Behind the bracket that closes the one at `start`."""
     opened: list[str] = []
-    for token in _TOKEN.finditer(text, start, min(stop, start + _LONGEST)):
+    stop = start + effort.lexing(min(stop - start, _LONGEST))
+    for token in _TOKEN.finditer(text, start, stop):
         if not effort.step():
             return None
         char = token.group()
@@ -49,6 +50,7 @@ def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:
             if not opened or opened.pop() != _CLOSED_BY[char]:
                 return None
             if not opened:
+                effort.lexed_chars += stop - token.end()
                 return token.end()
         elif len(char) == 1:
             opened.append(char)
@@ -72,6 +74,8 @@ def parsed(source: str, effort: Effort) -> ast.Module | None:
 
 def calls_of(source: str, known: Known, effort: Effort) -> list[Wanted | Fault]:
     """The calls if the text is nothing but calls of known tools, each with literal arguments."""
+    if len(source) > _LONGEST:
+        return []
     tree = parsed(source, effort)
     if tree is None and source != (straight := source.translate(_STRAIGHT)):
         tree = parsed(straight, effort)

@@ -26,6 +26,9 @@ MOST_CALLS = 64
 """Of one reply: more is a model that repeats itself."""
 LOOKED_AT = 1_000_000
 """Characters of a reply in which calls begin. A call may be longer."""
+OUTPUT = "Output of {}"
+"""What comes before a tool's answer; a model that writes it has made the answer up."""
+MADE_UP = "You wrote the output of {} yourself: nothing was run. Write the call, and wait for its output."
 QUOTED = (
     "The code is quoted from the user and was not run. "
     'To run it write <tool name="{}">, the {}, </tool>; else answer in words.'
@@ -86,10 +89,20 @@ class _Reader:
     def _correction(self) -> str:
         if self._faults:
             return self._faults[0]
-        if self._wanted or not self._repeated:
+        if self._wanted:
+            return ""
+        if made_up := self._made_up():
+            return MADE_UP.format(made_up)
+        if not self._repeated:
             return ""
         tool = self._repeated[0]
         return QUOTED.format(tool, "code" if tool == self._known.python else "arguments as JSON")
+
+    def _made_up(self) -> str | None:
+        """The tool whose output the reply begins with, although it calls none."""
+        start = after_thoughts(self._text)
+        line = self._text[start : start + _NEAR].lstrip().partition("\n")[0]
+        return next((name for name in self._known.names if line.startswith(f"{OUTPUT.format(name)}:")), None)
 
     @property
     def _found(self) -> int:
