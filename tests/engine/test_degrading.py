@@ -30,7 +30,7 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model import ScriptedModel
+from pinfold.model import BadScript, ScriptedModel
 
 pytestmark = pytest.mark.unit
 
@@ -262,3 +262,24 @@ async def test_files_are_told_with_the_message_and_again_only_if_they_changed() 
         "two",
         "three\n\n[Files in the current folder:\nb.csv]",
     ]
+
+
+class Broken:
+    """Cannot even be asked."""
+
+    name = "broken"
+
+    def stream(self, request: object) -> AsyncGenerator[str | Reply]:
+        raise BadScript("its file is gone")
+
+
+async def test_a_model_that_cannot_be_asked_at_all_is_done_without_too() -> None:
+    async with life(Broken()) as session:
+        with_others(session, ScriptedModel([says("here")], name="second"))
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.without == ("broken (its file is gone)",)
+    async with life(Broken()) as session:
+        alone = await session.say()
+    assert isinstance(alone, TurnFailed)
+    assert alone.error == "its file is gone"

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -121,8 +121,9 @@ class _Closing(Protocol):
 def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], calling: Calling) -> Asked:
     """The model asked for, or ModelError; the one the session had, even if it cannot be had now."""
     access = calling.access()
-    others = tuple(model_named(name, access=access) for name in calling.fallback)
-    stronger = model_named(calling.escalate, access=access) if calling.escalate else None
+    later = replace(access, warm=False)
+    others = tuple(model_named(name, access=later) for name in calling.fallback)
+    stronger = model_named(calling.escalate, access=later) if calling.escalate else None
     if wanted is not None and not isinstance(wanted, str):
         return Asked(model=wanted, fallbacks=others, escalate=stronger)
     name = full_name(wanted or past)

@@ -19,8 +19,7 @@ When the task is done, answer in plain words without calling a tool.
 
 
 _SMALL = """\
-You are Pinfold. You solve tasks with Python; variables and files stay between runs. The current folder is the \
-workspace.
+You are Pinfold. You solve tasks with Python in the current folder; variables and files stay between runs.
 {mounts}\
 """
 

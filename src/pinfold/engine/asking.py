@@ -21,6 +21,7 @@ from pinfold.events import (
     ModelFailed,
     ModelReplied,
     Noticed,
+    PinfoldError,
     Reply,
     Request,
     RequestFailed,
@@ -117,6 +118,14 @@ async def _tried(core: Core, turn: TurnId, model: Model, request: Request, inste
             if wait_s is None:
                 raise _NoReply(failure) from failure
             await anyio.sleep(wait_s)
+        except PinfoldError as error:
+            # Whatever is wrong with it, the next may do.
+            core.breaker.abandoned(line)
+            if not instead:
+                raise
+            failure = RequestFailed(str(error), retryable=False)
+            await core.record(_failed(core, turn, name, failure, wait_s=None, instead=instead))
+            raise _NoReply(failure) from error
         except BaseException:
             core.breaker.abandoned(line)
             raise

@@ -25,7 +25,7 @@ class Model(Protocol):
 def chained(name: str, meant: Named, access: Access) -> Model:
     """Raises ModelError."""
     traits = Traits("text", "small") if meant.provider == "builtin" else traits_of(meant.model)
-    model = _on_its_wire(name, meant, access)
+    model = _priced(_on_its_wire(name, meant, access), meant)
     calls: Calls = traits.calls if access.protocol == "auto" else access.protocol
     profile = traits.profile if access.profile == "auto" else access.profile
     if meant.provider in DIRECT:
@@ -46,6 +46,15 @@ def chained(name: str, meant: Named, access: Access) -> Model:
     return model
 
 
+def _priced(model: Model, meant: Named) -> Model:
+    if meant.provider in ("builtin", "url", *DIRECT):
+        return model  # known to the model itself, or to nobody
+    from pinfold.model.prices import Priced
+
+    paid = meant.provider in SERVICES and SERVICES[meant.provider].keys
+    return Priced(model, meant.provider if paid else None, meant.model)
+
+
 def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
     if meant.provider == "builtin":
         from pinfold.model.local import builtin
@@ -58,7 +67,10 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
     if meant.provider in DIRECT:
         from pinfold.model.providers import direct
 
-        return direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
+        made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
+        if access.warm:
+            made.warm()
+        return made
     from pinfold.model.openai import OpenAIModel
 
     service = SERVICES.get(meant.provider)

@@ -7,7 +7,7 @@ Measured with bench/tasks.py; docs/design/0022-small-models.md has what each par
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
@@ -27,39 +27,90 @@ _WARMER = 0.5
 """The temperature after the second failure in a row: at 0 it would fail the same way again."""
 _FAILED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b", re.MULTILINE)
 _EMPTY = re.compile(r"\bnan\b|\bNaN\b|^Empty DataFrame|^Series\(\[\]|^\[\]$|^None$", re.MULTILINE)
+_ANSWER = re.compile(r"^ANSWER: *(.*)", re.MULTILINE | re.DOTALL)
+_CHANGES = re.compile(r"\n\[variables: .*\]\s*$")
 _AGAIN = "[This failed. Write the code differently.]"
 _ODD = "[That looks wrong. Check the data and write the code differently.]"
 _SAYS_SOMETHING = re.compile(r"[\d?./\\_]|\w+\.\w+")
 _FILES = "\n\n[Files in the current folder:"
 
 
-def _example(task: str, files: str, code: str, output: str, answer: str) -> tuple[Message, ...]:
+def _example(task: str, files: str, code: str) -> tuple[Message, ...]:
     return (
-        UserMessage(text=f"{task}{_FILES}\n{files}]"),
+        UserMessage(text=f"{task}{_FILES}\n{files}]" if files else task),
         AssistantMessage(text=f"{FENCE}{code}\n```"),
-        UserMessage(text=f"Output of python:\n{output}"),
-        AssistantMessage(text=answer),
     )
 
 
-EXAMPLES: tuple[Message, ...] = (
-    *_example(
+EXAMPLES: Mapping[str, tuple[Message, ...]] = {
+    "table": _example(
         "Which shop took the most money? Money is count times cost.",
         "shops.csv: 300 rows like shop=A1, count=3, cost=2.5",
         'import pandas as pd\ndf = pd.read_csv("shops.csv")\ndf["money"] = df["count"] * df["cost"]\n'
-        'print(df.groupby("shop")["money"].sum().sort_values(ascending=False).head(3))',
-        "shop\nA7    812.5\nA1    640.0\nA2    633.5",
-        "Shop A7 took the most money: 812.5.",
+        'totals = df.groupby("shop")["money"].sum()\n'
+        'print(f"ANSWER: Shop {totals.idxmax()} took the most money: {totals.max()}")',
     ),
-    *_example(
+    "tables": _example(
+        "How much did members from Rome pay?",
+        "fees.csv: 80 rows like member=3, euro=12.5\nmembers.csv: 20 rows like no=1, name=Al, town=Oslo",
+        'import pandas as pd\nfees = pd.read_csv("fees.csv")\nmembers = pd.read_csv("members.csv")\n'
+        'both = fees.merge(members, left_on="member", right_on="no")\n'
+        """total = both[both["town"] == "Rome"]["euro"].sum()\n"""
+        'print(f"ANSWER: Members from Rome paid {total:.2f}")',
+    ),
+    "tree": _example(
+        "What is the phone number of Mr Bell?",
+        'club.json: {"club": {"teams": [4 x {"members": [9 x {"name": str, "phone": "555-01"}]}]}}',
+        'import json\ndata = json.load(open("club.json"))\n'
+        'found = [m for team in data["club"]["teams"] for m in team["members"] if m["name"] == "Mr Bell"]\n'
+        """print(f"ANSWER: The phone number of Mr Bell is {found[0]['phone']}")""",
+    ),
+    "text": _example(
+        "How many lines have the user root? The user is the second word.",
+        "access.log: 90 lines, first: 08:15 anna login ok",
+        'words = [line.split() for line in open("access.log")]\n'
+        'count = sum(1 for w in words if len(w) > 1 and w[1] == "root")\n'
+        'print(f"ANSWER: {count} lines have the user root")',
+    ),
+    "settings": _example(
         "Set the port to 9000 in app.ini.",
         "app.ini: 6 lines, first: [server]",
-        'import re\ntext = open("app.ini").read()\ntext = re.sub(r"port *= *\\d+", "port = 9000", text)\n'
-        'open("app.ini", "w").write(text)\nprint(text)',
-        "[server]\nhost = local\nport = 9000",
-        "The port in app.ini is 9000 now.",
+        'import re\ntext = open("app.ini").read()\nnew = re.sub(r"port *= *\\d+", "port = 9000", text)\n'
+        'open("app.ini", "w").write(new)\nprint("ANSWER: The port in app.ini is 9000 now")',
     ),
-)
+    "other": _example(
+        "What is 12 % of 350, and is it a whole number?",
+        "",
+        'part = 350 * 12 / 100\nprint(f"ANSWER: {part}, a whole number: {part == int(part)}")',
+    ),
+}
+_KINDS = {
+    ".csv": "table",
+    ".tsv": "table",
+    ".json": "tree",
+    ".jsonl": "tree",
+    ".log": "text",
+    ".txt": "text",
+    ".md": "text",
+    ".ini": "settings",
+    ".toml": "settings",
+    ".yaml": "settings",
+    ".yml": "settings",
+    ".cfg": "settings",
+    ".conf": "settings",
+}
+
+
+def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Those that are like the task: by the kinds of files there are when it begins, which stays the same ever after."""
+    first = next((message.text for message in messages if isinstance(message, UserMessage)), "")
+    files = first.partition(_FILES)[2] or first
+    ends = re.findall(r"^[^:\n]*(\.\w+)", files, re.MULTILINE)
+    kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
+    if sum(_KINDS.get(end) == "table" for end in ends) > 1:
+        kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
+    chosen = list(kinds)[:2] or ["other"]
+    return tuple(message for kind in chosen for message in EXAMPLES[kind])
 
 
 class Coached:
@@ -68,6 +119,10 @@ class Coached:
         self._model = model
 
     async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        if (answer := answer_in(request.messages)) is not None:
+            yield answer
+            yield Reply(text=answer, cost=0.0)
+            return
         pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(coached(request)))
         async with aclosing(pieces):
             async for piece in pieces:
@@ -83,7 +138,7 @@ def coached(request: Request) -> Request:
         *before, last = request.messages
         plain = UserMessage(text=last.text.partition(_FILES)[0])
         return replace(request, tools=(), messages=(*before, plain), settings=settings)
-    messages = (*EXAMPLES, *map(_pushed, request.messages))
+    messages = (*examples_for(request.messages), *map(_pushed, last_try_only(request.messages)))
     failures = failures_at_the_end(request.messages)
     if failures > 1 and "temperature" not in request.settings:
         settings |= {"temperature": _WARMER, "seed": failures}
@@ -91,6 +146,22 @@ def coached(request: Request) -> Request:
         messages = (*messages, AssistantMessage(text=FENCE))
         settings["stop"] = ["\n```", *settings.get("stop", ())]
     return replace(request, messages=messages, settings=settings)
+
+
+def answer_in(messages: tuple[Message, ...]) -> str | None:
+    """What the last program printed as the answer, if it did: asking the model to say it again adds only mistakes."""
+    if not messages or not isinstance(last := messages[-1], ToolMessage):
+        return None
+    if _FAILED.search(last.text) or _EMPTY.search(last.text):
+        return None
+    said = _ANSWER.search(last.text)
+    return _CHANGES.sub("", said[1]).strip() or None if said else None
+
+
+def last_try_only(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Without all but the last of the failures at the end: a small model repeats what it sees it has done."""
+    tries = failures_at_the_end(messages)
+    return messages if tries < 2 else (*messages[: -2 * tries], *messages[-2:])
 
 
 def _pushed(message: Message) -> Message:

@@ -46,6 +46,8 @@ class Access:
     uv: Path | None = None
     protocol: Protocol = "auto"
     profile: Profile | Literal["auto"] = "auto"
+    warm: bool = True
+    """What takes long to load is loaded at once, beside everything else."""
     notice: Callable[[str], None] = _silent
     """Hears what the user should know while a model is made ready."""
 

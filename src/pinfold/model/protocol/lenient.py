@@ -20,6 +20,7 @@ DEEPEST = 64
 _MOST_PARTS = 100_000
 _LONGEST_MENDED = 400_000
 _LONGEST_NUMBER = 300
+_LONGEST_TOKEN = 16
 _WINDOWS = (4_096, 65_536, 2_000_000)
 
 _SPACE = re.compile(r"[ \t\r\n\f\v\u00a0]*+")
@@ -73,7 +74,7 @@ def value_at(
     if mend_to is not None:
         stop = min(stop, mend_to)
     if place == "prose":
-        stop = _end_of_paragraph(text, start, stop)
+        stop = _end_of_paragraph(text, start, stop, effort)
     if stop - start > _LONGEST_MENDED:
         raise Unreadable(strict)
     try:
@@ -86,36 +87,43 @@ def _strictly(text: str, start: int, stop: int, effort: Effort) -> Value | str:
     """The value if it is JSON, else why it is not. Most are short: a long text is looked at only if need be."""
     for window in _WINDOWS:
         piece = text[start : min(stop, start + window)]
-        if window == _WINDOWS[-1] and piece.count("[") + piece.count("{") > _MOST_PARTS:
-            raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
         if not effort.json(len(piece) // 8):
             raise Unreadable("the reply is too long")
+        if window == _WINDOWS[-1] and piece.count("[") + piece.count("{") > _MOST_PARTS:
+            raise Unreadable(f"it has more than {_MOST_PARTS:,} parts")
         try:
             value, length = _STRICT.raw_decode(piece)
+        except json.JSONDecodeError as error:
+            effort.json(error.pos)
+            # Short of its end, and not for want of one, it is as broken in a larger piece.
+            if start + len(piece) == stop or (
+                error.pos < len(piece) - _LONGEST_TOKEN and not error.msg.startswith("Unterminated")
+            ):
+                return _in_words(error, piece)
+        except ValueError as error:
+            return f"it is not valid JSON: {error}"
         except RecursionError:
             effort.json(len(piece))
             raise Unreadable(f"it is nested deeper than {DEEPEST}") from None
-        except json.JSONDecodeError as error:
-            effort.json(error.pos)
-            near = piece[error.pos : error.pos + 20].split("\n")[0]
-            what = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
-            why = f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
-        except ValueError as error:
-            effort.json(len(piece))
-            why = f"it is not valid JSON: {error}"
         else:
             effort.json(length)
             if piece.count("[", 0, length) + piece.count("{", 0, length) > DEEPEST and not _is_shallow(value):
                 raise Unreadable(f"it is nested deeper than {DEEPEST}")
             return Value(value, start + length)
-        if start + len(piece) == stop:
-            return why
     raise Unreadable(f"it is not valid JSON, or longer than {_WINDOWS[-1]:,} characters")
 
 
-def _end_of_paragraph(text: str, start: int, stop: int) -> int:
-    blank = text.find("\n\n", start, stop)
-    return stop if blank < 0 else blank
+def _in_words(error: json.JSONDecodeError, piece: str) -> str:
+    near = piece[error.pos : error.pos + 20].split("\n", maxsplit=1)[0]
+    what = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+    return f"it is not valid JSON, {what} at {f'`{near}`' if near else 'its end'}"
+
+
+def _end_of_paragraph(text: str, start: int, stop: int, effort: Effort) -> int:
+    blank = text.find("\n\n", start, min(stop, start + _LONGEST_MENDED))
+    end = stop if blank < 0 else blank
+    effort.json(min(end - start, _LONGEST_MENDED) // 8)
+    return end
 
 
 def _is_shallow(value: Json) -> bool:

@@ -38,9 +38,8 @@ _FENCE = {
         "When done, answer in words without a block."
     ),
     "small": (
-        "To act, write only a block:\n```python\nprint(6 * 7)\n```\n"
-        "You then get:\nOutput of python:\n42\n"
-        "Never guess output. When done, answer in words, without a block."
+        "Write one ```python block that does the task and prints the result after ANSWER:. "
+        "Its output comes back to you."
     ),
 }
 _OTHERS = {
@@ -147,7 +146,7 @@ def in_turns(
                 turns.append(message)
             case ToolMessage(id=id_, text=text):
                 what = f"Output of {tools[id_]}" if id_ in tools else "Output"
-                _say(turns, UserMessage(text=f"{what}:\n{text}"))
+                _say(turns, UserMessage(text=f"{what}:\n{text.rstrip()}"))
             case _:
                 assert_never(message)
     return tuple(turns)
@@ -179,20 +178,22 @@ def _joined(first: str, second: str) -> str:
 
 def written(call: Call, known: Known) -> str:
     """The call in the form that is read as exactly this call."""
+    args = _object(call.args)
+    if "arguments" in args:
+        return _unnamed(call)  # in a tag with its name it would be taken for the whole call
     if call.tool == PYTHON:
-        code = _code(call.args)
-        if code is None:
+        code = args.get("code")
+        if not isinstance(code, str):
             return _unnamed(call)
-        if len(call.args) == 1 and is_code_only(code, known):
+        if len(args) == 1 and is_code_only(code, known):
             return f"```python\n{code}\n```"
     if _PLAIN_NAME.fullmatch(call.tool):
         return f'<tool name="{call.tool}">{_json(call.args)}</tool>'
     return _unnamed(call)
 
 
-def _code(args: Json) -> str | None:
-    code = cast("dict[str, Json]", args).get("code") if isinstance(args, dict) else None
-    return code if isinstance(code, str) else None
+def _object(args: Json) -> Mapping[str, Json]:
+    return cast("Mapping[str, Json]", args) if isinstance(args, dict) else {}
 
 
 def _unnamed(call: Call) -> str:
