@@ -202,11 +202,22 @@ def chosen(given: argparse.Namespace) -> list[Task]:
         and (not given.kind or task.kind in given.kind)
         and any(fnmatch(task.id, pattern) for pattern in patterns)
     ]
-    return picked[: given.limit]
+    return in_turn(picked)[: given.limit]
+
+
+def in_turn(tasks: Sequence[Task]) -> list[Task]:
+    """One of each kind after the other, so that a part of a run tells something of the whole."""
+    turns: Counter[str] = Counter()
+    placed: list[tuple[int, Task]] = []
+    for task in tasks:
+        placed.append((turns[task.kind], task))
+        turns[task.kind] += 1
+    return [task for _, task in sorted(placed, key=lambda one: one[0])]
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     """As an exception, so that the server and the agent end too."""
+    print("stopped by SIGTERM; --resume goes on", file=sys.stderr, flush=True)
     sys.exit(143)
 
 

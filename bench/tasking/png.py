@@ -85,8 +85,10 @@ def read(data: bytes) -> Picture:
 
 def _rgb(pixel: tuple[int, ...], palette: bytes) -> tuple[int, int, int]:
     if len(pixel) == 1 and palette:
-        red, green, blue = palette[3 * pixel[0] : 3 * pixel[0] + 3]
-        return red, green, blue
+        named = palette[3 * pixel[0] : 3 * pixel[0] + 3]
+        if len(named) != 3:
+            raise NotAPicture("damaged")
+        return named[0], named[1], named[2]
     if len(pixel) in {2, 4} and pixel[-1] < 128:
         return 255, 255, 255
     red, green, blue = (pixel * 3)[:3] if len(pixel) == 1 else pixel[:3]
