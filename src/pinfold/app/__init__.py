@@ -18,12 +18,13 @@ from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
 from pinfold.engine import changed_in_words, rewound_in_words
 from pinfold.log import export_bundle
-from pinfold.model import record
+from pinfold.model import BUILTIN, record
 from pinfold.sandbox import named_paths
 from pinfold.sandbox.environment import Environment, Progress
 from pinfold.sandbox.environment import build as build_environment
 
 __all__ = [
+    "BUILTIN",
     "Agent",
     "Approval",
     "Checkpoint",

@@ -126,6 +126,7 @@ class Agent:
                 f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`"
             )
         shelf = None if ephemeral else Shelf()
+        self._goes_on = session is not None
         self._folder: Path | None
         if session is not None and shelf is not None:
             self.session_id, self._folder = shelf.find(session)
@@ -155,6 +156,12 @@ class Agent:
         """The turn under way, if it is ours."""
 
     async def __aenter__(self) -> Self:
+        if not self._options.model and not self._goes_on:
+            from pinfold.app.choosing import chosen
+
+            model = await chosen()
+            notices = (*self._options.notices, model.why)
+            self._options = replace(self._options, model=model.name, notices=notices)
         async with AsyncExitStack() as stack:
             if self._folder is None:
                 live = await stack.enter_async_context(own(None, self.session_id, self._options))

@@ -7,8 +7,21 @@ from typing import Any
 
 import msgspec
 
+from pinfold.app.local_models import reachable_models
 from pinfold.app.models import Pauses
 from pinfold.sandbox.doctor import examined
+
+
+async def _models() -> dict[str, Any]:
+    there = await reachable_models()
+    return {
+        "builtin": [inside.weights.name for inside in there.inside if inside.path],
+        "servers": [
+            {"kind": found.kind, "url": found.base_url, "models": [model.id for model in found.models]}
+            for found in there.servers
+        ],
+        "keys": [key.variable for key in there.keys],
+    }
 
 
 async def checkup(names: Iterable[str] = ()) -> dict[str, Any]:
@@ -19,6 +32,6 @@ async def checkup(names: Iterable[str] = ()) -> dict[str, Any]:
         "sandboxes": [msgspec.to_builtins(checked) for checked in report.sandboxes],
         "auto": report.auto,
         "kernel": dict(report.kernel),
-        "models": [],
+        "models": await _models(),
         "paused": Pauses().all(),
     }

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinfold.app.models import uv_path
 from pinfold.app.paths import data_dir, private_dir, state_dir
+from pinfold.model import DIRECT, SERVICES
 from pinfold.model.local import (
     CATALOGUE,
-    BuiltinModel,
     Found,
     FoundModel,
     OnPulling,
@@ -24,8 +25,6 @@ from pinfold.model.local import (
     weights_named,
 )
 from pinfold.model.local.serving import Serving
-from pinfold.sandbox.environment import EnvironmentFailed
-from pinfold.sandbox.environment.uv import find_uv
 
 __all__ = [
     "Found",
@@ -35,25 +34,19 @@ __all__ = [
     "Pulling",
     "Reachable",
     "Serving",
-    "builtin_model",
     "models_dir",
     "pull_model",
     "pulled",
     "reachable_models",
     "serve_model",
 ]
-_KEYS = (
-    ("openai", "OPENAI_API_KEY"),
-    ("anthropic", "ANTHROPIC_API_KEY"),
-    ("google", "GEMINI_API_KEY"),
-    ("google", "GOOGLE_API_KEY"),
-    ("openrouter", "OPENROUTER_API_KEY"),
-    ("groq", "GROQ_API_KEY"),
-    ("mistral", "MISTRAL_API_KEY"),
-    ("deepseek", "DEEPSEEK_API_KEY"),
-    ("cohere", "CO_API_KEY"),
-    ("huggingface", "HF_TOKEN"),
-)
+_KEYS = [
+    (provider, variable)
+    for provider, variables in (
+        {name: service.keys for name, service in SERVICES.items()} | dict(DIRECT)
+    ).items()
+    for variable in variables
+]
 
 
 def models_dir() -> Path:
@@ -77,20 +70,7 @@ async def serve_model(
     from pinfold.model.local.serving import serve
 
     folder, state = private_dir(data_dir()), private_dir(state_dir())
-    await serve(serving, folder=folder, state=state, uv=_uv(), notice=notice, on_ready=on_ready)
-
-
-def builtin_model(name: str, *, pull: bool, notice: Callable[[str], None]) -> BuiltinModel:
-    """`builtin` or another of its kind; with `pull` it fetches what is missing when it is first asked."""
-    folder, state = private_dir(data_dir()), private_dir(state_dir())
-    return BuiltinModel(name=name, folder=folder, state=state, uv=_uv(), pull=pull, notice=notice)
-
-
-def _uv() -> Path | None:
-    try:
-        return Path(find_uv())
-    except EnvironmentFailed:
-        return None
+    await serve(serving, folder=folder, state=state, uv=uv_path(), notice=notice, on_ready=on_ready)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

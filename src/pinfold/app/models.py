@@ -31,6 +31,8 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model import Access, ModelError, Profile, full_name, model_named, profile_of
+from pinfold.sandbox.environment import EnvironmentFailed
+from pinfold.sandbox.environment.uv import find_uv
 
 logger = logging.getLogger(__name__)
 
@@ -71,11 +73,20 @@ class Calling:
             aliases=self.aliases,
             data=data_dir(),
             state=state_dir(),
+            uv=uv_path(),
             replies=cache_dir() / "replies" / __version__ if self.cache else None,
             protocol=self.protocol,
             profile=self.profile,
             notice=logger.info,
         )
+
+
+def uv_path() -> Path | None:
+    """What installs the runtime of a local model, if it is here."""
+    try:
+        return Path(find_uv())
+    except EnvironmentFailed:
+        return None
 
 
 def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:

@@ -53,9 +53,10 @@ def _described(value: Any, kind: type) -> str:
     return name + _array(value, kind)
 
 
-def _nested(value: Any, deep: int) -> str:
+def _nested(given: object, deep: int) -> str:
     """How a dict or list is made: what code that walks through it must know."""
-    kind: type[Any] = type(value)
+    kind = type(given)
+    value: Any = given
     if kind is dict and deep:
         # A dict that another thread changes meanwhile is described by what there was.
         pairs = [

@@ -77,17 +77,20 @@ def made(path: str, size: int) -> str:
 def table(text: str, delimiter: str, whole: bool) -> str:
     rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     header = next(rows)
-    first: list[str] = next(rows, [])
+    nothing: list[str] = []
+    first = next(rows, nothing)
     count = f"{sum(1 for row in rows if row) + bool(first):,}" if whole else "many"
-    cells = [*first, *[""] * (len(header) - len(first))]
-    columns = [f"{short(name, WORDS)}={short(cell, 20)}" for name, cell in zip(header, cells, strict=False)]
+    missing = [""] * (len(header) - len(first))
+    pairs = zip(header, first + missing, strict=False)
+    columns = [f"{short(name, WORDS)}={short(cell, 20)}" for name, cell in pairs]
     more = f", and {len(columns) - 20} more columns" if len(columns) > 20 else ""
     return f"{count} rows like {', '.join(columns[:20])}{more}"
 
 
-def shape(value: Any, deep: int) -> str:
+def shape(given: object, deep: int) -> str:
     """Nested data with one example of each kind."""
-    kind: type[Any] = type(value)
+    kind = type(given)
+    value: Any = given
     if kind is dict:
         if not deep:
             return "{...}"

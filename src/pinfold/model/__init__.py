@@ -2,13 +2,14 @@
 
 from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
-from pinfold.model.names import Access, full_name, model_named, named, profile_of
+from pinfold.model.names import BUILTIN, Access, full_name, model_named, named, profile_of
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import DIRECT, SERVICES
 from pinfold.model.traits import Profile, Traits, traits_of
 
 __all__ = [
+    "BUILTIN",
     "DIRECT",
     "SERVICES",
     "Access",

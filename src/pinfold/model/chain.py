@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from pinfold.events import Reply, Request, Thought
+from pinfold.model.errors import UnknownModel
 from pinfold.model.names import Access, Named, address_of, key_for
 from pinfold.model.services import DIRECT, SERVICES
 from pinfold.model.traits import Calls, Traits, traits_of
@@ -57,9 +58,18 @@ def _priced(model: Model, meant: Named) -> Model:
 
 def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
     if meant.provider == "builtin":
-        from pinfold.model.local import builtin
+        from pinfold.model.local import BuiltinModel
 
-        return builtin(meant.model, access)
+        if access.data is None or access.state is None:
+            raise UnknownModel(f"{name} needs a place for its weights, and there is none")
+        return BuiltinModel(
+            name=meant.model,
+            folder=access.data,
+            state=access.state,
+            uv=access.uv,
+            pull=True,
+            notice=access.notice,
+        )
     if meant.provider == "ollama":
         from pinfold.model.wire import OllamaModel
 

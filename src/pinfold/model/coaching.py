@@ -132,12 +132,11 @@ class Coached:
         pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(coached(request)))
         async with aclosing(pieces):
             async for piece in pieces:
-                done = isinstance(piece, Reply) and not piece.calls
-                yield (
-                    replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
-                    if done
-                    else piece
-                )
+                match piece:
+                    case Reply(calls=()):
+                        yield replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
+                    case _:
+                        yield piece
 
     async def aclose(self) -> None:
         await self._model.aclose()

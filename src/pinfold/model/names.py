@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pinfold.model.chain import Model
 
 Protocol: TypeAlias = Literal["auto", "native", "text"]
-BUILTIN = ("builtin", "builtin-small")
+BUILTIN = ("builtin", "builtin-small", "smollm2")
+"""Those whose weights can be pulled."""
 _FILES = {"scripted": ScriptedModel.from_file, "replay": ReplayModel.from_file}
 _ALIASES = 8
 """How often one alias may lead to another."""

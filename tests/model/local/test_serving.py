@@ -20,7 +20,7 @@ from tests.model.local.waiting import until
 import pinfold
 from pinfold.events import Reply, Request, RequestFailed, ToolSchema, UserMessage
 from pinfold.model.local.locks import is_held
-from pinfold.model.openai import OpenAIModel
+from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(100)]
 

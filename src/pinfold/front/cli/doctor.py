@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import anyio
@@ -43,7 +44,23 @@ def _page(report: dict[str, Any]) -> list[str]:
         lines += _sandbox(checked)
     if report["auto"]:
         lines.append(f"  auto takes {report['auto']}")
-    return [*lines, *_kernel(report["kernel"]), "models   only scripted:FILE and replay:FILE so far"]
+    return [*lines, *_kernel(report["kernel"]), *_models(report["models"], report["paused"])]
+
+
+def _models(models: dict[str, Any], paused: dict[str, float]) -> list[str]:
+    lines = ["models   (`pinfold model list` says more)"]
+    lines += [f"  ok  {name}" for name in models["builtin"]]
+    for server in models["servers"]:
+        known = ", ".join(server["models"][:3]) or "no model"
+        lines.append(f"  ok  {server['kind']} at {server['url']}: {known}")
+    lines += [f"  ok  {variable} is set" for variable in models["keys"]]
+    if len(lines) == 1:
+        lines.append(
+            "  no  none is here: `pinfold model pull builtin`, or start Ollama, or set a provider's key"
+        )
+    for what, at in paused.items():
+        lines.append(f"  !!  {what} kept failing and was paused {max(0, time.time() - at):.0f} s ago")
+    return lines
 
 
 def _kernel(kernel: dict[str, Any]) -> list[str]:

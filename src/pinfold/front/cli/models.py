@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,16 +11,14 @@ import click
 from pinfold.app.local_models import (
     Found,
     Inside,
-    Pulling,
     Reachable,
     Serving,
-    pull_model,
-    pulled,
     reachable_models,
     serve_model,
 )
 from pinfold.events import plain_json
-from pinfold.front.cli.progress import say, shown_progress
+from pinfold.front.cli.progress import say
+from pinfold.front.cli.pulling import fetch
 from pinfold.text import printable
 
 _KINDS = {
@@ -31,7 +28,6 @@ _KINDS = {
     "vllm": "vLLM",
     "openai": "a server that speaks as OpenAI does",
 }
-_PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
 
 
 @click.group("model")
@@ -121,20 +117,7 @@ def pull(name: str) -> None:
 
     What is here already is left as it is, and nothing is printed. A pull that broke off goes on where it was.
     """
-    shown = shown_progress(step=0.1)
-    began = time.monotonic()
-
-    def show(pulling: Pulling) -> None:
-        counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
-        shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
-
-    try:
-        path = anyio.run(pull_model, name, show)
-    finally:
-        shown.end()
-    if shown.began:
-        what = f"{pulled(name)[0].title}, {path}" if path else name
-        say(f"ready in {time.monotonic() - began:.0f} s: {what}")
+    fetch(name)
 
 
 @model_command.command("serve")

@@ -15,9 +15,11 @@ import anyio
 import click
 
 from pinfold.app import (
+    BUILTIN,
     ConfigError,
     Link,
     Opening,
+    Options,
     Shelf,
     Standing,
     attach,
@@ -165,8 +167,7 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     options = replace(options, title=title, **mounted(given))
-    if not options.model:
-        raise ConfigError("no model is configured; name one with --model, e.g. --model scripted:FILE")
+    options = _with_model(options)
     if given["branches"]:
         from pinfold.front.cli.racing import raced
 
@@ -210,6 +211,20 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         return say or _going_on(standing, found)
 
     return anyio.run(_turn, lambda: attach(folder, found, options), command_for, _shown(given), True)
+
+
+def _with_model(options: Options) -> Options:
+    """With one, and its weights here. What that takes is loaded only where it is needed."""
+    if not options.model:
+        from pinfold.app.choosing import chosen
+
+        model = anyio.run(chosen)
+        options = replace(options, model=model.name, notices=(*options.notices, model.why))
+    if options.model in BUILTIN:
+        from pinfold.front.cli.pulling import fetch
+
+        fetch(str(options.model))
+    return options
 
 
 def _prompt(prompt: str | None) -> str:

@@ -10,13 +10,13 @@ import anyio
 import msgspec
 
 from pinfold.events import Reply, Request, RequestFailed, Thought
-from pinfold.model.http import Patience
 from pinfold.model.local.catalogue import weights_named
 from pinfold.model.local.errors import NotPulled
 from pinfold.model.local.hosting import Host, Served, Spec
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import Pulling, pull, weights_at
-from pinfold.model.openai import OpenAIModel
+from pinfold.model.wire.http import Patience
+from pinfold.model.wire.openai import OpenAIModel
 
 _PATIENCE = Patience(connect_s=5, first_s=900, idle_s=300)
 """A small machine reads ten tokens a second when others are busy on it."""

@@ -23,10 +23,10 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.events import RequestFailed
-from pinfold.model.failures import one_line
-from pinfold.model.http import Patience, Wire
 from pinfold.model.local.locks import alone, is_held, locked
-from pinfold.model.payload import a_count, an_object
+from pinfold.model.wire.failures import one_line
+from pinfold.model.wire.http import Patience, Wire
+from pinfold.model.wire.payload import a_count, an_object
 
 PROGRAM = Path(__file__).with_name("server.py")
 START_S = 300.0

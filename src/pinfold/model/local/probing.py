@@ -15,7 +15,7 @@ import msgspec
 
 from pinfold.events import Json
 from pinfold.model.local.ollama import ollama_url
-from pinfold.model.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
 
 Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]
 """`openai`: some other server that speaks as OpenAI does."""

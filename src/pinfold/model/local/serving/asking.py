@@ -18,8 +18,8 @@ from pinfold.events import (
     new_action_id,
     parse_json,
 )
-from pinfold.model.payload import a_list, a_text, an_object
 from pinfold.model.protocol import told
+from pinfold.model.wire.payload import a_list, a_text, an_object
 
 Body = Mapping[str, Json]
 """Of a request for a chat completion."""

@@ -14,7 +14,7 @@ from pinfold.events import Json, PinfoldError, plain_json
 from pinfold.model.local.serving.asking import Body, Refusal, checked_body, in_words, quoted_in, tools_in
 from pinfold.model.local.serving.backend import Backend
 from pinfold.model.local.serving.sifting import Chunk, sifted, sifted_whole
-from pinfold.model.payload import an_object
+from pinfold.model.wire.payload import an_object
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -20,11 +20,11 @@ import anyio
 import anyio.to_thread
 
 from pinfold.events import Json
-from pinfold.model.failures import one_line
 from pinfold.model.local.errors import CannotServe
 from pinfold.model.local.serving.asking import Body, Refusal, text_of
 from pinfold.model.local.serving.sifting import Chunk
-from pinfold.model.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.failures import one_line
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
 
 _CHATS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _CONTEXT = 2048

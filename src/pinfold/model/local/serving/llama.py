@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pinfold.events import Json
-from pinfold.model.failures import one_line
 from pinfold.model.local.hosting import Host, Served
 from pinfold.model.local.serving.asking import Body, Refusal
 from pinfold.model.local.serving.sifting import Chunk
-from pinfold.model.payload import an_object
+from pinfold.model.wire.failures import one_line
+from pinfold.model.wire.payload import an_object
 
 if TYPE_CHECKING:
     import httpx2

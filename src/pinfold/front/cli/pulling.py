@@ -1,0 +1,30 @@
+"""Fetching a model where the user can see how far it is."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+
+from pinfold.app.local_models import Pulling, pull_model, pulled
+from pinfold.front.cli.progress import say, shown_progress
+
+_PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
+
+
+def fetch(name: str) -> None:
+    """Says nothing if it is here already. Raises PinfoldError."""
+    shown = shown_progress(step=0.1)
+    began = time.monotonic()
+
+    def show(pulling: Pulling) -> None:
+        counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
+        shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
+
+    try:
+        path = anyio.run(pull_model, name, show)
+    finally:
+        shown.end()
+    if shown.began:
+        what = f"{pulled(name)[0].title}, {path}" if path else name
+        say(f"ready in {time.monotonic() - began:.0f} s: {what}")
