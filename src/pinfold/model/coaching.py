@@ -39,6 +39,7 @@ _AGAIN = "[This failed. Write the code differently.]"
 _ODD = "[That can hardly be. Check how the data is written, and write the code differently.]"
 _SAYS_SOMETHING = re.compile(r"[\d?./\\_]|\w+\.\w+")
 _FILES = "\n\n[Files in the current folder:"
+_NAME = re.compile(r"^([^:\n]+\.\w+)(?=:| \(|\]?$)", re.MULTILINE)
 
 
 def _example(task: str, files: str, code: str) -> tuple[Message, ...]:
@@ -85,9 +86,9 @@ EXAMPLES: Mapping[str, tuple[Message, ...]] = {
         'open("app.ini", "w").write(new)\nprint("ANSWER: The port of [server] in app.ini is 9000 now")',
     ),
     "other": _example(
-        "What is 12 % of 350, and is it a whole number?",
+        "What is 12 % of 350?",
         "",
-        'part = 350 * 12 / 100\nprint(f"ANSWER: {part}, a whole number: {part == int(part)}")',
+        'result = 350 * 12 / 100\nprint(f"ANSWER: 12 % of 350 is {result}")',
     ),
 }
 _KINDS = {
@@ -108,15 +109,49 @@ _KINDS = {
 
 
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Those that are like the task: by the kinds of files there are when it begins, which stays the same ever after."""
-    first = next((message.text for message in messages if isinstance(message, UserMessage)), "")
-    files = first.partition(_FILES)[2] or first
-    ends = re.findall(r"^[^:\n]*(\.\w+)", files, re.MULTILINE)
+    """Those that are like the task: by the kinds of files it is about as it begins, which stays the same ever after."""
+    first = next((message for message in messages if isinstance(message, UserMessage)), None)
+    ends = [_end(name) for name in files_meant(first.text)] if first else []
     kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
     if sum(_KINDS.get(end) == "table" for end in ends) > 1:
         kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
     chosen = list(kinds)[:2] or ["other"]
     return tuple(message for kind in chosen for message in EXAMPLES[kind])
+
+
+def files_meant(text: str) -> list[str]:
+    """Of the files there are, those that the task is about."""
+    task, _, files = text.partition(_FILES)
+    names = _NAME.findall(files)
+    return [
+        name
+        for name in names
+        if name in task
+        or (_end(name) and _end(name) in task)
+        or (len(stem := _stem(name)) > 2 and stem in task)
+    ]
+
+
+def without_other_files(message: Message) -> Message:
+    """What there is besides the files that are meant is told by name only: a small model would use it."""
+    if not isinstance(message, UserMessage) or _FILES not in message.text:
+        return message
+    task, _, files = message.text.partition(_FILES)
+    meant = files_meant(message.text)
+    lines = [
+        line if line.partition(":")[0] in meant else line.partition(":")[0]
+        for line in files.strip("\n").removesuffix("]").split("\n")
+    ]
+    return replace(message, text=f"{task}{_FILES}\n" + "\n".join(lines) + "]")
+
+
+def _end(name: str) -> str:
+    _, dot, end = name.rpartition(".")
+    return f".{end}" if dot else ""
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
 
 
 class Coached:
@@ -148,7 +183,8 @@ def coached(request: Request) -> Request:
         *before, last = request.messages
         plain = UserMessage(text=last.text.partition(_FILES)[0])
         return replace(request, tools=(), messages=(*before, plain), settings=settings)
-    messages = (*examples_for(request.messages), *map(_pushed, last_try_only(request.messages)))
+    told = (_pushed(without_other_files(message)) for message in last_try_only(request.messages))
+    messages: tuple[Message, ...] = (*examples_for(request.messages), *told)
     failures = failures_at_the_end(request.messages)
     if failures > 1 and "temperature" not in request.settings:
         settings |= {"temperature": _WARMER, "seed": failures}
