@@ -96,9 +96,8 @@ def asked(text: str, tools: tuple[ToolSchema, ...] = (), **settings: Any) -> Req
 
 async def reply_of(model: OpenAIModel, request: Request) -> tuple[int, Reply]:
     """How many pieces came, and the whole."""
-    async with aclosing(model.stream(request)) as pieces:
+    async with aclosing(model), aclosing(model.stream(request)) as pieces:
         got = [piece async for piece in pieces]
-    await model.aclose()
     assert isinstance(got[-1], Reply)
     return len(got) - 1, got[-1]
 

@@ -49,7 +49,7 @@ class Spec:
     runtime: Path | None
     """Where the runtime is imported from; None for our own environment."""
     parallel: int = 1
-    """Two at a time are no faster together than one after the other, and would have to share the context."""
+    """Two at once end a little sooner together, but on average each waits longer, and they share the context."""
     cache_mb: int = 512
     """For the beginnings of conversations that had to make room for others."""
     pooling: Literal["off", "as-told", "mean"] = "off"
