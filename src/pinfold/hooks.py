@@ -11,11 +11,34 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Literal, TextIO
 
-from pinfold.events import Delta, Deny, Event, ModelReplied, Usage
+from msgspec.structs import replace
 
-__all__ = ["Deny", "TokenTracker"]
+from pinfold.events import Delta, Deny, Event, ModelReplied, Request, Usage
+
+__all__ = ["AnthropicPromptCache", "Deny", "MessageCleanup", "TokenTracker"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicPromptCache:
+    """How long Anthropic keeps what it has read of a conversation. Without this hook five minutes; "off" is not at all."""
+
+    keep: Literal["5m", "1h", "off"] = "5m"
+
+    def before_model(self, request: Request) -> Request:
+        cache = False if self.keep == "off" else self.keep
+        return replace(request, settings={**request.settings, "prompt_cache": cache})
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCleanup:
+    """Sends every model what only strict providers ask for: no empty text, roles in turns, a result for each call."""
+
+    def before_model(self, request: Request) -> Request:
+        from pinfold.model.providers.cleaning import cleaned
+
+        return cleaned(request)
 
 
 @dataclass(slots=True)

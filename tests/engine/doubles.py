@@ -36,6 +36,7 @@ from pinfold.events import (
     ActionId,
     ActionProposed,
     ApprovalRequested,
+    BlobId,
     Call,
     CallTool,
     Command,
@@ -111,6 +112,9 @@ class EchoHands:
     cells: list[int | None] = field(default_factory=list[int | None])
     """Their numbers."""
     undone: list[int] = field(default_factory=list[int])
+    files: str = ""
+    """What a glance shows."""
+    pictures: dict[BlobId, bytes] = field(default_factory=dict[BlobId, bytes])
     got: list[Performed] = field(default_factory=list[Performed])
     """What cells got for their calls."""
 
@@ -133,6 +137,12 @@ class EchoHands:
 
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
         return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+
+    def picture(self, blob: BlobId) -> bytes | None:
+        return self.pictures.get(blob)
+
+    async def glance(self) -> str:
+        return self.files
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
         """Goes back by one cell, or forth by one; before the first there is nothing."""

@@ -107,25 +107,25 @@ async def test_the_breaker_pauses_a_model_and_lets_one_call_probe() -> None:
     breaker = Breaker(clock=clock, threshold=5, cooldown_s=30)
     async with life(model, breaker=breaker, budget=Budget(attempts=4)) as session:
         await session.say("one")
-        assert breaker.state("busy") == "closed"
+        assert breaker.state("the model busy") == "closed"
         end = await session.say("two", TurnId("t2"))
         assert end == TurnFailed(
-            turn=TurnId("t2"), error="busy keeps failing and is paused for 30 s", temporary=True
+            turn=TurnId("t2"), error="busy: it keeps failing and is paused for 30 s", temporary=True
         )
-        assert (breaker.state("busy"), model.requests) == ("open", 5)
+        assert (breaker.state("the model busy"), model.requests) == ("open", 5)
 
         clock.now = 29
         assert isinstance(await session.say("three", TurnId("t3")), TurnFailed)
         assert model.requests == 5
 
         clock.now = 30
-        assert breaker.state("busy") == "half-open"
+        assert breaker.state("the model busy") == "half-open"
         assert isinstance(await session.say("four", TurnId("t4")), TurnFailed)
-        assert (breaker.state("busy"), model.requests) == ("open", 6)
+        assert (breaker.state("the model busy"), model.requests) == ("open", 6)
 
         clock.now = 60
         assert isinstance(await session.say("five", TurnId("t5")), TurnEnded)
-        assert breaker.state("busy") == "closed"
+        assert breaker.state("the model busy") == "closed"
 
 
 async def test_the_breaker_pauses_a_tool_that_fails_by_itself() -> None:
@@ -168,7 +168,7 @@ async def test_wrong_arguments_are_not_the_tools_fault() -> None:
     script = [says("", calls("strict", n="many"))] * 3 + [says("so")]
     async with life(script, hands=EchoHands(tools=[strict]), breaker=breaker) as session:
         await session.say()
-    assert breaker.state("strict") == "closed"
+    assert breaker.state("the tool strict") == "closed"
     assert [event.outcome for event in session.all(ActionFinished)] == ["error"] * 3
 
 

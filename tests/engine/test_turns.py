@@ -223,8 +223,8 @@ async def test_other_actions_run_one_after_the_other() -> None:
     ("budget", "error"),
     [
         (Budget(max_steps=2), "stopped after 2 steps, the limit (max_steps)"),
-        (Budget(max_tokens=9), "stopped after 10 tokens, the limit is 9"),
-        (Budget(max_cost=0.25), "stopped after $0.4000, the limit is $0.2500"),
+        (Budget(max_tokens=9), "stopped after 10 tokens this turn, the limit is 9"),
+        (Budget(max_cost=0.25), "stopped after $0.4000 this turn, the limit is $0.2500"),
     ],
 )
 async def test_a_turn_stops_at_its_budget(budget: Budget, error: str) -> None:
@@ -240,7 +240,7 @@ async def test_a_cost_limit_with_an_unknown_price_stops_the_turn() -> None:
     async with life([says("", cell("x"))], budget=Budget(max_cost=1)) as session:
         end = await session.say()
     assert end == TurnFailed(
-        turn=TURN, error="stopped: a cost limit is set but this model's price is not known"
+        turn=TURN, error="stopped: a cost limit for this turn is set but the price of a model is not known"
     )
 
 

@@ -21,7 +21,7 @@ async def test_the_failing_line_is_told_with_what_it_worked_on(session: Session)
         "items, key, many = [1, 2], 'k', {'a': 1, 'b': 2}\ndef take(n, unused=3):\n    return items[n] + many[key] + len(key)\ntake(1)",
     )
     assert lines[-2:] == [
-        "    items: list of 2   n: int 1   many: dict of 2: 'a', 'b'   key: str 'k'",
+        "    items: list of 2   n: int 1   many: dict of 2 {'a': int, 'b': int}   key: str 'k'",
         "KeyError: 'k'",
     ]
 

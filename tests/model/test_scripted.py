@@ -37,6 +37,7 @@ from pinfold.model import (
     model_named,
     record,
 )
+from pinfold.model.chain import Model
 
 pytestmark = pytest.mark.unit
 
@@ -52,17 +53,17 @@ def script(tmp_path: Path, *lines: dict[str, Any] | str, name: str = "script.jso
     return path
 
 
-async def pieces(model: ScriptedModel, request: Request = HELLO) -> list[str | Reply]:
+async def pieces(model: Model, request: Request = HELLO) -> list[object]:
     return [piece async for piece in model.stream(request)]
 
 
-async def reply(model: ScriptedModel, request: Request = HELLO) -> Reply:
+async def reply(model: Model, request: Request = HELLO) -> Reply:
     *_, last = await pieces(model, request)
     assert isinstance(last, Reply)
     return last
 
 
-async def texts(model: ScriptedModel, count: int) -> list[str]:
+async def texts(model: Model, count: int) -> list[str]:
     return [(await reply(model)).text for _ in range(count)]
 
 
@@ -289,12 +290,11 @@ def test_a_full_name_means_the_same_from_every_folder() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("", "no model is configured; name one with --model, e.g. --model scripted:FILE"),
+        ("", "no model is configured; name one with --model, e.g. --model builtin"),
         ("scripted", "no model is called 'scripted'; did you mean scripted:FILE?"),
         ("scripted:", "no model is called 'scripted:'; did you mean scripted:FILE?"),
         ("script:x", "no model is called 'script:x'; did you mean scripted:FILE?"),
         ("relpay:x", "no model is called 'relpay:x'; did you mean replay:FILE?"),
-        ("gpt-9", "no model is called 'gpt-9'; known are scripted:FILE and replay:FILE"),
     ],
 )
 def test_an_unknown_model_is_named_with_the_nearest(name: str, words: str) -> None:

@@ -12,7 +12,6 @@ from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, take
 from pinfold.app.paths import current_folder, forget_scratch
-from pinfold.app.racing import Race, unlike
 from pinfold.app.reading import cells_of, read_session, what_stays
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
@@ -42,7 +41,6 @@ __all__ = [
     "Options",
     "OwnerGone",
     "Progress",
-    "Race",
     "RemoteSession",
     "Restored",
     "RunResult",
@@ -79,6 +77,5 @@ __all__ = [
     "spoken",
     "start_operator_log",
     "take",
-    "unlike",
     "what_stays",
 ]

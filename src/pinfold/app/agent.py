@@ -18,6 +18,7 @@ from pinfold.app.live import LiveSession, own
 from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.owner import take
+from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
 from pinfold.app.tasks import background
@@ -74,6 +75,8 @@ class RunResult:
     cost: float | None
     displays: tuple[Display, ...]
     session_id: SessionId
+    without: tuple[str, ...] = ()
+    """What was wanted and could not be had."""
 
 
 class Agent:
@@ -176,19 +179,20 @@ class Agent:
         """Let `hook` watch events, judge actions or change requests; see `pinfold.hooks`."""
         self._hooks.add(hook)
 
-    async def run(self, prompt: str) -> RunResult:
-        """One turn. Raises TurnError if it ends without an answer."""
+    async def run(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> RunResult:
+        """One turn. `images` are files the model is shown. Raises TurnError if it ends without an answer."""
         displays: list[Display] = []
-        async with aclosing(self.stream(prompt)) as events:
+        async with aclosing(self.stream(prompt, images=images)) as events:
             async for event in events:
                 match event:
                     case ActionFinished(displays=shown):
                         displays += map(self._display, shown)
-                    case TurnEnded(text=text, usage=usage, cost=cost):
+                    case TurnEnded(text=text, usage=usage, cost=cost, without=without):
                         return RunResult(
                             text=text,
                             usage=usage,
                             cost=cost,
+                            without=without,
                             displays=tuple(displays),
                             session_id=self.session_id,
                         )
@@ -200,12 +204,15 @@ class Agent:
                         pass
         raise TurnError("the session ended before the turn did")
 
-    async def stream(self, prompt: str) -> AsyncGenerator[Event | Delta]:
+    async def stream(
+        self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()
+    ) -> AsyncGenerator[Event | Delta]:
         """One turn, event by event. Leaving it early interrupts the turn."""
         live = self._entered()
+        shown = tuple(picture(live.log.blobs, Path(path)) for path in images)
         self._turn = turn = new_turn_id()
         async with live.subscribe(live.log.seq) as feed:
-            await live.submit(Say(turn=turn, text=prompt))
+            await live.submit(Say(turn=turn, text=prompt, images=shown))
             begun = ended = False
             try:
                 async for item in feed:

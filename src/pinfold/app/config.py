@@ -19,6 +19,7 @@ from pinfold.sandbox import Limits, default_memory
 from pinfold.sandbox.environment import EnvironmentFailed, normalised
 
 Values: TypeAlias = dict[str, dict[str, Any]]
+_SETTINGS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,14 +33,37 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int | None = None
     stop: tuple[str, ...] = ()
     extra: dict[str, Any] = {}
+    protocol: Literal["auto", "native", "text"] = "auto"
+    """How it calls tools."""
+    profile: Literal["auto", "full", "small"] = "auto"
+    """How much it can be told at once."""
+    key_env: str = ""
+    """The variable with the key for a model named by its address."""
+    cache: bool = True
+    """Whether replies to deterministic requests are remembered."""
 
     def settings(self) -> dict[str, Any]:
-        given = {
-            name: value for name, value in msgspec.structs.asdict(self).items() if value not in (None, ())
-        }
-        extra = given.pop("extra")
-        del given["name"]
-        return {**given, **extra}
+        given = {name: getattr(self, name) for name in _SETTINGS}
+        return {**{name: value for name, value in given.items() if value not in (None, ())}, **self.extra}
+
+
+class ModelsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models besides the one that is asked."""
+
+    fallback: tuple[str, ...] = ()
+    """Asked in this order when it cannot be."""
+    escalate: str = ""
+    """Asked when it goes round in circles."""
+    aliases: dict[str, str] = {}
+
+
+class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be spent beyond one turn; costs are in US dollars."""
+
+    session_tokens: int | None = None
+    session_cost: float | None = None
+    day_tokens: int | None = None
+    day_cost: float | None = None
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +131,8 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: ModelConfig = ModelConfig()
+    models: ModelsConfig = ModelsConfig()
+    budget: BudgetConfig = BudgetConfig()
     run: RunConfig = RunConfig()
     sandbox: SandboxConfig = SandboxConfig()
     sessions: SessionsConfig = SessionsConfig()
@@ -119,6 +145,10 @@ _LIMITS = (
     "run.max_tokens",
     "run.max_cost",
     "run.max_seconds",
+    "budget.session_tokens",
+    "budget.session_cost",
+    "budget.day_tokens",
+    "budget.day_cost",
     "sandbox.cell_s",
     "sandbox.shell_s",
     "sandbox.interrupt_grace_s",

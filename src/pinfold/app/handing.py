@@ -10,6 +10,7 @@ import msgspec
 
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.live import Options
+from pinfold.app.models import Calling
 from pinfold.app.paths import up_dir
 from pinfold.app.talking import answer_to
 from pinfold.engine import Budget
@@ -41,6 +42,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limits: Limits
     budget: Budget
     settings: dict[str, Any]
+    calling: Calling
     unattended: bool
     notices: tuple[str, ...]
     git_checkpoints: bool | None = None
@@ -62,6 +64,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             limits=self.limits,
             budget=self.budget,
             settings=self.settings,
+            calling=self.calling,
             unattended=self.unattended,
             notices=self.notices,
             git_checkpoints=self.git_checkpoints,
@@ -90,6 +93,7 @@ def carried(options: Options) -> Mapping[str, Json] | None:
         limits=options.limits,
         budget=options.budget,
         settings=dict(options.settings),
+        calling=options.calling,
         unattended=options.unattended,
         notices=options.notices,
         git_checkpoints=options.git_checkpoints,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, assert_never
 
 from pinfold.app.checkpoints import Checkpoints, Restored
@@ -28,7 +29,7 @@ from pinfold.events import (
     Undo,
     Verdict,
 )
-from pinfold.log import Blobs, LogUnwritable
+from pinfold.log import BlobMissing, Blobs, LogUnwritable
 from pinfold.policy import judge
 from pinfold.sandbox import (
     Answer,
@@ -51,6 +52,15 @@ from pinfold.tools import Registry, ToolFailed
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
+GLANCE_S = 5.0
+_GLANCE = files("pinfold") / "guest" / "glance.py"
+NETWORK = "the network (refused inside the sandbox)"
+_UNREACHABLE = (
+    "Name or service not known",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "No route to host",
+)
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
 
@@ -67,6 +77,8 @@ class SandboxAndTools:
     blobs: Blobs
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
+    glances: bool = False
+    """The model is told of the files without asking."""
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
@@ -157,6 +169,24 @@ class SandboxAndTools:
         await self._look_at_variables()
         return session.resumed if isinstance(session, Resumable) else None
 
+    def picture(self, blob: BlobId) -> bytes | None:
+        try:
+            return self.blobs.get(blob)
+        except BlobMissing:
+            return None
+
+    async def glance(self) -> str:
+        if not self.glances:
+            return ""
+        try:
+            session = await self._started()
+            outcome = await session.command(
+                ["python3", "-I", "-c", _GLANCE.read_text("utf-8")], timeout_s=GLANCE_S
+            )
+        except (SandboxUnavailable, NotSupported):
+            return ""
+        return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
+
     async def rewind(self, command: Undo | Redo) -> Rewound:
         session = await self._started()
         if not isinstance(session, Resumable):
@@ -241,6 +271,7 @@ class SandboxAndTools:
             displays=displays,
             variables=variables,
             rolled_back=outcome.rolled_back,
+            lacked=NETWORK if outcome.error and needs_network(outcome.error) else "",
         )
 
     def _bounded(self, text: str) -> tuple[str, tuple[BlobId, ...]]:
@@ -276,6 +307,12 @@ def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Ch
     return found if found != Changed() else None
 
 
+def needs_network(error: str) -> bool:
+    """Whether a traceback ends in what code gets that wants to leave the sandbox."""
+    last = error.rstrip().rpartition("\n")[2]
+    return any(words in last for words in _UNREACHABLE)
+
+
 def observation(outcome: Outcome) -> str:
     """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     parts = [outcome.stdout]
@@ -286,6 +323,8 @@ def observation(outcome: Outcome) -> str:
         parts.append(outcome.value)
     if outcome.error:
         parts.append(outcome.error)
+        if needs_network(outcome.error):
+            parts.append("[This session has no network.]")
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
     parts.extend(f"[{notice}]" for notice in outcome.notices)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pinfold.app.models import Pauses
 from pinfold.sandbox.doctor import examined
 
 
@@ -19,4 +20,5 @@ async def checkup(names: Iterable[str] = ()) -> dict[str, Any]:
         "auto": report.auto,
         "kernel": dict(report.kernel),
         "models": [],
+        "paused": Pauses().all(),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from pinfold.app.coming_back import came_back
 from pinfold.app.environment import install_tool, python_for_cells
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
+from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of
 from pinfold.app.mounts import refuse_overlap
 from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
@@ -30,17 +31,13 @@ from pinfold.events import (
     Entry,
     Event,
     Mode,
-    ModelFailed,
-    ModelReplied,
     Noticed,
-    PinfoldError,
     SessionChanged,
     SessionId,
     SessionOpened,
     TurnId,
 )
 from pinfold.log import Damage, Log, Subscription
-from pinfold.model import ModelError, full_name, model_named
 from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
@@ -78,6 +75,8 @@ class Options:
     mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    calling: Calling = field(default_factory=Calling)
+    """How models are called."""
     view: Path | None = None
     """Where what it changes in the workspace goes instead."""
     tools: tuple[Callable[..., Any], ...] = ()
@@ -102,17 +101,6 @@ class Standing:
     workspace: str = ""
     data: dict[str, str] = field(default_factory=dict[str, str])
     mounts: dict[str, bool] = field(default_factory=dict[str, bool])
-
-
-class NoModel:
-    """Stands where a model would: in sessions that only run the user's own cells, or whose model is gone."""
-
-    def __init__(self, name: str, problem: PinfoldError) -> None:
-        self.name = name
-        self.problem = problem
-
-    def stream(self, request: object) -> AsyncIterator[Any]:  # noqa: ARG002
-        raise self.problem
 
 
 class LiveSession:
@@ -219,6 +207,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
     log = Log(folder, session)
     hands: SandboxAndTools | None = None
     ground: _Ground | None = None
+    asked: Asked | None = None
     try:
         damage = Damage()
         entries, state = load(log, damage)
@@ -231,18 +220,22 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         # A stranger's log does not choose where and how code runs here.
         past = None if imported else state.opened
         ground = await _ground(options, past, folder)
-        model = _model(options, past, entries)
-        hands, opened = _assembled(options, log, past, ground, model)
+        asked = asked_of(options.model, past.model if past else "", entries, options.calling)
+        hands, opened = _assembled(options, log, past, ground, asked)
         back = await came_back(hands, state, entries)
         opened = msgspec.structs.replace(opened, imported=imported, **back)
         core = Core(
             journal=log,
-            model=model,
+            model=asked.model,
             hands=hands,
+            fallbacks=asked.fallbacks,
+            escalate=asked.escalate,
+            ledger=Purse(),
             state=state,
             hooks=options.hooks,
             budget=options.budget,
             settings=options.settings,
+            breaker=Pauses().breaker(asked),
             unattended=options.unattended,
         )
         if hands.spec.writable:
@@ -255,7 +248,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             (folder / IMPORTED).unlink(missing_ok=True)
         live = LiveSession(log, engine, hands, options.hooks, began)
         logger.info(
-            "%s opened: model %r, mode %s, sandbox %s", session, model.name, opened.mode, opened.sandbox
+            "%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox
         )
         if damage:
             logger.error("%s: %s", session, damage)
@@ -267,6 +260,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         with anyio.CancelScope(shield=True):
             if hands:
                 await hands.close()
+            if asked:
+                await asked.close()
             if ground and ground.scratch:
                 ground.scratch.remove()
         log.close()
@@ -320,7 +315,7 @@ def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
 
 
 def _assembled(
-    options: Options, log: Log, past: SessionOpened | None, ground: _Ground, model: Model
+    options: Options, log: Log, past: SessionOpened | None, ground: _Ground, asked: Asked
 ) -> tuple[SandboxAndTools, SessionOpened]:
     provider = ground.provider
     workspace = options.workspace or (Path(past.workspace) if past else None)
@@ -353,6 +348,7 @@ def _assembled(
             state=log.folder / "state" if log.folder else None,
         ),
         registry=Registry([*ours, *tools]),
+        glances=asked.profile == "small",
         granted=frozenset(tool.name for tool in tools),
         mode=mode,
         journal=log,
@@ -361,11 +357,11 @@ def _assembled(
     opened = SessionOpened(
         version=__version__,
         workspace=str(workspace),
-        model=model.name,
+        model=asked.model.name,
         mode=mode,
         # What was asked for, not what came of it: where the session goes on, something else may be had.
         sandbox="auto" if isinstance(provider, Auto) else provider.name,
-        prompt=system_prompt(workspace, _shown(data, provider), allowed),
+        prompt=system_prompt(workspace, _shown(data, provider), allowed, asked.profile),
         data={name: str(path) for name, path in data.items()},
         mounts={str(mount.path): mount.writable for mount in mounts},
     )
@@ -394,28 +390,6 @@ def _mounts(
         )
     refuse_overlap(mounts, workspace)
     return mounts
-
-
-def _model(options: Options, past: SessionOpened | None, entries: Iterable[Entry]) -> Model:
-    """The model asked for, or BadScript and the like; the one the session had, even if it cannot be had now."""
-    wanted = options.model
-    if wanted is not None and not isinstance(wanted, str):
-        return wanted
-    name = full_name(wanted or (past.model if past else ""))
-    if not name:
-        return NoModel("", ConfigError("no model is configured; name one with --model"))
-    said = (entry.event for entry in entries)
-    served = [
-        event.request_id
-        for event in said
-        if isinstance(event, ModelReplied | ModelFailed) and event.model == name
-    ]
-    try:
-        return model_named(name, served)
-    except ModelError as error:
-        if wanted:
-            raise
-        return NoModel(name, error)
 
 
 def _first_words(options: Options, ground: _Ground, damage: Damage, state: State) -> list[Event]:

@@ -9,6 +9,7 @@ from typing import Any
 from pinfold.app.config import Config, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
+from pinfold.app.models import Calling
 from pinfold.app.paths import default_workspace, refuse_own_folders, workspace_at
 from pinfold.engine import Budget
 from pinfold.events import SessionId
@@ -66,9 +67,16 @@ def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
 
 
 def _bounds(config: Config) -> dict[str, Any]:
-    run = config.run
+    run, long = config.run, config.budget
     budget = Budget(
-        max_steps=run.max_steps, max_tokens=run.max_tokens, max_cost=run.max_cost, max_seconds=run.max_seconds
+        max_steps=run.max_steps,
+        max_tokens=run.max_tokens,
+        max_cost=run.max_cost,
+        max_seconds=run.max_seconds,
+        session_tokens=long.session_tokens,
+        session_cost=long.session_cost,
+        day_tokens=long.day_tokens,
+        day_cost=long.day_cost,
     )
     sandbox = config.sandbox
     return {
@@ -77,4 +85,5 @@ def _bounds(config: Config) -> dict[str, Any]:
         "python": sandbox.python,
         "budget": budget,
         "settings": config.model.settings(),
+        "calling": Calling.of(config),
     }

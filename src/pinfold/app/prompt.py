@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pinfold.model import Profile
 from pinfold.sandbox import Mount
 
 _PROMPT = """\
@@ -17,10 +18,19 @@ When the task is done, answer in plain words without calling a tool.
 """
 
 
-def system_prompt(workspace: Path, data: Iterable[str] = (), mounts: Iterable[Mount] = ()) -> str:
+_SMALL = """\
+You are Pinfold. You solve tasks with Python in the current folder; variables and files stay between runs.
+{mounts}\
+"""
+
+
+def system_prompt(
+    workspace: Path, data: Iterable[str] = (), mounts: Iterable[Mount] = (), profile: Profile = "full"
+) -> str:
     """`data`: the paths by which the session reads it."""
     lines = [f"Read-only data: {path}\n" for path in data]
     lines += [
         f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts
     ]
-    return _PROMPT.format(workspace=workspace, mounts="".join(lines))
+    template = _SMALL if profile == "small" else _PROMPT
+    return template.format(workspace=workspace, mounts="".join(lines))

@@ -1,12 +1,13 @@
 """The one loop, and the ports through which it sees the world."""
 
 from pinfold.engine.acting import digest_of
+from pinfold.engine.asking import the_model
 from pinfold.engine.breaker import Breaker
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
 from pinfold.engine.hooks import Hook, Hooks
-from pinfold.engine.ports import Hands, Journal, Model, OnCall, OnOutput, Performed, Rewound
+from pinfold.engine.ports import Hands, Journal, Ledger, Model, OnCall, OnOutput, Performed, Rewound, Spent
 from pinfold.engine.state import OpenAction, State, Turn, apply, changed_in_words, fold, rewound_in_words
 
 __all__ = [
@@ -19,12 +20,14 @@ __all__ = [
     "Hook",
     "Hooks",
     "Journal",
+    "Ledger",
     "Model",
     "OnCall",
     "OnOutput",
     "OpenAction",
     "Performed",
     "Rewound",
+    "Spent",
     "State",
     "Turn",
     "TurnStopped",
@@ -34,4 +37,5 @@ __all__ = [
     "fold",
     "request_of",
     "rewound_in_words",
+    "the_model",
 ]

@@ -16,7 +16,7 @@ import msgspec
 
 from pinfold.engine.core import Core
 from pinfold.engine.ports import Performed
-from pinfold.engine.state import OpenAction
+from pinfold.engine.state import OpenAction, the_tool
 from pinfold.events import (
     Action,
     ActionAllowed,
@@ -166,9 +166,12 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     effect = core.hands.effect(action)
     cell = core.state.cells + 1 if isinstance(action, RunCell) else None
     started = ActionStarted(id=id_, effect=effect, cell=cell)
-    if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(action.tool)):
+    if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
-        await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words))
+        lacked = f"{the_tool(action.tool)} (it keeps failing)"
+        await core.record(
+            *before, ActionFinished(id=id_, outcome="not_run", observation=words, lacked=lacked)
+        )
         return Performed(outcome="not_run", observation=words)
     # A pure action may be run again, so its start need not be on disk before its effect: there is none.
     intent = (*before, started)
@@ -189,6 +192,7 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             displays=how.displays,
             variables=how.variables,
             rolled_back=how.rolled_back,
+            lacked=how.lacked or _broken(how),
             duration_s=round(time.monotonic() - begun, 6),
         )
         return (*intent, end)
@@ -219,6 +223,12 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     return performed
 
 
+def _broken(how: Performed) -> str:
+    if how.at_fault is None:
+        return ""
+    return f"{the_tool(how.at_fault)} ({how.observation.removeprefix(f'{how.at_fault} failed: ')})"
+
+
 def _cut_off(action: Action, effect: Effect, shown: str) -> Performed:
     output = f"\nOutput until then:\n{capped(shown, _PARTIAL)}" if shown else ""
     if isinstance(action, CallTool) and effect != "pure":
@@ -231,9 +241,10 @@ def _cut_off(action: Action, effect: Effect, shown: str) -> Performed:
 def _account(core: Core, action: Action, performed: Performed | None) -> None:
     if not isinstance(action, CallTool):
         return
+    line = the_tool(action.tool)
     if performed is None:
-        core.breaker.abandoned(action.tool)
+        core.breaker.abandoned(line)
     elif performed.at_fault:
-        core.breaker.failed(action.tool)
+        core.breaker.failed(line)
     else:
-        core.breaker.succeeded(action.tool)
+        core.breaker.succeeded(line)

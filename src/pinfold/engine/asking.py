@@ -1,26 +1,34 @@
-"""One step: ask the model, with retries behind the circuit breaker, and put its reply on record."""
+"""One step: ask the model, with retries behind the circuit breaker and others to fall back to, and record the reply."""
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 import anyio
+from msgspec.structs import replace
 
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Core, TurnStopped
 from pinfold.engine.hooks import HookFailed
+from pinfold.engine.ports import Model
+from pinfold.engine.state import Turn
 from pinfold.events import (
     ModelCalled,
     ModelFailed,
     ModelReplied,
+    Noticed,
+    PinfoldError,
     Reply,
     Request,
     RequestFailed,
     TextDelta,
+    Thought,
     TurnId,
+    UserMessage,
 )
 
 if TYPE_CHECKING:
@@ -30,53 +38,138 @@ log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 60.0
 
 
-async def ask(core: Core, turn: TurnId) -> None:
+class _NoReply(Exception):
+    """This model will not answer now; the next may."""
+
+    def __init__(self, failure: RequestFailed) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def the_model(name: str) -> str:
+    """As the circuit breaker knows it."""
+    return f"the model {name}"
+
+
+async def ask(core: Core, turn: Turn) -> None:
     """The next reply, on record. Raises TurnStopped when there will be none."""
-    name = core.model.name
     try:
-        request = await core.hooks.before_model(request_of(core.state, core.hands.schemas(), core.settings))
+        request = await core.hooks.before_model(_with_pictures(core, _request(core)))
     except HookFailed as failure:
         raise TurnStopped(f"a before_model hook {failure}") from failure
+    models = _to_ask(core, turn)
+    failures: list[str] = []
+    temporary = False
+    for place, model in enumerate(models):
+        instead = models[place + 1].name if place + 1 < len(models) else ""
+        try:
+            reply = await _tried(core, turn.id, model, request, instead)
+        except _NoReply as none:
+            failures.append(f"{model.name}: {none.failure}")
+            temporary = temporary or none.failure.retryable
+        else:
+            await _recorded(core, turn.id, model.name, reply)
+            return
+    raise TurnStopped("; ".join(failures), temporary=temporary)
+
+
+def _to_ask(core: Core, turn: Turn) -> Sequence[Model]:
+    """Who is asked, in order. A turn stays with whoever answered it last."""
+    stronger = core.escalate
+    if stronger and (turn.is_stuck or turn.model == stronger.name):
+        return (stronger, core.model, *core.fallbacks)
+    chain = (core.model, *core.fallbacks)
+    names = [model.name for model in chain]
+    return chain[names.index(turn.model) :] if turn.model in names else chain
+
+
+def _request(core: Core) -> Request:
+    return request_of(core.state, core.hands.schemas(), core.settings)
+
+
+def _with_pictures(core: Core, request: Request) -> Request:
+    images = [
+        image for message in request.messages if isinstance(message, UserMessage) for image in message.images
+    ]
+    found = {image.blob: core.hands.picture(image.blob) for image in images}
+    return replace(request, blobs={blob: data for blob, data in found.items() if data is not None})
+
+
+async def _tried(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply:
+    """This model's reply, however often it takes within the budget. Raises _NoReply."""
+    name, line = model.name, the_model(model.name)
     for attempt in range(1, core.budget.attempts + 1):
-        if wait_s := core.breaker.wait_s(name):
-            raise TurnStopped(f"{name} keeps failing and is paused for {wait_s:.0f} s", temporary=True)
+        if wait_s := core.breaker.wait_s(line):
+            paused = RequestFailed(f"it keeps failing and is paused for {wait_s:.0f} s")
+            await core.record(_failed(core, turn, name, paused, wait_s=None, instead=instead))
+            raise _NoReply(paused)
         await core.record(ModelCalled(turn=turn, model=name, attempt=attempt))
         try:
-            reply = await _whole_reply(core, turn, request)
+            reply = await _whole_reply(core, turn, model, request)
         except RequestFailed as failure:
-            core.breaker.failed(name)
+            if failure.retryable:
+                core.breaker.failed(line)
+            else:
+                core.breaker.abandoned(line)
             log.warning("%s failed (attempt %d): %s", name, attempt, failure)
             wait_s = _retry_in(failure, attempt, core)
-            await core.record(_failed(turn, name, failure, wait_s))
+            later = "" if wait_s is not None else instead
+            await core.record(_failed(core, turn, name, failure, wait_s=wait_s, instead=later))
             if wait_s is None:
-                raise TurnStopped(f"{name}: {failure}", temporary=failure.retryable) from failure
+                raise _NoReply(failure) from failure
             await anyio.sleep(wait_s)
+        except PinfoldError as error:
+            # Whatever is wrong with it, the next may do.
+            core.breaker.abandoned(line)
+            if not instead:
+                raise
+            failure = RequestFailed(str(error), retryable=False)
+            await core.record(_failed(core, turn, name, failure, wait_s=None, instead=instead))
+            raise _NoReply(failure) from error
         except BaseException:
-            core.breaker.abandoned(name)
+            core.breaker.abandoned(line)
             raise
         else:
-            core.breaker.succeeded(name)
-            await core.record(
-                ModelReplied(
-                    turn=turn,
-                    model=name,
-                    text=reply.text,
-                    actions=reply.calls,
-                    usage=reply.usage,
-                    cost=reply.cost,
-                    request_id=reply.request_id,
-                )
-            )
-            return
+            core.breaker.succeeded(line)
+            return reply
+    raise AssertionError("the last attempt is never waited after")
 
 
-async def _whole_reply(core: Core, turn: TurnId, request: Request) -> Reply:
-    stream = cast("AsyncGenerator[str | Reply]", core.model.stream(request))
+async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
+    replied = ModelReplied(
+        turn=turn,
+        model=name,
+        text=reply.text,
+        actions=reply.calls,
+        usage=reply.usage,
+        cost=reply.cost,
+        request_id=reply.request_id,
+        reasoning=reply.reasoning,
+        finish=reply.finish,
+        in_text=reply.in_text,
+        correction=reply.correction,
+        from_cache=reply.from_cache,
+        echo=reply.echo,
+    )
+    if core.ledger and not reply.from_cache:
+        core.ledger.add(reply.usage, reply.cost)
+    notices = list(reply.notices)
+    if reply.finish == "length":
+        notices.append(f"{name} stopped at its limit of tokens; raise model.max_tokens to get more")
+    await core.record(replied, *(Noticed(text=text) for text in notices))
+
+
+async def _whole_reply(core: Core, turn: TurnId, model: Model, request: Request) -> Reply:
+    stream = cast("AsyncGenerator[str | Thought | Reply]", model.stream(request))
     async with aclosing(stream):
         async for piece in stream:
-            if isinstance(piece, Reply):
-                return piece
-            core.journal.broadcast(TextDelta(turn=turn, text=piece))
+            match piece:
+                case Reply():
+                    return piece
+                case Thought(text=text):
+                    core.journal.broadcast(TextDelta(turn=turn, text=text, reasoning=True))
+                case text:
+                    core.journal.broadcast(TextDelta(turn=turn, text=text))
     raise RequestFailed("the reply broke off")
 
 
@@ -90,7 +183,9 @@ def _retry_in(failure: RequestFailed, attempt: int, core: Core) -> float | None:
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
-def _failed(turn: TurnId, name: str, failure: RequestFailed, wait_s: float | None) -> ModelFailed:
+def _failed(
+    core: Core, turn: TurnId, name: str, failure: RequestFailed, *, wait_s: float | None, instead: str
+) -> ModelFailed:
     return ModelFailed(
         turn=turn,
         model=name,
@@ -98,4 +193,6 @@ def _failed(turn: TurnId, name: str, failure: RequestFailed, wait_s: float | Non
         status=failure.status,
         retry_in_s=wait_s,
         request_id=failure.request_id,
+        breaker=core.breaker.state(the_model(name)),
+        instead=instead,
     )

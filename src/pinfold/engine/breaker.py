@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
-BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
+from pinfold.events import BreakerState
 
 
 @dataclass(slots=True)
@@ -14,6 +13,10 @@ class _Line:
     failures: int = 0
     opened_at: float | None = None
     probing: bool = False
+
+
+def _nobody(name: str, opened_at: float | None) -> None:
+    del name, opened_at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class Breaker:
     clock: Callable[[], float]
     threshold: int = 5
     cooldown_s: float = 30.0
+    on_change: Callable[[str, float | None], None] = _nobody
+    """Hears of every line that opens, with the time, and of every one that closes."""
     _lines: dict[str, _Line] = field(default_factory=dict[str, _Line])
 
     def state(self, name: str) -> BreakerState:
@@ -48,8 +53,14 @@ class Breaker:
         line.probing = True
         return 0.0
 
+    def opened(self, name: str, at: float) -> None:
+        """Someone else found it failing, at that time."""
+        self._lines[name] = _Line(failures=self.threshold, opened_at=at)
+
     def succeeded(self, name: str) -> None:
-        self._lines.pop(name, None)
+        line = self._lines.pop(name, None)
+        if line and line.opened_at is not None:
+            self.on_change(name, None)
 
     def failed(self, name: str) -> None:
         line = self._lines.setdefault(name, _Line())
@@ -57,6 +68,7 @@ class Breaker:
         line.probing = False
         if line.failures >= self.threshold:
             line.opened_at = self.clock()
+            self.on_change(name, line.opened_at)
 
     def abandoned(self, name: str) -> None:
         """The call ended without showing whether the thing works; the next one may probe."""

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
 from pinfold.engine.breaker import Breaker
 from pinfold.engine.hooks import Hooks
-from pinfold.engine.ports import Hands, Journal, Model
+from pinfold.engine.ports import Hands, Journal, Ledger, Model
 from pinfold.engine.state import State, apply
 from pinfold.events import Entry, Event, Json, PinfoldError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Bounds of one turn. None means no bound."""
+    """Bounds of one turn, of a session and of a day. None means no bound."""
 
     max_steps: int = 20
     max_tokens: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
+    session_tokens: int | None = None
+    session_cost: float | None = None
+    day_tokens: int | None = None
+    day_cost: float | None = None
     attempts: int = 4
     """How often one model call is tried."""
     retry_base_s: float = 0.5
@@ -51,6 +55,11 @@ class Core:
     journal: Journal
     model: Model
     hands: Hands
+    fallbacks: Sequence[Model] = ()
+    """Asked in this order when the model cannot be."""
+    escalate: Model | None = None
+    """Asked when the model goes round in circles."""
+    ledger: Ledger | None = None
     state: State = field(default_factory=State)
     hooks: Hooks = field(default_factory=Hooks)
     budget: Budget = field(default_factory=Budget)

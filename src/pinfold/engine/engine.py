@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeAlias, assert_never
 
@@ -13,6 +14,7 @@ import anyio
 from pinfold.engine.acting import carry, settle
 from pinfold.engine.asking import ask
 from pinfold.engine.core import CommandRefused, Core, TurnStopped
+from pinfold.engine.ports import Spent
 from pinfold.engine.state import Turn
 from pinfold.events import (
     ActionFinished,
@@ -25,6 +27,7 @@ from pinfold.events import (
     Event,
     Execute,
     Interrupt,
+    Noticed,
     PinfoldError,
     Redo,
     Rename,
@@ -50,6 +53,22 @@ _UNKNOWN = (
     "It was not run again; check before repeating it."
 )
 _NOT_RUN = "This was not run: the turn was cut off before it."
+
+
+def within(span: str, spent: Spent, tokens: int | None, cost: float | None) -> None:
+    """Raises TurnStopped once a limit is reached."""
+    if tokens is not None and spent.tokens >= tokens:
+        raise TurnStopped(f"stopped after {spent.tokens:,} tokens {span}, the limit is {tokens:,}")
+    if cost is None:
+        return
+    if spent.cost is None:
+        raise TurnStopped(f"stopped: a cost limit for {span} is set but the price of a model is not known")
+    if spent.cost >= cost:
+        raise TurnStopped(f"stopped after ${spent.cost:.4f} {span}, the limit is ${cost:.4f}")
+
+
+def _answer(text: str, without: Sequence[str]) -> str:
+    return f"{text.rstrip()}\n\n(Done without {'; without '.join(without)}.)".lstrip() if without else text
 
 
 class _Rewind:
@@ -176,7 +195,8 @@ class Engine:
         if state.turn:
             end = TurnInterrupted(turn=state.turn.id, reason="the process ended early", usage=self._spent())
             await self._close(state.turn.id, end)
-        await self.core.record(UserSpoke(turn=say.turn, text=say.text))
+        glance = await self.core.hands.glance()
+        await self.core.record(UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance))
         return await self._turn(say.turn)
 
     async def _turn(self, id_: TurnId) -> None:
@@ -210,26 +230,41 @@ class Engine:
             if turn is None:
                 raise TurnStopped("the turn ended from outside")
             if turn.answer is not None:
-                return TurnEnded(turn=id_, text=turn.answer, usage=turn.usage, cost=turn.cost)
+                return TurnEnded(
+                    turn=id_,
+                    text=_answer(turn.answer, turn.without),
+                    usage=turn.usage,
+                    cost=turn.cost,
+                    without=turn.without,
+                )
+            await self._check_progress(turn)
             self._check_budget(turn)
-            await ask(self.core, id_)
+            await ask(self.core, turn)
+
+    async def _check_progress(self, turn: Turn) -> None:
+        if not turn.is_stuck:
+            return
+        stronger = self.core.escalate
+        if stronger is None or turn.model == stronger.name:
+            raise TurnStopped("stopped: the model keeps doing the same thing with the same result")
+        await self.core.record(
+            Noticed(text=f"{turn.model} goes round in circles; {stronger.name} goes on from here")
+        )
 
     def _spent(self) -> Usage:
         return self.core.state.turn.usage if self.core.state.turn else Usage()
 
     def _check_budget(self, turn: Turn) -> None:
-        budget = self.core.budget
+        budget, state = self.core.budget, self.core.state
         if turn.steps >= budget.max_steps:
             raise TurnStopped(f"stopped after {turn.steps} steps, the limit (max_steps)")
-        if budget.max_tokens is not None and turn.usage.total >= budget.max_tokens:
-            raise TurnStopped(
-                f"stopped after {turn.usage.total:,} tokens, the limit is {budget.max_tokens:,}"
-            )
-        if budget.max_cost is not None and turn.steps:
-            if turn.cost is None:
-                raise TurnStopped("stopped: a cost limit is set but this model's price is not known")
-            if turn.cost >= budget.max_cost:
-                raise TurnStopped(f"stopped after ${turn.cost:.4f}, the limit is ${budget.max_cost:.4f}")
+        within(
+            "this turn", Spent(tokens=turn.usage.total, cost=turn.cost), budget.max_tokens, budget.max_cost
+        )
+        spent = Spent(tokens=state.usage.total, cost=state.cost)
+        within("this session", spent, budget.session_tokens, budget.session_cost)
+        if self.core.ledger and (budget.day_tokens is not None or budget.day_cost is not None):
+            within("today", self.core.ledger.today(), budget.day_tokens, budget.day_cost)
 
     async def _close(self, id_: TurnId, end: Event) -> None:
         """End the turn. No action of it stays open, and no call without an answer."""

@@ -22,8 +22,10 @@ from pinfold.events import (
     Reply,
     Request,
     Result,
+    Thought,
     ToolSchema,
     Undo,
+    Usage,
     Verdict,
 )
 
@@ -48,9 +50,24 @@ class Model(Protocol):
     @property
     def name(self) -> str: ...
 
-    def stream(self, request: Request) -> AsyncIterator[str | Reply]:
-        """Pieces of text as they come, then the whole reply. Raises RequestFailed."""
+    def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
         ...
+
+
+class Ledger(Protocol):
+    """What this user has spent today, in all sessions."""
+
+    def add(self, usage: Usage, cost: float | None) -> None: ...
+
+    def today(self) -> Spent: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    tokens: int = 0
+    cost: float | None = 0.0
+    """None once any of it had no known price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +86,8 @@ class Performed:
     """What a cell that called gets of it, where that is more than the model sees."""
     at_fault: str | None = None
     """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
+    lacked: str = ""
+    """What was wanted and could not be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +126,14 @@ class Hands(Protocol):
         cell: int | None,
     ) -> Performed:
         """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
+        ...
+
+    def picture(self, blob: BlobId) -> bytes | None:
+        """The bytes of a picture that was put on record; None if they are gone."""
+        ...
+
+    async def glance(self) -> str:
+        """What the model is told of the files there are, without asking; empty where it can look by itself."""
         ...
 
     async def rewind(self, command: Undo | Redo) -> Rewound:

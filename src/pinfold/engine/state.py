@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
+from hashlib import sha256
 from itertools import chain, takewhile
 from typing import Literal, TypeAlias, assert_never
 
@@ -53,6 +55,7 @@ End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
+GLANCE = "[Files in the current folder:\n{}]"
 _SHELF = 128
 NAMED = 12
 """Variables of one kind of change that are told by name."""
@@ -60,6 +63,13 @@ _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
 _EXECUTED = 64
+REPEATS = 3
+"""How often an action may have the same result before the model is told."""
+_CORRECTIONS = 2
+"""How often in a row a reply is sent back before it counts as it is."""
+_CELL = re.compile(r"<cell \d+>")
+"""In a traceback: the same failure in another cell is the same."""
+_REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
 
 
 class OpenAction(Struct, frozen=True, kw_only=True):
@@ -85,7 +95,22 @@ class Turn(Struct, frozen=True, kw_only=True):
     """None once any reply had no known price."""
     answer: str | None = None
     """The last reply's text if it proposed nothing: the turn can end."""
+    model: str = ""
+    """Who replied last."""
+    corrections: int = 0
+    """Replies in a row that could not be taken as they were."""
+    acts: Mapping[str, int] = {}
+    """How often each action gave the same result, by what both say."""
+    repeated: int = 0
+    """How often the last one did."""
+    without: tuple[str, ...] = ()
+    """What was wanted and could not be had, so far."""
     end: End | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """It was told that it goes round in circles, and went on."""
+        return self.repeated > REPEATS
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -93,6 +118,8 @@ class State(Struct, frozen=True, kw_only=True):
     title: str = ""
     checkpoints: bool = False
     """Git checkpoints are made."""
+    glance: str = ""
+    """What the model was told last of the files."""
     past: tuple[tuple[Turn, ...], ...] = ()
     """Turns that are over, in shelves of at most _SHELF, so that adding one to many thousands stays cheap."""
     turn: Turn | None = None
@@ -109,6 +136,8 @@ class State(Struct, frozen=True, kw_only=True):
     executed: tuple[ActionId, ...] = ()
     """The last of the user's own cells: a command that is sent again must not run again."""
     usage: Usage = Usage()
+    cost: float | None = 0.0
+    """None once any reply had no known price."""
 
     @property
     def turns(self) -> Iterator[Turn]:
@@ -138,7 +167,7 @@ def fold(entries: Iterable[Entry], state: State | None = None) -> State:
 def apply(state: State, entry: Entry) -> State:
     match entry.event:
         # In the order of how often they come: every case before costs every event behind it.
-        case ModelCalled() | Unknown() | Noticed() | ModelFailed() | SessionForked():
+        case ModelCalled() | Unknown() | Noticed() | SessionForked():
             return state
         case (
             ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event
@@ -146,11 +175,12 @@ def apply(state: State, entry: Entry) -> State:
             return _action(state, event)
         case ApprovalRequested() | ApprovalDecided() as event:
             return _approval(state, event)
-        case UserSpoke(turn=turn, text=text):
-            told = UserMessage(text="\n\n".join((*state.notes, text)))
-            return replace(state, turn=Turn(id=turn, messages=(told,)), notes=())
+        case UserSpoke() as event:
+            return _spoken(state, event)
         case ModelReplied() as event:
             return _replied(state, event)
+        case ModelFailed() as event:
+            return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
         case TurnEnded(turn=turn):
             return _closed(state, turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
@@ -163,6 +193,14 @@ def apply(state: State, entry: Entry) -> State:
             return _changed(state, event)
         case _ as event:
             assert_never(event)
+
+
+def _spoken(state: State, event: UserSpoke) -> State:
+    parts = [*state.notes, event.text]
+    if event.glance and event.glance != state.glance:
+        parts.append(GLANCE.format(event.glance))
+    told = UserMessage(text="\n\n".join(parts), images=event.images)
+    return replace(state, turn=Turn(id=event.turn, messages=(told,)), notes=(), glance=event.glance)
 
 
 def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:
@@ -242,18 +280,37 @@ def _answering(turn: Turn, message: ToolMessage) -> Turn:
 def _replied(state: State, event: ModelReplied) -> State:
     if state.turn is None or state.turn.id != event.turn:
         return state
-    said = AssistantMessage(text=event.text, calls=event.actions)
-    known = state.turn.cost is not None and event.cost is not None
+    said = AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
+    messages = (*state.turn.messages, said)
+    sent_back = event.correction and not event.actions and state.turn.corrections < _CORRECTIONS
+    if sent_back:
+        messages = (*messages, UserMessage(text=f"[{event.correction}]"))
     turn = replace(
         state.turn,
-        messages=(*state.turn.messages, said),
+        messages=messages,
         unproposed=event.actions,
         steps=state.turn.steps + 1,
         usage=state.turn.usage + event.usage,
-        cost=(state.turn.cost or 0.0) + (event.cost or 0.0) if known else None,
-        answer=None if event.actions else event.text,
+        cost=_sum(state.turn.cost, event.cost),
+        answer=None if event.actions or sent_back else event.text,
+        model=event.model,
+        corrections=state.turn.corrections + 1 if sent_back else 0,
     )
-    return replace(state, turn=turn, usage=state.usage + event.usage)
+    return replace(state, turn=turn, usage=state.usage + event.usage, cost=_sum(state.cost, event.cost))
+
+
+def _sum(cost: float | None, more: float | None) -> float | None:
+    """Unknown once any part of it is."""
+    return None if cost is None or more is None else cost + more
+
+
+def _lacking(state: State, turn: TurnId | None, what: str) -> State:
+    """`what` is a name and, in brackets, the reason; the last reason counts."""
+    if state.turn is None or state.turn.id != turn:
+        return state
+    name = what.partition(" (")[0]
+    others = (one for one in state.turn.without if one.partition(" (")[0] != name)
+    return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
 
 
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
@@ -305,6 +362,10 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
         state = replace(state, effects=(*state.effects[-_EFFECTS:], (state.cells, did)))
     if item.cell is not None and (event.rolled_back or event.outcome in ("killed", "not_run")):
         state = replace(state, undone=state.undone | {item.cell})
+    if event.lacked:
+        state = _lacking(state, item.proposed.turn, event.lacked)
+    elif isinstance(action, CallTool) and event.outcome == "ok":
+        state = _having(state, the_tool(action.tool))
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
@@ -312,8 +373,26 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     told = event.observation
     if event.variables:
         told = f"{told.rstrip()}\n[{changed_in_words(event.variables)}]".lstrip()
-    answer = ToolMessage(id=event.id, text=told)
-    return replace(state, open=still, turn=_answering(state.turn, answer))
+    result = _CELL.sub("<cell>", event.observation)
+    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
+    times = state.turn.acts.get(act, 0) + 1
+    if times == REPEATS:
+        told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
+    turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
+    return replace(state, open=still, turn=_answering(turn, ToolMessage(id=event.id, text=told)))
+
+
+def the_tool(name: str) -> str:
+    """As it is named among what could not be had."""
+    return f"the tool {name}"
+
+
+def _having(state: State, what: str) -> State:
+    """It could be had after all."""
+    if state.turn is None:
+        return state
+    rest = tuple(one for one in state.turn.without if one.partition(" (")[0] != what)
+    return replace(state, turn=replace(state.turn, without=rest)) if rest != state.turn.without else state
 
 
 def _approval(state: State, event: ApprovalRequested | ApprovalDecided) -> State:

@@ -30,7 +30,7 @@ from pinfold.events.commands import (
     Say,
     Undo,
 )
-from pinfold.events.errors import PinfoldError, RequestFailed, Unavailable
+from pinfold.events.errors import ContextTooLong, PinfoldError, RequestFailed, Unavailable
 from pinfold.events.happened import (
     Action,
     ActionAllowed,
@@ -118,6 +118,7 @@ __all__ = [
     "Checkpointed",
     "Command",
     "Configure",
+    "ContextTooLong",
     "Continue",
     "Decide",
     "Delta",

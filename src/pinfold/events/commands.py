@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from pinfold.events.happened import Scope, What
 from pinfold.events.ids import ActionId, TurnId
+from pinfold.events.talk import Image
 
 
 class _Command(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
@@ -19,6 +20,8 @@ class Say(_Command, frozen=True, kw_only=True):
 
     turn: TurnId
     text: str
+    images: tuple[Image, ...] = ()
+    """Pictures that are among the session's blobs already."""
 
 
 class Continue(_Command, frozen=True, kw_only=True):

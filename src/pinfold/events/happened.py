@@ -132,6 +132,8 @@ class UserSpoke(_Event, frozen=True, kw_only=True):
     turn: TurnId
     text: str
     images: tuple[Image, ...] = ()
+    glance: str = ""
+    """What files there were, where the model is told without asking."""
 
 
 class ModelCalled(_Event, frozen=True, kw_only=True):
@@ -231,6 +233,8 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     """Of a cell: what it did to them, if anything."""
     rolled_back: bool = False
     """Of a cell: everything is as it was before it."""
+    lacked: str = ""
+    """What was wanted and could not be had: a tool that is broken, the network."""
     duration_s: float = 0.0
 
 

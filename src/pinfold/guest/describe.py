@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 TEXT_CHARS = 40
 VALUE_CHARS = 120
+NESTED_CHARS = 400
+DEEP = 6
+KEYS = 8
 COLUMNS = 10
 BITS = 128
 NO_DATA = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
@@ -26,7 +29,8 @@ def is_data(value: object) -> bool:
 
 
 def described(value: object) -> str:
-    return _described(value, type(value))[:VALUE_CHARS]
+    kind = type(value)
+    return _described(value, kind)[: NESTED_CHARS if kind in (dict, list) else VALUE_CHARS]
 
 
 def _described(value: Any, kind: type) -> str:
@@ -41,12 +45,31 @@ def _described(value: Any, kind: type) -> str:
     if kind in (str, bytes):
         return _quoted(value, name)
     if kind is dict:
-        keys = [key for key, _ in zip(value, range(6), strict=False) if type(key) is str]
-        named = ": " + ", ".join(repr(key[:TEXT_CHARS]) for key in keys) if keys else ""
-        return f"dict of {len(value)}{named}"
+        return f"dict of {len(value)} {_nested(value, DEEP)}" if value else "dict of 0"
+    if kind is list and value and type(value[0]) in (dict, list):
+        return f"list of {len(value)} x {_nested(value[0], DEEP)}"
     if kind in (list, tuple, set, frozenset, bytearray, range):
         return f"{name} of {len(value)}"
     return name + _array(value, kind)
+
+
+def _nested(value: Any, deep: int) -> str:
+    """How a dict or list is made: what code that walks through it must know."""
+    kind: type[Any] = type(value)
+    if kind is dict and deep:
+        # A dict that another thread changes meanwhile is described by what there was.
+        pairs = [
+            (key, value[key]) for key in list(value)[: KEYS + 1] if type(key) in (str, int) and key in value
+        ]
+        parts = [f"{_key(key)}: {_nested(one, deep - 1)}" for key, one in pairs[:KEYS]]
+        return "{" + ", ".join(parts) + (", ...}" if len(value) > KEYS else "}")
+    if kind is list and deep:
+        return f"[{len(value)} x {_nested(value[0], deep - 1)}]" if value else "[]"
+    return _name_of(kind)
+
+
+def _key(key: Any) -> str:
+    return repr(key[:TEXT_CHARS] if type(key) is str else key)
 
 
 def _quoted(value: str | bytes, name: str) -> str:

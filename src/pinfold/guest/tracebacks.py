@@ -186,19 +186,23 @@ def _looked_up(frame: FrameType, name: str) -> tuple[bool, object]:
 
 
 def _meant(raised: BaseException, used: list[tuple[str, object]]) -> str:
-    """For a column that is not there, those with a similar name."""
+    """For a column that is not there, those with a similar name, else those there are."""
     key = raised.args[0] if type(raised) is KeyError and raised.args else None
     if type(key) is not str or len(key) > 100:
         return ""
     for name, value in used:
         columns = columns_of(value, CANDIDATES)
-        if columns:
+        if columns and key not in columns:
             from difflib import get_close_matches
 
             close = get_close_matches(key, [column[:100] for column in columns], n=3, cutoff=0.6)
             folded = [column for column in columns if column.strip().lower() == key.strip().lower()]
             near = list(dict.fromkeys([*folded, *close]))[:3]
-            return f"{name} has no column {key!r}; close: {', '.join(map(repr, near))}\n" if near else ""
+            there = [column[:100] for column in columns[:NAMES]]
+            which = (
+                f"close: {', '.join(map(repr, near))}" if near else f"it has {', '.join(map(repr, there))}"
+            )
+            return f"{name} has no column {key!r}; {which}\n"
     return ""
 
 

@@ -1,21 +1,32 @@
 """Context in, text and calls out. No provider's format leaves this room."""
 
-from pinfold.model.errors import BadScript, ModelError, UnknownModel
+from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
-from pinfold.model.names import Model, full_name, model_named
+from pinfold.model.names import Access, full_name, model_named, named, profile_of
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
+from pinfold.model.services import DIRECT, SERVICES
+from pinfold.model.traits import Profile, Traits, traits_of
 
 __all__ = [
+    "DIRECT",
+    "SERVICES",
+    "Access",
     "BadScript",
     "KeptCall",
     "KeptReply",
-    "Model",
     "ModelError",
+    "NoKey",
+    "NotInstalled",
+    "Profile",
     "ReplayModel",
     "ScriptedModel",
+    "Traits",
     "UnknownModel",
     "full_name",
     "model_named",
+    "named",
+    "profile_of",
     "record",
+    "traits_of",
 ]

@@ -10,7 +10,9 @@ class ModelError(PinfoldError):
 
     ModelError
       UnknownModel    the name means nothing here: fix the name
+      NoKey           the provider wants a key that is nowhere to be found
       BadScript       a script or recording that cannot be read, or that expected something else
+      NotInstalled    the package that speaks to the provider is not there: install it
     """
 
     exit_code = 2
@@ -20,5 +22,13 @@ class UnknownModel(ModelError):
     pass
 
 
+class NoKey(ModelError):
+    pass
+
+
 class BadScript(ModelError):
+    pass
+
+
+class NotInstalled(ModelError):
     pass

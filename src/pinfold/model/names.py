@@ -3,35 +3,160 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pinfold.model.errors import UnknownModel
+from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.replay import ReplayModel
 from pinfold.model.scripted import ScriptedModel
+from pinfold.model.services import ALSO, BARE, DIRECT, OLLAMA, SERVICES
+from pinfold.model.traits import Profile, traits_of
 
-Model: TypeAlias = ScriptedModel | ReplayModel
-_SCHEMES = {"scripted": ScriptedModel.from_file, "replay": ReplayModel.from_file}
+if TYPE_CHECKING:
+    from pinfold.model.chain import Model
+
+Protocol: TypeAlias = Literal["auto", "native", "text"]
+BUILTIN = ("builtin", "builtin-small")
+_FILES = {"scripted": ScriptedModel.from_file, "replay": ReplayModel.from_file}
+_ALIASES = 8
+"""How often one alias may lead to another."""
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What models are reached with, and how they are to be treated."""
+
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Keys and addresses by the variable they are in."""
+    key_env: str = ""
+    """The variable with the key for a model that is named by its address."""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    data: Path | None = None
+    """Where weights and runtimes are kept."""
+    state: Path | None = None
+    """Where running servers are known."""
+    replies: Path | None = None
+    """Where replies to deterministic requests are remembered; None: nowhere."""
+    uv: Path | None = None
+    protocol: Protocol = "auto"
+    profile: Profile | Literal["auto"] = "auto"
+    warm: bool = True
+    """What takes long to load is loaded at once, beside everything else."""
+    notice: Callable[[str], None] = _silent
+    """Hears what the user should know while a model is made ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name means."""
+
+    provider: str
+    model: str
+    url: str = ""
+    """Where it is served, if the name says so itself."""
+
+
+def named(name: str, access: Access | None = None) -> Named:
+    """Raises UnknownModel."""
+    aliases = (access or Access()).aliases
+    seen: list[str] = []
+    while name in aliases and len(seen) <= _ALIASES:
+        seen.append(name)
+        name = aliases[name]
+    if len(seen) > _ALIASES:
+        raise UnknownModel(f"the alias {seen[0]!r} leads round in a circle; see [models.aliases]")
+    if not name:
+        raise UnknownModel("no model is configured; name one with --model, e.g. --model builtin")
+    if name in BUILTIN:
+        return Named("builtin", name)
+    if name.startswith(("http://", "https://")):
+        url, _, model = name.partition("#")
+        if not model:
+            raise UnknownModel(f"{name} does not say which model; write {url}#MODEL")
+        return Named("url", model, url.rstrip("/"))
+    for separator in (":", "/"):
+        scheme, found, rest = name.partition(separator)
+        provider = ALSO.get(scheme, scheme)
+        if found and rest and (provider in (*SERVICES, *DIRECT, *_FILES, "ollama")):
+            return Named(provider, rest)
+    for beginning, provider in BARE.items():
+        if name.startswith(beginning):
+            return Named(provider, name)
+    raise UnknownModel(f"no model is called {name!r}; {_hint(name, aliases)}")
+
+
+def _hint(name: str, aliases: Mapping[str, str]) -> str:
+    scheme = name.partition(":")[0]
+    providers = (*SERVICES, *DIRECT, *ALSO, *_FILES, "ollama")
+    if near := difflib.get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
+        what = "FILE" if near[0] in _FILES else "MODEL" if near[0] in providers else ""
+        return f"did you mean {near[0]}{what and f':{what}'}?"
+    return (
+        "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"
+    )
 
 
 def full_name(name: str) -> str:
     """The same name from every folder: a relative file becomes an absolute one."""
     scheme, colon, rest = name.partition(":")
-    return f"{scheme}:{Path(rest).absolute()}" if colon and rest and scheme in _SCHEMES else name
+    return f"{scheme}:{Path(rest).absolute()}" if colon and rest and scheme in _FILES else name
 
 
-def model_named(name: str, served: Sequence[str] = ()) -> Model:
-    """The model called `name`; `served` are the request ids it gave out earlier in the session."""
-    scheme, colon, rest = name.partition(":")
-    if not name:
-        raise UnknownModel("no model is configured; name one with --model, e.g. --model scripted:FILE")
-    if colon and rest and scheme in _SCHEMES:
-        return _SCHEMES[scheme](Path(rest), served)
-    near = difflib.get_close_matches(scheme, _SCHEMES, n=1)
-    hint = (
-        f"did you mean {near[0]}:FILE?"
-        if near
-        else "known are " + " and ".join(f"{s}:FILE" for s in _SCHEMES)
-    )
-    raise UnknownModel(f"no model is called {name!r}; {hint}")
+def profile_of(name: str, access: Access) -> Profile:
+    """How a session with this model is best set up."""
+    if access.profile != "auto":
+        return access.profile
+    try:
+        meant = named(name, access)
+    except UnknownModel:
+        return "full"
+    if meant.provider in _FILES:
+        return "full"
+    return "small" if meant.provider == "builtin" else traits_of(meant.model).profile
+
+
+def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
+    """The model called `name`; `served` are the request ids it gave out earlier in the session. Raises ModelError."""
+    access = access or Access()
+    meant = named(name, access)
+    if meant.provider in _FILES:
+        return _FILES[meant.provider](Path(meant.model), served)
+    from pinfold.model.chain import chained
+
+    return chained(name, meant, access)
+
+
+def key_for(meant: Named, access: Access) -> str | None:
+    """What the provider wants to see; None where it wants nothing. Raises NoKey."""
+    if meant.provider == "url":
+        wanted: tuple[str, ...] = (access.key_env,) if access.key_env else ()
+    elif meant.provider in SERVICES:
+        service = SERVICES[meant.provider]
+        wanted = service.keys
+        if service.address and access.keys.get(service.address):
+            # Another server in the provider's place: it may well want none.
+            return next((access.keys[one] for one in wanted if access.keys.get(one)), None)
+    else:
+        wanted = DIRECT.get(meant.provider, ())
+    if not wanted:
+        return None
+    for variable in wanted:
+        if key := access.keys.get(variable):
+            return key
+    raise NoKey(f"{meant.provider} wants a key: set {' or '.join(wanted)}, or choose another model")
+
+
+def address_of(meant: Named, access: Access) -> str:
+    if meant.url:
+        return meant.url
+    if meant.provider == "ollama":
+        host = access.keys.get("OLLAMA_HOST", "") or OLLAMA
+        return (host if "://" in host else f"http://{host}").rstrip("/")
+    service = SERVICES[meant.provider]
+    return (access.keys.get(service.address, "") if service.address else "").rstrip("/") or service.url

@@ -48,5 +48,8 @@ class ScriptedModel:
         # The end is no line of the file: it has no mark, and a resumed session does not count it.
         yield kept.reply("" if kept is _END else kept.mark)
 
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
     def _exhausted(self) -> KeptReply:
         return _END

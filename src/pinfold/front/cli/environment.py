@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import click
@@ -17,6 +16,7 @@ from pinfold.app import (
     load_config,
 )
 from pinfold.events import plain_json
+from pinfold.front.cli.progress import say, shown_progress
 
 _PHASES = {
     "wait": "waiting for another build",
@@ -25,8 +25,6 @@ _PHASES = {
     "install": "installing",
     "compile": "compiling",
 }
-_BAR = 24
-_REDRAW_S = 0.1
 
 
 @click.group("env")
@@ -43,17 +41,22 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
     One that is there already is left as it is, and nothing is printed. Needs the network once.
     """
     sandbox = load_config(current_folder()).config.sandbox
-    shown = _Bar() if sys.stderr.isatty() else _Lines()
+    shown = shown_progress()
     began = time.monotonic()
+
+    def show(progress: Progress) -> None:
+        counted = f"{progress.done}/{progress.total}" if progress.total else ""
+        shown.show(_PHASES[progress.phase], progress.done, progress.total, counted)
+
     try:
-        environment = build_environment((*sandbox.packages, *packages), shown.show, rebuild=rebuild)
+        environment = build_environment((*sandbox.packages, *packages), show, rebuild=rebuild)
     finally:
         shown.end()
     if shown.began:
         words = f"{len(environment.packages)} packages, {_megabytes(environment)}"
-        _say(f"ready in {time.monotonic() - began:.0f} s: {words}, {environment.folder}")
+        say(f"ready in {time.monotonic() - began:.0f} s: {words}, {environment.folder}")
         if sandbox.python:
-            _say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
+            say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
 
 
 @env_command.command("show")
@@ -105,52 +108,5 @@ def _fields(standing: EnvironmentStanding) -> dict[str, object]:
     }
 
 
-class _Lines:
-    """One line for each phase, for a log."""
-
-    def __init__(self) -> None:
-        self.began = False
-        self._phase = ""
-
-    def show(self, progress: Progress) -> None:
-        self.began = True
-        if progress.phase != self._phase:
-            self._phase = progress.phase
-            _say(f"{_PHASES[progress.phase]} ...")
-
-    def end(self) -> None:
-        """Nothing is left open."""
-
-
-class _Bar:
-    """One line that is drawn again and again, for a terminal."""
-
-    def __init__(self) -> None:
-        self.began = False
-        self._drawn_at = 0.0
-        self._phase = ""
-
-    def show(self, progress: Progress) -> None:
-        self.began = True
-        now = time.monotonic()
-        is_new = progress.phase != self._phase or progress.done == progress.total
-        if not is_new and now - self._drawn_at < _REDRAW_S:
-            return
-        self._drawn_at, self._phase = now, progress.phase
-        share = progress.done / progress.total if progress.total else 0.0
-        full = round(share * _BAR)
-        counted = f" {progress.done}/{progress.total}" if progress.total else ""
-        line = f"{'#' * full}{'-' * (_BAR - full)} {_PHASES[progress.phase]}{counted}"
-        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
-
-    def end(self) -> None:
-        if self.began:
-            click.echo("\r\x1b[K", err=True, nl=False)
-
-
 def _megabytes(environment: Environment) -> str:
     return f"{environment.size / 1e6:,.0f} MB"
-
-
-def _say(text: str) -> None:
-    click.echo(f"pinfold: {text}", err=True)

@@ -28,6 +28,7 @@ _COMMANDS = {
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("doctor", "Say what works here, and how to fix what does not."),
     "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
+    "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }

@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import Options, Race, Shelf, background, unlike
+from pinfold.app import Options, Shelf, background
+from pinfold.app.racing import Race, unlike
 from pinfold.events import Delta, Entry
 from pinfold.front.cli.showing import JsonLines, Plain, show_notice
 from pinfold.text import printable

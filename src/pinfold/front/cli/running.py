@@ -85,7 +85,11 @@ mode_option = click.option(
 def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
-            click.option("--model", help="Which model: scripted:FILE or replay:FILE."),
+            click.option(
+                "--model",
+                help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias.",
+            ),
+            click.option("--no-cache", is_flag=True, help="Ask the model even what it has answered before."),
             mode_option,
             click.option("--sandbox", help="Where code runs, by name."),
             click.option(
@@ -126,6 +130,7 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
         "run.max_tokens": given.get("max_tokens"),
         "run.max_cost": given.get("max_cost"),
         "run.max_seconds": given.get("max_seconds"),
+        "model.cache": False if given.get("no_cache") else None,
     }
 
 

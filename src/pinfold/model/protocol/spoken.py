@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from pinfold.events import Reply, Request, Thought, UserMessage
+from pinfold.events import AssistantMessage, Reply, Request, Thought, UserMessage
 from pinfold.model.protocol.reading import read
 from pinfold.model.protocol.telling import Style, as_spoken, hinted, told
 
@@ -42,9 +42,17 @@ class InText:
     async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
         """The pieces as they come, then the reply with its calls."""
         stream = cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(self._asked(request)))
+        begun = begun_by(request)
         async with aclosing(stream):
             async for piece in stream:
-                yield self._understood(piece, request) if isinstance(piece, Reply) else piece
+                match piece:
+                    case Reply():
+                        yield self._understood(piece, request)
+                    case str() if begun:
+                        yield gone_on(begun, piece)
+                        begun = ""
+                    case _:
+                        yield piece
 
     async def aclose(self) -> None:
         """Close what the model holds, if it holds anything."""
@@ -64,5 +72,26 @@ class InText:
         if reply.calls or (self.calls_natively and self.when == "unless-native"):
             return reply
         user = [message.text for message in request.messages if isinstance(message, UserMessage)]
-        reading = read(reply.text, request.tools, quoted=user, finish=reply.finish)
-        return replace(reply, calls=reading.calls, in_text=bool(reading.calls), correction=reading.correction)
+        text = gone_on(begun_by(request), reply.text)
+        reading = read(text, request.tools, quoted=user, finish=reply.finish)
+        return replace(
+            reply,
+            text=text,
+            calls=reading.calls,
+            in_text=bool(reading.calls),
+            correction=reading.correction,
+        )
+
+
+def begun_by(request: Request) -> str:
+    """What was put into the model's mouth for it to go on with."""
+    match request.messages:
+        case (*_, AssistantMessage(text=text, calls=())):
+            return text
+        case _:
+            return ""
+
+
+def gone_on(begun: str, text: str) -> str:
+    """The whole of what was said. A server that did not go on began anew."""
+    return text if not begun or text.startswith(begun.rstrip()) else begun + text

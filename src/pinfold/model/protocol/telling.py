@@ -25,7 +25,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.protocol.known import PYTHON, Known
-from pinfold.model.protocol.reading import OUTPUT, is_code_only
+from pinfold.model.protocol.reading import is_code_only
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
@@ -38,10 +38,8 @@ _FENCE = {
         "When done, answer in words without a block."
     ),
     "small": (
-        'To act, write only a fenced block, as here for "how long is a.txt?":\n'
-        "```python\nprint(len(open('a.txt').read()))\n```\n"
-        "It runs and you are sent its output. Never guess what you can run. "
-        "When done, answer in words without a block."
+        "Write one ```python block that does the task and prints the result after ANSWER:. "
+        "Its output comes back to you."
     ),
 }
 _OTHERS = {
@@ -144,7 +142,7 @@ def in_turns(
             case ToolMessage(id=id_) if id_ in native:
                 turns.append(message)
             case ToolMessage(id=id_, text=text):
-                what = OUTPUT.format(tools[id_]) if id_ in tools else "Output"
+                what = f"Output of {tools[id_]}" if id_ in tools else "Output"
                 _say(turns, UserMessage(text=f"{what}:\n{text.rstrip()}"))
             case _:
                 assert_never(message)

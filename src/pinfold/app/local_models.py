@@ -1,0 +1,139 @@
+"""Models of this machine: what the command line may ask of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinfold.app.paths import data_dir, private_dir, state_dir
+from pinfold.model.local import (
+    CATALOGUE,
+    BuiltinModel,
+    Found,
+    FoundModel,
+    OnPulling,
+    Pulling,
+    Weights,
+    ollama_url,
+    probe,
+    pull,
+    pull_for_ollama,
+    weights_at,
+    weights_named,
+)
+from pinfold.model.local.serving import Serving
+from pinfold.sandbox.environment import EnvironmentFailed
+from pinfold.sandbox.environment.uv import find_uv
+
+__all__ = [
+    "Found",
+    "FoundModel",
+    "Inside",
+    "Key",
+    "Pulling",
+    "Reachable",
+    "Serving",
+    "builtin_model",
+    "models_dir",
+    "pull_model",
+    "pulled",
+    "reachable_models",
+    "serve_model",
+]
+_KEYS = (
+    ("openai", "OPENAI_API_KEY"),
+    ("anthropic", "ANTHROPIC_API_KEY"),
+    ("google", "GEMINI_API_KEY"),
+    ("google", "GOOGLE_API_KEY"),
+    ("openrouter", "OPENROUTER_API_KEY"),
+    ("groq", "GROQ_API_KEY"),
+    ("mistral", "MISTRAL_API_KEY"),
+    ("deepseek", "DEEPSEEK_API_KEY"),
+    ("cohere", "CO_API_KEY"),
+    ("huggingface", "HF_TOKEN"),
+)
+
+
+def models_dir() -> Path:
+    """Where weights are, once for this user."""
+    return private_dir(data_dir()) / "models"
+
+
+async def pull_model(name: str, on_progress: OnPulling) -> Path | None:
+    """Fetch weights by name, or let Ollama fetch `ollama:NAME`; the file, if it is ours. Raises PinfoldError."""
+    scheme, colon, model = name.partition(":")
+    if colon and scheme == "ollama" and model:
+        await pull_for_ollama(model, ollama_url(os.environ), on_progress)
+        return None
+    return await pull(weights_named(name), models_dir(), on_progress)
+
+
+async def serve_model(
+    serving: Serving, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
+) -> None:
+    """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
+    from pinfold.model.local.serving import serve
+
+    folder, state = private_dir(data_dir()), private_dir(state_dir())
+    await serve(serving, folder=folder, state=state, uv=_uv(), notice=notice, on_ready=on_ready)
+
+
+def builtin_model(name: str, *, pull: bool, notice: Callable[[str], None]) -> BuiltinModel:
+    """`builtin` or another of its kind; with `pull` it fetches what is missing when it is first asked."""
+    folder, state = private_dir(data_dir()), private_dir(state_dir())
+    return BuiltinModel(name=name, folder=folder, state=state, uv=_uv(), pull=pull, notice=notice)
+
+
+def _uv() -> Path | None:
+    try:
+        return Path(find_uv())
+    except EnvironmentFailed:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """A model that Pinfold runs itself."""
+
+    weights: Weights
+    path: Path | None
+    """None if it is not here yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A provider that can be reached with a key of the user's, by the variable that holds it."""
+
+    provider: str
+    variable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachable:
+    """Everything that could answer."""
+
+    inside: tuple[Inside, ...]
+    servers: tuple[Found, ...]
+    keys: tuple[Key, ...]
+
+
+async def reachable_models() -> Reachable:
+    """What is here, what answers on this machine, and whose keys are set. No provider is asked."""
+    folder = models_dir()
+    return Reachable(
+        inside=tuple(Inside(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
+        servers=await probe(os.environ),
+        keys=tuple(
+            Key(provider=provider, variable=variable)
+            for provider, variable in _KEYS
+            if os.environ.get(variable, "").strip()
+        ),
+    )
+
+
+def pulled(name: str) -> tuple[Weights, Path | None]:
+    """The weights of this name, and where they are if they are here."""
+    weights = weights_named(name)
+    return weights, weights_at(weights, models_dir())

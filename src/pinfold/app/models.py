@@ -1,0 +1,223 @@
+"""From configuration to the models a session asks: keys, folders, fallbacks, and what is remembered of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from pinfold import __version__
+from pinfold.app.config import Config
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import cache_dir, data_dir, private_dir, state_dir
+from pinfold.engine import Breaker, Model, Spent, the_model
+from pinfold.events import (
+    BadEvent,
+    Entry,
+    ModelFailed,
+    ModelReplied,
+    PinfoldError,
+    Usage,
+    parse_json,
+    plain_json,
+)
+from pinfold.model import Access, ModelError, Profile, full_name, model_named, profile_of
+
+logger = logging.getLogger(__name__)
+
+_VARIABLES = ("_API_KEY", "_BASE_URL")
+_ALSO = ("OLLAMA_HOST", "HF_TOKEN", "HF_ENDPOINT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calling:
+    """How models are called, apart from which."""
+
+    fallback: tuple[str, ...] = ()
+    escalate: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    key_env: str = ""
+    protocol: Literal["auto", "native", "text"] = "auto"
+    profile: Literal["auto", "full", "small"] = "auto"
+    cache: bool = True
+
+    @classmethod
+    def of(cls, config: Config) -> Calling:
+        return cls(
+            fallback=config.models.fallback,
+            escalate=config.models.escalate,
+            aliases=config.models.aliases,
+            keys=keys_in(os.environ, config.model.key_env),
+            key_env=config.model.key_env,
+            protocol=config.model.protocol,
+            profile=config.model.profile,
+            cache=config.model.cache,
+        )
+
+    def access(self) -> Access:
+        return Access(
+            keys=self.keys,
+            key_env=self.key_env,
+            aliases=self.aliases,
+            data=data_dir(),
+            state=state_dir(),
+            replies=cache_dir() / "replies" / __version__ if self.cache else None,
+            protocol=self.protocol,
+            profile=self.profile,
+            notice=logger.info,
+        )
+
+
+def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
+    """What models may be reached with: nothing else of the environment goes to them."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if value and (name.endswith(_VARIABLES) or name in (*_ALSO, also))
+    }
+
+
+class NoModel:
+    """Stands where a model would: in sessions that only run the user's own cells, or whose model is gone."""
+
+    def __init__(self, name: str, problem: PinfoldError) -> None:
+        self.name = name
+        self.problem = problem
+
+    def stream(self, request: object) -> AsyncIterator[Any]:  # noqa: ARG002
+        raise self.problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The models of a session."""
+
+    model: Model
+    fallbacks: tuple[Model, ...] = ()
+    escalate: Model | None = None
+    profile: Profile = "full"
+
+    async def close(self) -> None:
+        for model in (self.model, *self.fallbacks, self.escalate):
+            if isinstance(model, _Closing):
+                await model.aclose()
+
+
+@runtime_checkable
+class _Closing(Protocol):
+    async def aclose(self) -> None: ...
+
+
+def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], calling: Calling) -> Asked:
+    """The model asked for, or ModelError; the one the session had, even if it cannot be had now."""
+    access = calling.access()
+    later = replace(access, warm=False)
+    others = tuple(model_named(name, access=later) for name in calling.fallback)
+    stronger = model_named(calling.escalate, access=later) if calling.escalate else None
+    if wanted is not None and not isinstance(wanted, str):
+        return Asked(model=wanted, fallbacks=others, escalate=stronger)
+    name = full_name(wanted or past)
+    model: Model = NoModel(name, ConfigError("no model is configured; name one with --model"))
+    if name:
+        said = (entry.event for entry in entries)
+        served = [
+            event.request_id
+            for event in said
+            if isinstance(event, ModelReplied | ModelFailed) and event.model == name
+        ]
+        try:
+            model = model_named(name, served, access)
+        except ModelError as error:
+            if wanted:
+                raise
+            model = NoModel(name, error)
+    return Asked(model=model, fallbacks=others, escalate=stronger, profile=profile_of(name, access))
+
+
+class Purse:
+    """What this user spent today, in all sessions: a line for each reply, in a file for each day (UTC)."""
+
+    def __init__(self) -> None:
+        self._folder = state_dir() / "spent"
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        line = plain_json({"tokens": usage.total, "cost": cost}) + "\n"
+        # What cannot be counted must not stop the turn that was just paid for.
+        with contextlib.suppress(OSError):
+            private_dir(self._folder)
+            with self._today().open("a", encoding="utf-8") as file:
+                file.write(line)
+
+    def today(self) -> Spent:
+        tokens, cost = 0, 0.0
+        known = True
+        for line in self._lines():
+            match line:
+                case {"tokens": int(some), "cost": float(price) | int(price)}:
+                    tokens, cost = tokens + some, cost + price
+                case {"tokens": int(some)}:
+                    tokens, known = tokens + some, False
+                case _:
+                    pass
+        return Spent(tokens=tokens, cost=cost if known else None)
+
+    def _today(self) -> Path:
+        return self._folder / f"{datetime.now(UTC):%Y-%m-%d}.jsonl"
+
+    def _lines(self) -> Iterator[object]:
+        try:
+            lines = self._today().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return
+        for line in lines:
+            with contextlib.suppress(BadEvent):
+                yield parse_json(line)
+
+
+class _Paused(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    at: float
+
+
+class Pauses:
+    """What circuit breakers have opened, for other processes to see: a small file for each."""
+
+    def __init__(self) -> None:
+        self._folder = state_dir() / "paused"
+
+    def breaker(self, asked: Asked) -> Breaker:
+        """One that knows which of these models other processes found failing."""
+        models = {the_model(model.name) for model in (asked.model, *asked.fallbacks)}
+        breaker = Breaker(clock=time.time, on_change=self._note)
+        for name, at in self.all().items():
+            if name in models:
+                breaker.opened(name, at)
+        return breaker
+
+    def all(self) -> dict[str, float]:
+        """When each was opened."""
+        found: dict[str, float] = {}
+        for path in sorted(self._folder.glob("*.json")):
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                paused = msgspec.json.decode(path.read_bytes(), type=_Paused)
+                found[paused.name] = paused.at
+        return found
+
+    def _note(self, name: str, at: float | None) -> None:
+        path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
+        with contextlib.suppress(OSError):
+            if at is None:
+                path.unlink(missing_ok=True)
+            else:
+                private_dir(self._folder)
+                path.write_bytes(msgspec.json.encode(_Paused(name=name, at=at)))

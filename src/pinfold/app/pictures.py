@@ -1,0 +1,33 @@
+"""Files that a model is to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pinfold.app.errors import ConfigError
+from pinfold.events import Image
+from pinfold.log import Blobs
+
+LARGEST = 20 << 20
+_KINDS = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+
+def picture(blobs: Blobs, path: Path) -> Image:
+    """Put it on record. Raises ConfigError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise ConfigError(f"{path} is too large for a model: {len(data):,} bytes, the limit is {LARGEST:,}")
+    kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)
+    if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "image/webp"
+    if kind is None:
+        raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")
+    return Image(mime=kind, blob=blobs.put(data))

@@ -1,0 +1,83 @@
+"""Puts a model together: the wire it is on, the protocol it speaks, what small ones need, and the memory of replies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from pinfold.events import Reply, Request, Thought
+from pinfold.model.names import Access, Named, address_of, key_for
+from pinfold.model.services import DIRECT, SERVICES
+from pinfold.model.traits import Calls, Traits, traits_of
+
+
+class Model(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        """Pieces of text and reasoning as they come, then the whole reply. Raises RequestFailed."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+def chained(name: str, meant: Named, access: Access) -> Model:
+    """Raises ModelError."""
+    traits = Traits("text", "small") if meant.provider == "builtin" else traits_of(meant.model)
+    model = _priced(_on_its_wire(name, meant, access), meant)
+    calls: Calls = traits.calls if access.protocol == "auto" else access.protocol
+    profile = traits.profile if access.profile == "auto" else access.profile
+    if meant.provider in DIRECT:
+        calls = "native"
+    if calls != "native":
+        from pinfold.model.protocol import InText
+
+        model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
+    if access.replies:
+        from pinfold.model.remembering import Remembering
+
+        at = address_of(meant, access) if meant.provider in (*SERVICES, "ollama") else ""
+        model = Remembering(model, access.replies, at=at)
+    if profile == "small":
+        from pinfold.model.coaching import Coached
+
+        model = Coached(model)
+    return model
+
+
+def _priced(model: Model, meant: Named) -> Model:
+    if meant.provider in ("builtin", "url", *DIRECT):
+        return model  # known to the model itself, or to nobody
+    from pinfold.model.prices import Priced
+
+    paid = meant.provider in SERVICES and SERVICES[meant.provider].keys
+    return Priced(model, meant.provider if paid else None, meant.model)
+
+
+def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
+    if meant.provider == "builtin":
+        from pinfold.model.local import builtin
+
+        return builtin(meant.model, access)
+    if meant.provider == "ollama":
+        from pinfold.model.wire import OllamaModel
+
+        return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
+    if meant.provider in DIRECT:
+        from pinfold.model.providers import direct
+
+        made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
+        if access.warm:
+            made.warm()
+        return made
+    from pinfold.model.wire import OpenAIModel
+
+    service = SERVICES.get(meant.provider)
+    return OpenAIModel(
+        name=name,
+        base_url=address_of(meant, access),
+        model=meant.model,
+        key=key_for(meant, access),
+        max_tokens_name=service.max_tokens if service else "max_tokens",
+    )

@@ -1,0 +1,206 @@
+"""What a small model needs to do well: examples before it starts, its first words put into its mouth, and a push after
+a failure.
+
+Measured with bench/tasks.py; docs/design/0022-small-models.md has what each part is worth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
+
+from pinfold.events import AssistantMessage, Message, Reply, Request, Thought, ToolMessage, UserMessage
+
+if TYPE_CHECKING:
+    from pinfold.model.chain import Model
+
+FENCE = "```python\n"
+MOST_TOKENS = 600
+"""Of one reply, unless the settings say otherwise: what goes on for longer goes round in circles."""
+_FAILURES = 4
+"""In a row, after which the model may give up."""
+_SURE = 2
+"""Times that nothing must come out to be believed."""
+_WARMER = 0.5
+"""The temperature after the second failure in a row: at 0 it would fail the same way again."""
+_FAILED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b", re.MULTILINE)
+_EMPTY = re.compile(
+    r"\b[nN]a[nN]\b|^Empty DataFrame|^Series\(\[\]|^\[\]$|^None$|^ANSWER:.*(?<![\d.,:-])0(?:\.0+)?(?![\d.,:%-]\d|[\d:%-])",
+    re.MULTILINE,
+)
+"""Nothing came out, or nothing was found: more often than not the code was wrong."""
+_ANSWER = re.compile(r"^ANSWER: *(.*)", re.MULTILINE | re.DOTALL)
+_CHANGES = re.compile(r"\n\[variables: .*\]\s*$")
+_AGAIN = "[This failed. Write the code differently.]"
+_ODD = "[That can hardly be. Check how the data is written, and write the code differently.]"
+_SAYS_SOMETHING = re.compile(r"[\d?./\\_]|\w+\.\w+")
+_FILES = "\n\n[Files in the current folder:"
+
+
+def _example(task: str, files: str, code: str) -> tuple[Message, ...]:
+    return (
+        UserMessage(text=f"{task}{_FILES}\n{files}]" if files else task),
+        AssistantMessage(text=f"{FENCE}{code}\n```"),
+    )
+
+
+EXAMPLES: Mapping[str, tuple[Message, ...]] = {
+    "table": _example(
+        "Which shop took the most money? Money is count times cost.",
+        "shops.csv: 300 rows like shop=A1, count=3, cost=2.5",
+        'import pandas as pd\ndf = pd.read_csv("shops.csv")\ndf["money"] = df["count"] * df["cost"]\n'
+        'totals = df.groupby("shop")["money"].sum()\n'
+        'print(f"ANSWER: Shop {totals.idxmax()} took the most money: {totals.max()}")',
+    ),
+    "tables": _example(
+        "How much did members from Rome pay?",
+        "fees.csv: 80 rows like member=3, euro=12.5\nmembers.csv: 20 rows like no=1, name=Al, town=Oslo",
+        'import pandas as pd\nfees = pd.read_csv("fees.csv")\nmembers = pd.read_csv("members.csv")\n'
+        'both = fees.merge(members, left_on="member", right_on="no")\n'
+        """total = both[both["town"] == "Rome"]["euro"].sum()\n"""
+        'print(f"ANSWER: Members from Rome paid {total:.2f}")',
+    ),
+    "tree": _example(
+        "What is the phone number of Mr Bell?",
+        'club.json: {"club": {"teams": [4 x {"members": [9 x {"name": str, "phone": "555-01"}]}]}}',
+        'import json\ndata = json.load(open("club.json"))\n'
+        'found = [m for team in data["club"]["teams"] for m in team["members"] if m["name"] == "Mr Bell"]\n'
+        """print(f"ANSWER: The phone number of Mr Bell is {found[0]['phone']}")""",
+    ),
+    "text": _example(
+        "Which user has the most lines? The user is the second word.",
+        "access.log: 90 lines: 08:15 anna login ok | 08:17 bert login failed | 08:17 anna read ok",
+        'from collections import Counter\nlines = open("access.log").read().splitlines()\n'
+        "users = Counter(line.split()[1] for line in lines)\n"
+        'print(f"ANSWER: {users.most_common(1)[0][0]} has the most lines")',
+    ),
+    "settings": _example(
+        "Set the port of [server] to 9000 in app.ini.",
+        "app.ini: 5 lines: [server] | host = local | port=80 | [db] | port=5432",
+        'text = open("app.ini").read()\nnew = text.replace("port=80", "port=9000", 1)\n'
+        'open("app.ini", "w").write(new)\nprint("ANSWER: The port of [server] in app.ini is 9000 now")',
+    ),
+    "other": _example(
+        "What is 12 % of 350, and is it a whole number?",
+        "",
+        'part = 350 * 12 / 100\nprint(f"ANSWER: {part}, a whole number: {part == int(part)}")',
+    ),
+}
+_KINDS = {
+    ".csv": "table",
+    ".tsv": "table",
+    ".json": "tree",
+    ".jsonl": "tree",
+    ".log": "text",
+    ".txt": "text",
+    ".md": "text",
+    ".ini": "settings",
+    ".toml": "settings",
+    ".yaml": "settings",
+    ".yml": "settings",
+    ".cfg": "settings",
+    ".conf": "settings",
+}
+
+
+def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Those that are like the task: by the kinds of files there are when it begins, which stays the same ever after."""
+    first = next((message.text for message in messages if isinstance(message, UserMessage)), "")
+    files = first.partition(_FILES)[2] or first
+    ends = re.findall(r"^[^:\n]*(\.\w+)", files, re.MULTILINE)
+    kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
+    if sum(_KINDS.get(end) == "table" for end in ends) > 1:
+        kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
+    chosen = list(kinds)[:2] or ["other"]
+    return tuple(message for kind in chosen for message in EXAMPLES[kind])
+
+
+class Coached:
+    def __init__(self, model: Model) -> None:
+        self.name = model.name
+        self._model = model
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        if (answer := answer_in(request.messages)) is not None:
+            yield answer
+            yield Reply(text=answer, cost=0.0)
+            return
+        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(coached(request)))
+        async with aclosing(pieces):
+            async for piece in pieces:
+                done = isinstance(piece, Reply) and not piece.calls
+                yield (
+                    replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
+                    if done
+                    else piece
+                )
+
+    async def aclose(self) -> None:
+        await self._model.aclose()
+
+
+def coached(request: Request) -> Request:
+    settings = {"temperature": 0, "max_tokens": MOST_TOKENS, **request.settings}
+    if is_small_talk(request.messages):
+        *before, last = request.messages
+        plain = UserMessage(text=last.text.partition(_FILES)[0])
+        return replace(request, tools=(), messages=(*before, plain), settings=settings)
+    messages = (*examples_for(request.messages), *map(_pushed, last_try_only(request.messages)))
+    failures = failures_at_the_end(request.messages)
+    if failures > 1 and "temperature" not in request.settings:
+        settings |= {"temperature": _WARMER, "seed": failures}
+    if isinstance(messages[-1], UserMessage) or 0 < failures < _FAILURES:
+        messages = (*messages, AssistantMessage(text=FENCE))
+        settings["stop"] = ["\n```", *settings.get("stop", ())]
+    return replace(request, messages=messages, settings=settings)
+
+
+def answer_in(messages: tuple[Message, ...]) -> str | None:
+    """What the last program printed as the answer, if it did: asking the model to say it again adds only mistakes."""
+    if not messages or not isinstance(last := messages[-1], ToolMessage):
+        return None
+    if _FAILED.search(last.text) or (_EMPTY.search(last.text) and failures_at_the_end(messages) < _SURE):
+        return None
+    said = _ANSWER.search(last.text)
+    return _CHANGES.sub("", said[1]).strip() or None if said else None
+
+
+def last_try_only(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Without all but the last of the failures at the end: a small model repeats what it sees it has done."""
+    tries = failures_at_the_end(messages)
+    return messages if tries < 2 else (*messages[: -2 * tries], *messages[-2:])
+
+
+def _pushed(message: Message) -> Message:
+    if not isinstance(message, ToolMessage):
+        return message
+    push = _AGAIN if _FAILED.search(message.text) else _ODD if _EMPTY.search(message.text) else ""
+    return replace(message, text=f"{message.text.rstrip()}\n{push}") if push else message
+
+
+def failures_at_the_end(messages: tuple[Message, ...]) -> int:
+    """How many times in a row the code failed, or gave nothing."""
+    count = 0
+    for message in reversed(messages):
+        match message:
+            case UserMessage():
+                break
+            case ToolMessage(text=text) if _FAILED.search(text) or _EMPTY.search(text):
+                count += 1
+            case ToolMessage():
+                break
+            case _:
+                pass
+    return count
+
+
+def is_small_talk(messages: tuple[Message, ...]) -> bool:
+    """A greeting or a word of thanks: few words, and nothing in them that a file, a number or a question would have."""
+    if not messages or not isinstance(last := messages[-1], UserMessage):
+        return False
+    said = last.text.partition(_FILES)[0]
+    return len(said.split()) <= 3 and not _SAYS_SOMETHING.search(said)

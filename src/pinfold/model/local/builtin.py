@@ -1,0 +1,151 @@
+"""A model that is already inside: its weights, what runs them and the process they run in are seen to on demand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from pinfold.events import Reply, Request, RequestFailed, Thought
+from pinfold.model.http import Patience
+from pinfold.model.local.catalogue import weights_named
+from pinfold.model.local.errors import NotPulled
+from pinfold.model.local.hosting import Host, Served, Spec
+from pinfold.model.local.runtime import runtime
+from pinfold.model.local.weights import Pulling, pull, weights_at
+from pinfold.model.openai import OpenAIModel
+
+_PATIENCE = Patience(connect_s=5, first_s=900, idle_s=300)
+"""A small machine reads ten tokens a second when others are busy on it."""
+
+
+class BuiltinModel:
+    """`builtin` and its like, by name. It has no tool calls of its own: calls are read out of its text."""
+
+    takes_tools = False
+
+    def __init__(
+        self,
+        *,
+        name: str = "builtin",
+        folder: Path,
+        state: Path,
+        uv: Path | None,
+        pull: bool,
+        notice: Callable[[str], None],
+        idle_s: float = 300.0,
+        linger_s: float = 10.0,
+    ) -> None:
+        """`folder` is Pinfold's for data, `state` for what may be lost; without `pull` nothing is fetched.
+
+        `uv` installs the runtime where it is missing. `notice` is told what takes long, for the user.
+        """
+        self.name = name
+        self._weights = weights_named(name)
+        self._folder = folder
+        self._state = state
+        self._uv = uv
+        self._may_pull = pull
+        self._notice = notice
+        self._idle_s = idle_s
+        self._linger_s = linger_s
+        self._host: Host | None = None
+        self._talking: OpenAIModel | None = None
+        self._alone = anyio.Lock()
+
+    @property
+    def context(self) -> int:
+        """How many tokens it has room for, as it runs."""
+        return (self._talking and self._talking.context) or self._weights.context
+
+    async def warm(self) -> None:
+        """Have it loaded before it is asked. Raises what `stream` raises."""
+        await self._ready()
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        """Pieces as they come, then the whole reply. Raises RequestFailed, or ModelError for what is missing."""
+        talking = await self._ready()
+        try:
+            async with aclosing(talking.stream(request)) as pieces:
+                async for piece in pieces:
+                    yield msgspec.structs.replace(piece, cost=0.0) if isinstance(piece, Reply) else piece
+        except RequestFailed as failure:
+            if self._host is None or self._host.is_running():
+                raise
+            await self._forget()
+            raise RequestFailed(
+                f"the process that runs {self.name} ended; it is started again when it is asked"
+            ) from failure
+
+    async def aclose(self) -> None:
+        await self._forget()
+        if self._host is not None:
+            self._host.release()
+            self._host = None
+
+    async def _ready(self) -> OpenAIModel:
+        async with self._alone:
+            if self._host is not None and not self._host.is_running():
+                await self._forget()
+            if self._talking is None:
+                self._host = self._host or await self._hosted()
+                self._talking = self._talker(await self._host.ready())
+            return self._talking
+
+    async def _hosted(self) -> Host:
+        path = await self._here()
+        found = await runtime(self._folder / "runtimes", self._uv, self._notice)
+        spec = Spec(
+            model=path,
+            alias=self.name,
+            context=self._weights.context,
+            runtime=found,
+            idle_s=self._idle_s,
+            linger_s=self._linger_s,
+        )
+        return Host(spec, self._state)
+
+    async def _here(self) -> Path:
+        folder, weights = self._folder / "models", self._weights
+        if path := weights_at(weights, folder):
+            return path
+        if not self._may_pull:
+            raise NotPulled(
+                f"{self.name} is not on this machine yet: `pinfold model pull {self.name}` fetches it "
+                f"({weights.title}, {weights.megabytes})"
+            )
+        self._notice(f"fetching {weights.title} ({weights.megabytes}), once")
+        return await pull(weights, folder, _Quarters(self._notice))
+
+    def _talker(self, served: Served) -> OpenAIModel:
+        return OpenAIModel(
+            name=self.name,
+            base_url=f"{served.url}/v1",
+            model=self.name,
+            key=served.key,
+            patience=_PATIENCE,
+            tools="none",
+            context=served.context,
+        )
+
+    async def _forget(self) -> None:
+        talking, self._talking = self._talking, None
+        if talking is not None:
+            await talking.aclose()
+
+
+class _Quarters:
+    """Tells how far a pull is, four times."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._told = 0
+
+    def __call__(self, pulling: Pulling) -> None:
+        quarter = 4 * pulling.done // pulling.total if pulling.total else 0
+        if quarter > self._told:
+            self._told = quarter
+            self._notice(f"fetched {25 * quarter} %")

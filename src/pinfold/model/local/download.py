@@ -1,0 +1,157 @@
+"""Brings one file over HTTP, going on from the bytes that are there. Knows nothing of what is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import anyio
+
+from pinfold.events import PinfoldError
+
+if TYPE_CHECKING:
+    import httpx2
+
+_NOT_SATISFIABLE = 416
+_WORTH_ANOTHER_TRY = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to put up with a server."""
+
+    connect_s: float = 3.0
+    silence_s: float = 30.0
+    tries: int = 5
+    """In a row without a new byte."""
+    pause_s: float = 0.5
+    """Before the second try; doubled for each one after it."""
+
+
+class Broken(PinfoldError):
+    """The file, or the rest of it, could not be had. Says why, without where."""
+
+
+@asynccontextmanager
+async def client(patience: Patience, certificates: str | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Proxies and certificates are those of the environment; `certificates` names a file to trust instead."""
+    import ssl
+
+    import httpx2
+
+    try:
+        verify = ssl.create_default_context(cafile=certificates) if certificates else True
+    except OSError as error:
+        raise Broken(f"the certificates {certificates} cannot be read: {error.strerror}") from error
+    timeout = httpx2.Timeout(patience.silence_s, connect=patience.connect_s)
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=timeout, verify=verify) as opened:
+        yield opened
+
+
+async def fetch(
+    http: httpx2.AsyncClient,
+    url: str,
+    into: Path,
+    patience: Patience,
+    *,
+    on_bytes: Callable[[], None],
+    headers: Mapping[str, str] | None = None,
+    size: int | None = None,
+) -> None:
+    """`into` holds the whole file when this returns. `size`, if known: a server whose file differs is refused."""
+    import httpx2
+
+    furthest, fruitless = _size(into), 0
+    while True:
+        try:
+            await _fetch_on(http, url, into, on_bytes=on_bytes, headers=headers or {}, size=size)
+            return
+        except (httpx2.TransportError, _TryAgain) as error:
+            why = words_of(error)
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+            raise Broken(words_of(error)) from error
+        fruitless = 0 if _size(into) > furthest else fruitless + 1
+        furthest = max(furthest, _size(into))
+        if fruitless >= patience.tries:
+            raise Broken(why)
+        await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
+
+
+class _TryAgain(Exception):
+    pass
+
+
+async def _fetch_on(
+    http: httpx2.AsyncClient,
+    url: str,
+    into: Path,
+    *,
+    on_bytes: Callable[[], None],
+    headers: Mapping[str, str],
+    size: int | None,
+) -> None:
+    have = _size(into)
+    if size is not None and have == size:
+        return
+    # Compressed on the way, a range would be one of something else.
+    asked = {**headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+    async with http.stream("GET", url, headers=asked) as answer:
+        if answer.status_code == _NOT_SATISFIABLE:
+            _forget(into)
+            raise _TryAgain("the server has less of the file than we do")
+        if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
+            raise _TryAgain(f"it answered {answer.status_code}")
+        if answer.status_code not in (200, 206):
+            raise Broken(f"it answered {answer.status_code}")
+        begin, whole = _place(answer)
+        # Without ranges a server begins at the beginning.
+        if begin not in (0, have):
+            raise Broken("it answered with another range than asked for")
+        if size is not None and whole is not None and whole != size:
+            raise Broken(f"its file has {whole:,} bytes, not {size:,}")
+        with _opened(into, begin) as file:
+            async for chunk in answer.aiter_raw():
+                file.write(chunk)
+                file.flush()
+                on_bytes()
+    if whole is not None and _size(into) < whole:
+        raise _TryAgain("the connection was closed early")
+
+
+def _place(answer: httpx2.Response) -> tuple[int, int | None]:
+    """Where the answer's bytes begin in the file, and how long that is, if told."""
+    if answer.status_code == 206:
+        told = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("content-range", ""))
+        if told is None:
+            raise Broken("it answered with a range and does not say which")
+        return int(told[1]), None if told[2] == "*" else int(told[2])
+    length = answer.headers.get("content-length", "")
+    return 0, int(length) if length.isdigit() else None
+
+
+def words_of(error: Exception) -> str:
+    """Why, in words; some errors of the network have none of their own."""
+    return str(error).strip() or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
+
+
+def _opened(path: Path, begin: int) -> BinaryIO:
+    """For writing from `begin` on; what was behind that is gone."""
+    file = path.open("r+b" if path.exists() else "xb")
+    file.truncate(begin)
+    file.seek(begin)
+    return file
+
+
+def _forget(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

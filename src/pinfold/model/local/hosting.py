@@ -1,0 +1,248 @@
+"""Starts the process that runs a model, or finds the one that runs: one for each user and model, shared by all of ours.
+
+What holds whom together is in `server.py`, the program that runs there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pinfold.events import RequestFailed
+from pinfold.model.failures import one_line
+from pinfold.model.http import Patience, Wire
+from pinfold.model.local.locks import alone, is_held, locked
+from pinfold.model.payload import a_count, an_object
+
+PROGRAM = Path(__file__).with_name("server.py")
+START_S = 300.0
+"""From a cold disk a large file takes its time."""
+ANSWER_S = 10.0
+END_S = 10.0
+_LOOK_AGAIN_S = 0.05
+_ERROR = re.compile(r"^[\d.]+ E (?:llama_model_load: error loading model: |\w+: )?(.+)", re.MULTILINE)
+_CHATTER = re.compile(r"[\d.]+ [A-Z] ")
+_SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What is to run, and how. Whoever asks for the same gets the same process."""
+
+    model: Path
+    alias: str
+    context: int
+    runtime: Path | None
+    """Where the runtime is imported from; None for our own environment."""
+    parallel: int = 1
+    """Two at a time are no faster together than one after the other, and would have to share the context."""
+    cache_mb: int = 512
+    """For the beginnings of conversations that had to make room for others."""
+    pooling: Literal["off", "as-told", "mean"] = "off"
+    """How vectors for texts are made: not at all, as the file says, or as the mean of all tokens."""
+    idle_s: float = 300.0
+    """Unused for this long, it lets go of its memory, and takes it again when it is asked."""
+    linger_s: float = 10.0
+    """It ends this long after its last user."""
+
+    @property
+    def key(self) -> str:
+        found = self.model.stat()
+        parts = [str(self.model.resolve()), found.st_size, found.st_mtime_ns, str(self.runtime)]
+        parts += [self.context, self.parallel, self.cache_mb, self.pooling, self.idle_s, self.linger_s]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it listens."""
+
+    pid: int
+    url: str
+    key: str
+    context: int = 0
+    """Tokens a conversation has room for, as llama.cpp says."""
+    tells_tools: bool = False
+    """The template in the file tells the model of tools."""
+
+
+class Host:
+    """One user of the process. It lives at least until `release`, or until we end, however we end."""
+
+    def __init__(self, spec: Spec, state: Path, *, answer_s: float = ANSWER_S) -> None:
+        """`state`: where Pinfold keeps what it may lose. One that says nothing for `answer_s` is replaced."""
+        self._spec = spec
+        self._answer_s = answer_s
+        self._folder = state / "models" / spec.key
+        self.log = state / "log" / f"model-{spec.key}.log"
+        self._held: int | None = None
+
+    async def ready(self) -> Served:
+        """Where it listens, started if need be. Raises RequestFailed."""
+        try:
+            _make_private(self._folder)
+            _make_private(self.log.parent)
+            await self._hold()
+            if served := await self._running():
+                return served
+            async with alone(self._folder / "start.lock"):
+                return await self._running() or await self._start()
+        except OSError as error:
+            raise RequestFailed(
+                f"{error.filename or self._folder} cannot be used: {error.strerror}", retryable=False
+            ) from error
+
+    def is_running(self) -> bool:
+        return is_held(self._folder / "server.lock")
+
+    def release(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    async def _hold(self) -> None:
+        if self._held is None:
+            held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                # One that is just ending holds it to its end.
+                while not locked(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - another process's lock tells nobody
+                    await anyio.sleep(_LOOK_AGAIN_S)
+            except BaseException:
+                os.close(held)
+                raise
+            self._held = held
+
+    async def _running(self) -> Served | None:
+        """The one that is there already; one that does not answer is ended first."""
+        if not self.is_running():
+            return None
+        if (served := await self._said()) is None:
+            return None
+        try:
+            return await self._answering(served)
+        except RequestFailed:
+            await self._end(served.pid)
+            return None
+
+    async def _said(self) -> Served | None:
+        """What it says of itself, once it has loaded; None if it ends before."""
+        with anyio.move_on_after(START_S):
+            while self.is_running():
+                with suppress(OSError, msgspec.MsgspecError):
+                    return msgspec.json.decode(_read(self._folder / "server.json"), type=Served)
+                await anyio.sleep(_LOOK_AGAIN_S)
+        return None
+
+    async def _end(self, pid: int) -> None:
+        # It holds its lock, so the number is still its own.
+        if self.is_running():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with anyio.move_on_after(END_S):
+            while self.is_running():  # noqa: ASYNC110 - another process's lock tells nobody
+                await anyio.sleep(_LOOK_AGAIN_S)
+
+    async def _start(self) -> Served:
+        began = _size(self.log)
+        await anyio.to_thread.run_sync(self._launch)
+        served = await self._said()
+        if served is None:
+            raise RequestFailed(self._why_not(began), retryable=False)
+        return await self._answering(served)
+
+    async def _answering(self, served: Served) -> Served:
+        wire = Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)
+        try:
+            told = an_object(await wire.ask("props", limit_s=self._answer_s))
+        finally:
+            await wire.aclose()
+        settings = an_object(told.get("default_generation_settings"))
+        caps = an_object(told.get("chat_template_caps"))
+        return msgspec.structs.replace(
+            served, context=a_count(settings.get("n_ctx")), tells_tools=caps.get("supports_tools") is True
+        )
+
+    def _launch(self) -> None:
+        settings = {
+            **{name: _plain(value) for name, value in asdict(self._spec).items()},
+            "folder": str(self._folder),
+            "log": str(self.log),
+            "threads": cores(),
+        }
+        with self.log.open("ab") as log:
+            done = subprocess.run(
+                [sys.executable, "-I", PROGRAM, self._spec.alias],
+                input=json.dumps(settings).encode(),
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C in our terminal is not meant for it
+                timeout=START_S,
+                check=False,
+            )
+        if done.returncode:
+            raise RequestFailed(f"{self._spec.alias} cannot be started; see {self.log}", retryable=False)
+
+    def _why_not(self, began: int) -> str:
+        with self.log.open("rb") as log:
+            log.seek(min(began, _size(self.log)))
+            said = log.read().decode("utf-8", "replace")
+        return f"{self._spec.model} cannot be run: {_reason(said)}; the whole story is in {self.log}"
+
+
+def _reason(said: str) -> str:
+    """The first error llama.cpp tells of, else the last thing that was said."""
+    if told := _ERROR.search(said):
+        return one_line(told[1])
+    last = next(filter(str.strip, reversed(said.splitlines())), "")
+    if not last or _CHATTER.match(last):
+        return "it was ended while it loaded; is there enough memory for it?"
+    return one_line(last)
+
+
+def cores() -> int:
+    """How many we may really use: in a container that is less than the machine has."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        count = min(count, max(1, round(int(quota) / int(period))))
+    return count
+
+
+def _environment() -> dict[str, str]:
+    """Ours without secrets. Threads that wait must not spin: on a busy machine that is a tenth of the speed."""
+    given = {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRET)}
+    return {**given, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

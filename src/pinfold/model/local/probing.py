@@ -1,0 +1,240 @@
+"""Which model servers answer on this machine, and what they say of themselves.
+
+By hand over a socket: at a start, the library that talks to models would cost more than all the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+
+from pinfold.events import Json
+from pinfold.model.local.ollama import ollama_url
+from pinfold.model.payload import a_count, a_list, a_text, an_object
+
+Kind: TypeAlias = Literal["ollama", "lmstudio", "llamacpp", "vllm", "openai"]
+"""`openai`: some other server that speaks as OpenAI does."""
+Tools: TypeAlias = Literal["native", "none", "unknown"]
+
+LIMIT_S = 0.4
+"""For each server, all questions together."""
+PLACES = ("http://127.0.0.1:1234", "http://127.0.0.1:8080", "http://127.0.0.1:8000")
+"""Where LM Studio, llama.cpp and vLLM listen unless told otherwise; any of them may be anywhere."""
+_ANSWER_BYTES = 4 << 20
+_MOST_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModel:
+    id: str
+    context: int | None = None
+    """Tokens it has room for: as it runs if it does, else at most."""
+    tools: Tools = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    kind: Kind
+    base_url: str
+    """For Ollama its own, for the others the one that chat completions are under."""
+    models: tuple[FoundModel, ...] = ()
+    needs_key: bool = False
+    """It answers nobody without a key."""
+
+    def name_of(self, model: FoundModel) -> str:
+        """What a user types to get this model."""
+        return f"ollama:{model.id}" if self.kind == "ollama" else f"{self.base_url}#{model.id}"
+
+
+async def probe(environ: Mapping[str, str], places: tuple[str, ...] = PLACES) -> tuple[Found, ...]:
+    """Every server that answers in time, Ollama first. Raises nothing: what does not answer is not there."""
+    ollama = ollama_url(environ)
+    found: dict[str, Found | None] = dict.fromkeys((ollama, *places))
+
+    async def look(url: str) -> None:
+        answers = _Answers(url)
+        with anyio.move_on_after(LIMIT_S):
+            await (answers.of_ollama() if url == ollama else answers.of_others())
+        found[url] = answers.found()
+
+    async with anyio.create_task_group() as tasks:
+        for url in found:
+            tasks.start_soon(look, url)
+    return tuple(server for server in found.values() if server is not None)
+
+
+class _Answers:
+    """What one server said in time."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._said: dict[str, Json] = {}
+        self._refused = False
+        self._shown: dict[str, Json] = {}
+
+    async def of_ollama(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            for path in ("/api/tags", "/api/ps"):
+                tasks.start_soon(self._ask, path)
+        async with anyio.create_task_group() as tasks:
+            for model in a_list(an_object(self._said.get("/api/tags")).get("models"))[:_MOST_SHOWN]:
+                tasks.start_soon(self._show, a_text(an_object(model).get("name")))
+
+    async def of_others(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            for path in ("/v1/models", "/props", "/api/v0/models", "/api/tags"):
+                tasks.start_soon(self._ask, path)
+
+    async def _ask(self, path: str) -> None:
+        status, said = await _asked(self._url, path)
+        if status == 200:
+            self._said[path] = said
+        self._refused = self._refused or status in (401, 403)
+
+    async def _show(self, model: str) -> None:
+        _, self._shown[model] = await _asked(self._url, "/api/show", {"model": model})
+
+    def found(self) -> Found | None:
+        if "models" in an_object(self._said.get("/api/tags")):
+            return Found(kind="ollama", base_url=self._url, models=self._ollama_models())
+        listed = [an_object(item) for item in a_list(an_object(self._said.get("/v1/models")).get("data"))]
+        base_url = f"{self._url}/v1"
+        if not listed:
+            return Found(kind="openai", base_url=base_url, needs_key=True) if self._refused else None
+        kind = self._kind(listed)
+        models = tuple(self._model(kind, item) for item in listed if a_text(item.get("id")))
+        return Found(kind=kind, base_url=base_url, models=models)
+
+    def _kind(self, listed: Sequence[Mapping[str, Json]]) -> Kind:
+        owners = {a_text(item.get("owned_by")) for item in listed}
+        if "vllm" in owners:
+            return "vllm"
+        if "llamacpp" in owners or "default_generation_settings" in an_object(self._said.get("/props")):
+            return "llamacpp"
+        if any("state" in an_object(item) for item in self._of_lmstudio()):
+            return "lmstudio"
+        return "openai"
+
+    def _of_lmstudio(self) -> list[Json]:
+        return list(a_list(an_object(self._said.get("/api/v0/models")).get("data")))
+
+    def _model(self, kind: Kind, item: Mapping[str, Json]) -> FoundModel:
+        model = a_text(item.get("id"))
+        match kind:
+            case "llamacpp":
+                props = an_object(self._said.get("/props"))
+                settings = an_object(props.get("default_generation_settings"))
+                runs_with = a_count(settings.get("n_ctx")) or a_count(
+                    an_object(item.get("meta")).get("n_ctx")
+                )
+                caps = an_object(props.get("chat_template_caps"))
+                tools = _told(caps.get("supports_tools"))
+                return FoundModel(id=model, context=runs_with or None, tools=tools)
+            case "lmstudio":
+                more = {a_text(an_object(of).get("id")): an_object(of) for of in self._of_lmstudio()}.get(
+                    model, {}
+                )
+                size = a_count(more.get("loaded_context_length")) or a_count(more.get("max_context_length"))
+                tools = _told("tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None)
+                return FoundModel(id=model, context=size or None, tools=tools)
+            case _:
+                return FoundModel(id=model, context=a_count(item.get("max_model_len")) or None)
+
+    def _ollama_models(self) -> tuple[FoundModel, ...]:
+        running = {
+            a_text(item.get("name")): a_count(item.get("context_length"))
+            for item in map(an_object, a_list(an_object(self._said.get("/api/ps")).get("models")))
+        }
+        names = (
+            a_text(an_object(item).get("name"))
+            for item in a_list(an_object(self._said.get("/api/tags")).get("models"))
+        )
+        return tuple(self._ollama_model(name, running.get(name, 0)) for name in names if name)
+
+    def _ollama_model(self, name: str, running: int) -> FoundModel:
+        shown = an_object(self._shown.get(name))
+        info = an_object(shown.get("model_info"))
+        most = max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
+        tools = _told("tools" in a_list(shown["capabilities"]) if "capabilities" in shown else None)
+        return FoundModel(id=name, context=running or most or None, tools=tools)
+
+
+def _told(can: Json) -> Tools:
+    return "unknown" if can is None else "native" if can else "none"
+
+
+async def _asked(url: str, path: str, body: Json = None) -> tuple[int, Json]:
+    """Status and JSON of an answer; 0 for none that can be read."""
+    try:
+        return _read(await _exchanged(url, path, b"" if body is None else msgspec.json.encode(body)))
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        RecursionError,
+        anyio.BrokenResourceError,
+        msgspec.MsgspecError,
+    ):
+        return 0, None
+
+
+async def _exchanged(url: str, path: str, body: bytes) -> bytes:
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)
+    # 1.0, so that the answer ends with the connection and comes in one piece.
+    head = f"{'POST' if body else 'GET'} {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\n"
+    head += (
+        f"Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    answer = bytearray()
+    stream = await anyio.connect_tcp(host, port, tls=True) if secure else await anyio.connect_tcp(host, port)
+    async with stream:
+        await stream.send(head.encode() + body)
+        while len(answer) < _ANSWER_BYTES:
+            try:
+                answer += await stream.receive()
+            except anyio.EndOfStream:
+                break
+            if _is_whole(answer):
+                break
+    return bytes(answer)
+
+
+def _is_whole(answer: bytearray) -> bool:
+    """Some servers keep the connection open all the same."""
+    head, end, body = bytes(answer).partition(b"\r\n\r\n")
+    headers = _headers(head) if end else {}
+    if "chunked" in headers.get("transfer-encoding", ""):
+        return body.endswith(b"0\r\n\r\n")
+    length = headers.get("content-length", "")
+    return length.isdigit() and len(body) >= int(length)
+
+
+def _read(answer: bytes) -> tuple[int, Json]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(None, 2)[1]
+    if "chunked" in _headers(head).get("transfer-encoding", ""):
+        body = _joined(body)
+    return int(status), msgspec.json.decode(body)
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    return {name.strip().lower(): value.strip().lower() for name, _, value in lines}
+
+
+def _joined(chunks: bytes) -> bytes:
+    body = b""
+    while chunks:
+        size, _, rest = chunks.partition(b"\r\n")
+        length = int(size.partition(b";")[0], 16)
+        if length == 0:
+            break
+        body, chunks = body + rest[:length], rest[length + 2 :]
+    return body

@@ -1,0 +1,37 @@
+"""What an endpoint needs of whatever runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from pinfold.events import Json
+from pinfold.model.local.serving.asking import Body
+from pinfold.model.local.serving.sifting import Chunk
+
+
+class Backend(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def context(self) -> int | None: ...
+
+    @property
+    def tells_tools(self) -> bool:
+        """The model's template tells it of tools."""
+        ...
+
+    def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
+        """A reply in chunks. Raises Refusal before the first of them."""
+        ...
+
+    async def answer(self, body: Body) -> Chunk:
+        """A reply in one piece. Raises Refusal."""
+        ...
+
+    async def embed(self, body: Body) -> Json:
+        """Vectors for texts. Raises Refusal."""
+        ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,97 @@
+"""A GGUF file behind an endpoint: llama.cpp in a process of its own, asked in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pinfold.events import Json
+from pinfold.model.failures import one_line
+from pinfold.model.local.hosting import Host, Served
+from pinfold.model.local.serving.asking import Body, Refusal
+from pinfold.model.local.serving.sifting import Chunk
+from pinfold.model.payload import an_object
+
+if TYPE_CHECKING:
+    import httpx2
+
+_CONNECT_S = 5.0
+
+
+class LlamaBackend:
+    def __init__(self, name: str, host: Host, served: Served) -> None:
+        self.name = name
+        self.context: int | None = served.context or None
+        self.tells_tools = served.tells_tools
+        self._host = host
+        self._served = served
+        self._client: httpx2.AsyncClient | None = None
+
+    async def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
+        async with self._asked("chat/completions", {**body, "stream": True}) as response:
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
+                if data and data != "[DONE]":
+                    yield _parsed(data.encode())
+
+    async def answer(self, body: Body) -> Chunk:
+        async with self._asked("chat/completions", body) as response:
+            return _parsed(await response.aread())
+
+    async def embed(self, body: Body) -> Json:
+        async with self._asked("embeddings", body) as response:
+            return {**_parsed(await response.aread()), "model": self.name}
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+        self._host.release()
+
+    @asynccontextmanager
+    async def _asked(self, path: str, body: Body) -> AsyncGenerator[httpx2.Response]:
+        """The answer, with a status of success. One whose process has ended is started again. Raises Refusal."""
+        import httpx2
+
+        if not self._host.is_running():
+            await self._restart()
+        url = f"{self._served.url}/v1/{path}"
+        sent = msgspec.json.encode({**body, "model": self.name})
+        try:
+            async with self._http().stream("POST", url, content=sent) as response:
+                if response.status_code != 200:
+                    raise _refusal(response.status_code, await response.aread())
+                yield response
+        except httpx2.HTTPError as error:
+            raise Refusal(f"llama.cpp broke off: {one_line(str(error))}", status=502) from error
+
+    async def _restart(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+        self._served = await self._host.ready()
+
+    def _http(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        if self._client is None:
+            headers = {"Authorization": f"Bearer {self._served.key}", "Content-Type": "application/json"}
+            timeout = httpx2.Timeout(None, connect=_CONNECT_S)  # it says nothing while it reads a long prompt
+            self._client = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False)
+        return self._client
+
+
+def _parsed(data: bytes) -> Chunk:
+    try:
+        return msgspec.json.decode(data, type=dict[str, Json])
+    except msgspec.MsgspecError as error:
+        raise Refusal(f"llama.cpp answered with something else than JSON: {error}", status=502) from error
+
+
+def _refusal(status: int, data: bytes) -> Refusal:
+    said = an_object(_parsed(data).get("error"))
+    words, kind = str(said.get("message") or f"llama.cpp answered {status}"), str(said.get("type") or "")
+    code = "context_length_exceeded" if kind == "exceed_context_size_error" else kind
+    return Refusal(words, status=status, code=code)

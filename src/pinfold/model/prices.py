@@ -1,0 +1,65 @@
+"""What a reply costs, by the public prices of its provider. Offline: prices are as old as the installed package."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+
+from anyio import to_thread
+from msgspec.structs import replace
+
+from pinfold.events import Reply, Request, Thought, Usage
+
+if TYPE_CHECKING:
+    from pinfold.model.chain import Model
+
+_ALSO = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai": "x-ai"}
+
+
+def cost_of(provider: str, model: str, usage: Usage) -> float | None:
+    """In US dollars, or None when the price is not known.
+
+    Imports the list of prices when it is first called, half a second of CPU: call it in a worker thread.
+    """
+    from genai_prices import Usage as Priced
+    from genai_prices import calc_price
+
+    counted = Priced(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.written_tokens,
+    )
+    try:
+        price = calc_price(counted, model, provider_id=_ALSO.get(provider, provider))
+    except (LookupError, ValueError):
+        # No such provider or model; or counts that contradict each other.
+        return None
+    # A model that is listed without prices, or a provider that counted nothing, would come out as free.
+    return float(price.total_price) or None
+
+
+class Priced:
+    """A model whose replies say what they cost."""
+
+    def __init__(self, model: Model, provider: str | None, id_: str) -> None:
+        """`id_` is what the provider calls it; without a provider it runs on this machine, for nothing."""
+        self.name = model.name
+        self._model = model
+        self._provider = provider
+        self._id = id_
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(request))
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield await self._priced(piece) if isinstance(piece, Reply) else piece
+
+    async def _priced(self, reply: Reply) -> Reply:
+        if self._provider is None:
+            return replace(reply, cost=0.0)
+        return replace(reply, cost=await to_thread.run_sync(cost_of, self._provider, self._id, reply.usage))
+
+    async def aclose(self) -> None:
+        await self._model.aclose()

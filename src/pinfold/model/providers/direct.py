@@ -1,0 +1,184 @@
+"""A model behind a provider's SDK. The SDK is imported in a thread of its own, when the model is first needed."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from anyio import to_thread
+from msgspec.structs import replace
+
+from pinfold.events import Reply, Request, Thought
+from pinfold.model.errors import ModelError, UnknownModel
+from pinfold.model.prices import cost_of
+from pinfold.model.providers.cleaning import cleaned
+from pinfold.model.providers.connections import closed_after, watched_client
+from pinfold.model.providers.failing import Asking, failure
+from pinfold.model.providers.hearing import piece_of, reply_of
+from pinfold.model.providers.known import (
+    Key,
+    Provider,
+    check_address,
+    check_installed,
+    find_key,
+    provider_named,
+)
+from pinfold.model.providers.sending import asked, original_names
+from pinfold.model.wire.http import Patience
+from pinfold.text import first_line
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+PATIENCE = Patience(first_s=600.0, idle_s=300.0)
+"""Models that think before they speak take minutes. How long to wait for a connection is the SDK's affair."""
+
+
+def direct(
+    provider: str,
+    model: str,
+    *,
+    name: str,
+    key: str | None = None,
+    base_url: str | None = None,
+    patience: Patience = PATIENCE,
+) -> DirectModel:
+    """The provider's model. Says at once what is missing: the extra, a key; imports nothing of weight."""
+    known = provider_named(provider)
+    if not model:
+        raise UnknownModel(f"{provider}: which model? e.g. {provider}:NAME")
+    check_installed(known)
+    check_address(known, base_url)
+    return DirectModel(
+        known,
+        model,
+        name=name,
+        key=find_key(known, key),
+        base_url=base_url,
+        patience=patience,
+    )
+
+
+class DirectModel:
+    """One model of one provider, with the connections to it."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        model: str,
+        *,
+        name: str,
+        key: Key,
+        base_url: str | None,
+        patience: Patience,
+    ) -> None:
+        self.name = name
+        self._provider = provider
+        self._model = model
+        self._key = key
+        self._base_url = base_url
+        self._patience = patience
+        self._loading: Future[Model[Any]] | None = None
+        self._open = AsyncExitStack()
+        self._opening = anyio.Lock()
+        self._entered: Model[Any] | None = None
+        self._said: set[str] = set()
+
+    def warm(self) -> None:
+        """Begin to import the SDK: seconds of CPU, in a thread. The first request waits for what is left of it."""
+        if self._loading is None:
+            self._loading = Future()
+            # Not a daemon: a thread that is cut off inside the SDK's own extension modules takes the process down.
+            threading.Thread(target=self._load, args=(self._loading,), name=f"load {self.name}").start()
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        """Pieces of text and of thoughts as they come, then the whole reply. Raises RequestFailed."""
+        model = await self._ready()
+        from pydantic_ai.direct import model_request_stream  # its package is imported by now
+
+        try:
+            clean = cleaned(request, self._provider.pictures)
+            asking = asked(clean, model=model, provider=self._provider, patience=self._patience)
+            opening = model_request_stream(
+                model,
+                asking.messages,
+                model_settings=asking.settings,
+                model_request_parameters=asking.parameters,
+                instrument=False,
+            )
+            async with closed_after(opening) as stream:
+                async for event in stream:
+                    if (piece := piece_of(event)) is not None:
+                        yield piece
+            response = stream.get()
+        except Exception as error:
+            raise failure(error, self._asking(request)) from error
+        reply = reply_of(
+            response,
+            provider=self._provider.name,
+            tools=original_names(clean),
+            notices=self._notices(asking.left_out),
+        )
+        cost = await to_thread.run_sync(cost_of, self._provider.name, self._model, reply.usage)
+        yield replace(reply, cost=cost)
+
+    async def aclose(self) -> None:
+        self._loading = self._entered = None
+        await self._open.aclose()
+
+    async def _ready(self) -> Model[Any]:
+        self.warm()
+        assert self._loading is not None
+        # Abandoned, not waited for: whoever interrupts must not sit through an import.
+        model = await to_thread.run_sync(self._loading.result, abandon_on_cancel=True)
+        async with self._opening:
+            if self._entered is None:
+                self._entered = await self._open.enter_async_context(model)
+        return model
+
+    def _load(self, loading: Future[Model[Any]]) -> None:
+        try:
+            loading.set_result(self._made())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+            loading.set_exception(self._not_loaded(error))
+
+    def _made(self) -> Model[Any]:
+        # Files of Google's SDK say so on the terminal when they are compiled.
+        warnings.filterwarnings("ignore", ".*invalid escape sequence", module=".*genai")
+        import_module("pydantic_ai.direct")
+        from pydantic_ai.models import infer_model
+        from pydantic_ai.providers import infer_provider_class
+
+        options = {"api_key": self._key.value, "base_url": self._base_url}
+        given: dict[str, Any] = {option: value for option, value in options.items() if value}
+        if self._provider.forgets_connections:
+            given["http_client"] = client = watched_client()
+            self._open.push_async_callback(client.aclose)
+        provider = cast("Callable[..., Any]", infer_provider_class(self._provider.inner))
+        return infer_model(f"{self._provider.inner}:{self._model}", lambda _: provider(**given))
+
+    def _not_loaded(self, error: BaseException) -> ModelError:
+        said = first_line(str(error)) or type(error).__name__
+        failed = ModelError(f"{self._provider.name}: its SDK cannot be used: {said}")
+        failed.__cause__ = error
+        return failed
+
+    def _asking(self, request: Request) -> Asking:
+        return Asking(
+            key=self._key,
+            base_url=self._base_url,
+            settings=tuple(request.settings),
+            patience=self._patience,
+        )
+
+    def _notices(self, left_out: tuple[str, ...]) -> tuple[str, ...]:
+        """Once for each setting, not with every reply."""
+        new = [name for name in left_out if name not in self._said]
+        self._said |= set(new)
+        return tuple(f"{self._provider.name} has no setting {name!r}; it was left out" for name in new)

@@ -1,0 +1,118 @@
+"""From what the SDK streams to our pieces and our reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from pinfold.events import (
+    BadEvent,
+    Call,
+    Finish,
+    Json,
+    Reply,
+    RequestFailed,
+    Thought,
+    Usage,
+    new_action_id,
+    plain_json,
+)
+from pinfold.model.providers.echoes import echo_of
+from pinfold.model.wire.payload import parsed
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent
+    from pydantic_ai.usage import RequestUsage
+
+_FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filter"}
+
+
+def piece_of(event: ModelResponseStreamEvent) -> str | Thought | None:
+    """What there is to show of an event."""
+    from pydantic_ai.messages import (
+        PartDeltaEvent,
+        PartStartEvent,
+        TextPart,
+        TextPartDelta,
+        ThinkingPart,
+        ThinkingPartDelta,
+    )
+
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) if text:
+            return text
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+            return text
+        case PartStartEvent(part=ThinkingPart(content=text)) if text:
+            return Thought(text)
+        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
+            return Thought(text)
+        case _:
+            return None
+
+
+def reply_of(
+    response: ModelResponse, *, provider: str, tools: Mapping[str, str], notices: tuple[str, ...]
+) -> Reply:
+    """The whole of it; `tools` are our names by those that were sent. Raises RequestFailed if it is not whole."""
+    from pydantic_ai.messages import FilePart, TextPart, ThinkingPart, ToolCallPart
+
+    details = response.provider_details or {}
+    request_id = response.provider_response_id or ""
+    _check_whole(response, details, request_id)
+    texts = [part.content for part in response.parts if isinstance(part, TextPart)]
+    thoughts = [part.content for part in response.parts if isinstance(part, ThinkingPart)]
+    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    if any(isinstance(part, FilePart) for part in response.parts):
+        notices += ("the model made a picture, which cannot be shown yet",)
+    finish = _FINISHES.get(response.finish_reason or "", "stop")
+    if finish == "filter":
+        notices += (f"{provider} cut the reply off: {_reason(details)}",)
+    return Reply(
+        text="".join(texts),
+        calls=tuple(
+            Call(id=new_action_id(), tool=tools.get(part.tool_name, part.tool_name), args=_args(part.args))
+            for part in calls
+        ),
+        usage=usage_of(response.usage),
+        request_id=request_id,
+        reasoning="".join(thoughts),
+        finish=finish,
+        echo=echo_of(provider, response.parts),
+        notices=notices,
+    )
+
+
+def usage_of(usage: RequestUsage) -> Usage:
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cache_read_tokens,
+        written_tokens=usage.cache_write_tokens,
+    )
+
+
+def _check_whole(response: ModelResponse, details: Mapping[str, Any], request_id: str) -> None:
+    reason = details.get("finish_reason")
+    if response.finish_reason is None and not reason:
+        raise RequestFailed("the reply broke off", request_id=request_id)
+    if response.finish_reason == "error":
+        raise RequestFailed(f"the model broke its reply off: {reason}", request_id=request_id)
+
+
+def _reason(details: Mapping[str, Any]) -> str:
+    """In the provider's words, as many as it gives."""
+    names = ("refusal", "block_reason_message", "refusal_category", "block_reason", "finish_reason")
+    return next((str(details[name]) for name in names if details.get(name)), "no reason given")
+
+
+def _args(args: object) -> Json:
+    """The arguments of a call; what is not a JSON object of bearable depth stays as the model wrote it."""
+    if not args:
+        return {}
+    text = args if isinstance(args, str) else plain_json(args)
+    try:
+        read = parsed(text)
+    except BadEvent:
+        return text
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else text

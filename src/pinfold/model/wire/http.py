@@ -1,0 +1,282 @@
+"""Requests to a model's server: one pool of connections a model, every wait bounded, every failure one line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.lowlevel
+from msgspec import Struct
+
+from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
+from pinfold.model.wire.failures import one_line, refusal, request_id_of
+from pinfold.model.wire.payload import parsed, sendable
+
+if TYPE_CHECKING:
+    import httpx2
+
+LINE_BYTES = 16 * 2**20
+REPLY_BYTES = 64 * 2**20
+_SLICE_BYTES = 64 * 2**10
+_ERROR_BYTES = 64 * 2**10
+_ERROR_S = 10.0
+_KEEP_ALIVE_S = 60.0
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long a server may be silent."""
+
+    connect_s: float = 10.0
+    first_s: float = 120.0
+    """Until the first byte of an answer. A local model that reads a long prompt may need ten minutes."""
+    idle_s: float = 60.0
+    """Between two bytes of it."""
+
+
+class Answer:
+    """A reply with a status of success, not read yet."""
+
+    def __init__(self, response: httpx2.Response, url: str, patience: Patience, first_by: float) -> None:
+        self.url = url
+        self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.request_id = request_id_of(response.headers, {})
+        self._response = response
+        self._patience = patience
+        self._first_by = first_by
+
+    async def lines(self) -> AsyncGenerator[list[bytes]]:
+        """The lines of the body, without their ends, as many at a time as have come."""
+        rest = bytearray()
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                rest += chunk
+                if b"\n" in chunk:
+                    *lines, last = bytes(rest).split(b"\n")
+                    rest = bytearray(last)
+                    yield lines
+                if len(rest) > LINE_BYTES:
+                    raise RequestFailed(f"the server sent a line of over {LINE_BYTES // 2**20} MB")
+        if rest:
+            yield [bytes(rest)]
+
+    async def whole(self, limit: int = REPLY_BYTES) -> bytes:
+        """The body, cut at `limit`."""
+        body = bytearray()
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) >= limit:
+                    break
+        return bytes(body[:limit])
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        import httpx2
+
+        size = 0
+        wait_s = max(0.0, self._first_by - anyio.current_time())
+        async with aclosing(self._response.aiter_bytes()) as source:
+            while True:
+                try:
+                    with anyio.fail_after(wait_s):
+                        chunk = await anext(source, None)
+                except TimeoutError as error:
+                    raise self._silent(size) from error
+                except httpx2.HTTPError as error:
+                    raise RequestFailed("the reply broke off", request_id=self.request_id) from error
+                if chunk is None:
+                    return
+                size += len(chunk)
+                if size > REPLY_BYTES:
+                    raise RequestFailed(f"the server sent a reply of over {REPLY_BYTES // 2**20} MB")
+                for start in range(0, len(chunk), _SLICE_BYTES):
+                    # A packed chunk can unpack to very much: others get their turn in between.
+                    await anyio.lowlevel.checkpoint()
+                    yield chunk[start : start + _SLICE_BYTES]
+                wait_s = self._patience.idle_s
+
+    def _silent(self, size: int) -> RequestFailed:
+        if size:
+            return RequestFailed(f"the reply stopped: nothing came for {self._patience.idle_s:g} s")
+        return _no_first_byte(self.url, self._patience)
+
+
+class Wire:
+    """The way to one server. The library is loaded and the pool made with the first request."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        patience: Patience,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        hint: str = "is the server running?",
+    ) -> None:
+        """`hint` is what to do when nothing answers."""
+        self.base_url = base_url
+        self.patience = patience
+        self._key = (key or "").strip()
+        self._headers = dict(headers or {})
+        self._hint = hint
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def secrets(self) -> Collection[str]:
+        return (self._key, *self._headers.values())
+
+    @asynccontextmanager
+    async def post(self, path: str, body: Json) -> AsyncGenerator[Answer]:
+        """The answer to be read; leaving early closes the connection. Raises RequestFailed, also for a bad status."""
+        async with self._sent("POST", path, _written(body), self.patience.first_s) as answer:
+            yield answer
+
+    async def ask(self, path: str, body: Json = None, *, limit_s: float) -> Json:
+        """A small answer, whole: to a POST of `body`, or to a GET."""
+        content = None if body is None else _written(body)
+        try:
+            with anyio.fail_after(limit_s):
+                async with self._sent("GET" if content is None else "POST", path, content, limit_s) as answer:
+                    return parsed((await answer.whole()).decode("utf-8", "replace"))
+        except TimeoutError as error:
+            raise RequestFailed(f"no answer from {self._place(path)} within {limit_s:g} s") from error
+        except BadEvent as error:
+            raise RequestFailed(f"{self._place(path)} did not answer with JSON") from error
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    @asynccontextmanager
+    async def _sent(
+        self, method: str, path: str, content: bytes | None, first_s: float
+    ) -> AsyncGenerator[Answer]:
+        first_by = anyio.current_time() + first_s
+        response = await self._response(method, path, content, first_s)
+        try:
+            answer = Answer(response, self._place(path), self.patience, first_by)
+            if not response.is_success:
+                raise await self._refused(response, answer)
+            yield answer
+        finally:
+            await response.aclose()
+
+    async def _response(
+        self, method: str, path: str, content: bytes | None, first_s: float
+    ) -> httpx2.Response:
+        import httpx2
+
+        try:
+            client = self._opened()
+            request = client.build_request(method, self._url(path), content=content)
+            with anyio.fail_after(first_s):
+                return await client.send(request, stream=True)
+        except TimeoutError as error:
+            raise _no_first_byte(self._place(path), self.patience) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._unreachable(error) from error
+
+    async def _refused(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
+        body = b""
+        with anyio.move_on_after(_ERROR_S):
+            try:
+                body = await answer.whole(_ERROR_BYTES)
+            except RequestFailed:
+                # The status says enough when the words do not arrive.
+                body = b""
+        return refusal(
+            response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets
+        )
+
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._client is not None:
+            return self._client
+        import ssl
+
+        import httpx2
+
+        headers = {
+            "accept": "text/event-stream, application/x-ndjson, application/json",
+            # Small pieces as they come: nothing to gain from packing them, and a delay to lose.
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "pinfold",
+            **({"authorization": f"Bearer {self._key}"} if self._key else {}),
+            **{name.lower(): value for name, value in self._headers.items()},
+        }
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable() and name.isascii()):
+                what = "the key" if name == "authorization" else f"the header {name!r}"
+                raise RequestFailed(f"{what} has characters that a header cannot hold", retryable=False)
+        url = httpx2.URL(self.base_url)
+        patience = self.patience
+        timeout = httpx2.Timeout(
+            None, connect=patience.connect_s, write=patience.idle_s, pool=patience.connect_s
+        )
+        try:
+            self._client = httpx2.AsyncClient(
+                headers=headers,
+                timeout=timeout,
+                limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
+                # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,
+                # A proxy is never meant for a server on this machine.
+                trust_env=url.host not in _LOOPBACK,
+            )
+        except (ValueError, ImportError, OSError) as error:
+            said = one_line(str(error))
+            raise RequestFailed(
+                f"the environment's proxy or certificates cannot be used: {said}", retryable=False
+            ) from error
+        return self._client
+
+    def _url(self, path: str) -> str:
+        base, mark, query = self.base_url.partition("?")
+        return f"{base.rstrip('/')}/{path}{mark}{query}"
+
+    def _place(self, path: str = "") -> str:
+        """Where, for messages: without what may be secret in a URL."""
+        try:
+            parts = urlsplit(self.base_url)
+            host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        except ValueError:
+            return "the server"
+        return f"{host}/{path}" if path else host
+
+    def _unreachable(self, error: Exception) -> RequestFailed:
+        import httpx2
+
+        words = one_line(str(error), self.secrets)
+        place = self._place()
+        match error:
+            case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+                return RequestFailed(f"{place!r} is no URL of a server: {words}", retryable=False)
+            case httpx2.LocalProtocolError():
+                return RequestFailed(f"the request cannot be sent: {words}", retryable=False)
+            case httpx2.ConnectTimeout():
+                return RequestFailed(
+                    f"{place} did not take the connection within {self.patience.connect_s:g} s; {self._hint}"
+                )
+            case httpx2.ConnectError() if "certificate" in words.lower():
+                return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
+            case httpx2.ConnectError() if "ssl" in words.lower() or not words:
+                return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
+            case httpx2.ConnectError():
+                return RequestFailed(f"nothing answers at {place}; {self._hint}")
+            case _:
+                return RequestFailed(f"{place} gave no answer: {words or type(error).__name__}")
+
+
+def _no_first_byte(url: str, patience: Patience) -> RequestFailed:
+    return RequestFailed(f"no answer from {url} within {patience.first_s:g} s")
+
+
+def _written(body: Json) -> bytes:
+    try:
+        return plain_json(sendable(body)).encode()
+    except (NotPlain, RecursionError) as error:
+        raise RequestFailed(f"the request cannot be written as JSON: {error}", retryable=False) from error

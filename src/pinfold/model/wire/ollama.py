@@ -1,0 +1,321 @@
+"""Ollama by its own protocol: the compatible one does not let a request say how much context it needs."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from typing import assert_never
+
+from pinfold.events import (
+    ActionId,
+    AssistantMessage,
+    Call,
+    ContextTooLong,
+    Finish,
+    Json,
+    Reply,
+    Request,
+    RequestFailed,
+    Thought,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    new_action_id,
+    plain_json,
+)
+from pinfold.model.wire.conversation import arguments, conversation, function, tool_name, written
+from pinfold.model.wire.failures import Refused, refusal, said_by, too_long_words
+from pinfold.model.wire.gathering import arguments_in
+from pinfold.model.wire.http import Answer, Patience, Wire
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
+from pinfold.model.wire.sse import DONE, DRAIN_S, events, not_a_chat
+from pinfold.model.wire.thinking import Speech
+
+_ASK_S = 15.0
+_LEAST = 4096
+_ANSWER = 1024
+_MOST_UNTOLD = 32768
+_CHARACTERS_A_TOKEN = 3
+_MOST_CHARACTERS_A_TOKEN = 12
+"""No text packs more into a token than this, runs of blanks apart."""
+_TOKENS_AN_IMAGE = 1000
+_TOKENS_A_MESSAGE = 8
+_OF_THE_REQUEST = ("think", "format", "keep_alive")
+"""Settings that stand beside `options`, not in them."""
+_OPTIONS = {"max_tokens": "num_predict"}
+
+
+class OllamaModel:
+    """One model of one Ollama. The context asked for grows with need and never shrinks: a change loads it anew."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        model: str,
+        patience: Patience | None = None,
+        context: int | None = None,
+    ) -> None:
+        """`context` fixes the size of the context; without it the size follows need."""
+        self.name = name
+        self.model = model
+        patience = patience or Patience(first_s=600)
+        hint = "start Ollama with `ollama serve`"
+        self._wire = Wire(base_url, patience=patience, hint=hint)
+        self._fixed = context
+        self._asked = context or 0
+        self._effective = 0
+        self._read_back_for = 0
+        self._most: int | None = None
+        self._limit = 0
+        self._known = False
+        self._takes_tools = True
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the model has room for, as it runs now; before the first request, what was fixed."""
+        return self._effective or self._asked or None
+
+    @property
+    def takes_tools(self) -> bool:
+        return self._takes_tools
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        """Pieces as they come, then the whole reply. Raises RequestFailed."""
+        await self._learn()
+        tokens = self._grow(request)
+        async with AsyncExitStack() as stack:
+            answer = await self._answer(request, stack)
+            heard = _Heard()
+            try:
+                async with aclosing(events(answer, lambda: heard.done, tail_s=DRAIN_S)) as lines:
+                    async for line in lines:
+                        if line == DONE:
+                            continue
+                        if said_by(line):
+                            raise refusal(None, line, url=answer.url, secrets=self._wire.secrets)
+                        for piece in heard.add(line):
+                            yield piece
+                if not heard.done:
+                    raise (
+                        RequestFailed("the reply broke off")
+                        if heard.begun
+                        else not_a_chat(answer, "there is no message in it")
+                    )
+            except RequestFailed as failure:
+                if not heard.done:
+                    failure.request_id = failure.request_id or answer.request_id
+                    raise self._clearer(failure) from failure
+            for piece in heard.end():
+                yield piece
+            await self._read_back()
+            yield heard.reply(model=self.name, request_id=answer.request_id, notices=self._notices(tokens))
+
+    async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
+        while True:
+            try:
+                return await stack.enter_async_context(self._wire.post("api/chat", self._body(request)))
+            except ContextTooLong:
+                # The estimate was too low; there may be room for more.
+                if self._asked >= self._limit:
+                    raise
+                self._asked = min(self._asked * 2, self._limit)
+            except Refused as refused:
+                if not (request.tools and self._takes_tools and refused.takes_no_tools):
+                    raise self._clearer(refused.because_of(_sent_names(request.settings))) from refused
+                self._takes_tools = False
+
+    def _clearer(self, failure: RequestFailed) -> RequestFailed:
+        if failure.status == 404 and "not found" in str(failure):
+            return RequestFailed(
+                f"ollama has no model {self.model}; `pinfold model pull ollama:{self.model}`",
+                status=404,
+                request_id=failure.request_id,
+            )
+        return failure
+
+    async def _learn(self) -> None:
+        """What the server says of the model, once."""
+        if self._known:
+            return
+        try:
+            shown = an_object(await self._wire.ask("api/show", {"model": self.model}, limit_s=_ASK_S))
+        except Refused as refused:
+            if refused.status == 404 and "not found" in refused.words:
+                raise self._clearer(refused) from refused
+            # Not every server that speaks the protocol has this question.
+            shown = {}
+        self._known = True
+        sizes = [
+            a_count(value)
+            for name, value in an_object(shown.get("model_info")).items()
+            if name.endswith(".context_length")
+        ]
+        self._most = max(sizes, default=0) or None
+        capabilities = a_list(shown.get("capabilities"))
+        self._takes_tools = not capabilities or "tools" in capabilities
+        if not self._fixed:
+            # A model that is loaded with more already would be loaded anew for less.
+            self._asked = max(self._asked, await self._loaded())
+
+    async def _loaded(self) -> int:
+        """The size of the context the model runs with; 0 if it does not run, or nobody says."""
+        try:
+            running = an_object(await self._wire.ask("api/ps", limit_s=_ASK_S))
+        except RequestFailed:
+            return 0
+        names = (self.model, f"{self.model}:latest")
+        for entry in map(an_object, a_list(running.get("models"))):
+            if entry.get("model") in names or entry.get("name") in names:
+                return a_count(entry.get("context_length"))
+        return 0
+
+    async def _read_back(self) -> None:
+        if self._read_back_for != self._asked:
+            self._effective = await self._loaded() or self._asked
+            self._read_back_for = self._asked
+
+    def _grow(self, request: Request) -> int:
+        """Makes room for the request and returns its estimated size. Raises ContextTooLong if it cannot fit."""
+        characters, tokens = _size_of(request)
+        fixed = a_count(request.settings.get("num_ctx")) or self._fixed
+        self._limit = fixed or self._most or _MOST_UNTOLD
+        if (fixed or self._most) and characters // _MOST_CHARACTERS_A_TOKEN > self._limit:
+            raise ContextTooLong(too_long_words(self._limit, tokens), size=self._limit, needed=tokens)
+        needed = tokens + (a_count(request.settings.get("max_tokens")) or _ANSWER)
+        size = max(_LEAST, 2 ** math.ceil(math.log2(needed)), self._asked)
+        self._asked = fixed or min(size, max(self._limit, self._asked))
+        return tokens
+
+    def _notices(self, tokens: int) -> tuple[str, ...]:
+        room = self.context
+        if not room or tokens < room:
+            return ()
+        told = f"the request is about {tokens:,} tokens and {self.model} runs with room for {room:,}"
+        return (f"{told}: Ollama may have left out its oldest part",)
+
+    def _body(self, request: Request) -> dict[str, Json]:
+        settings = {name: value for name, value in request.settings.items() if value is not None}
+        options = {
+            _OPTIONS.get(name, name): value for name, value in settings.items() if name not in _OF_THE_REQUEST
+        }
+        tools = [function(tool) for tool in request.tools]
+        return {
+            "model": self.model,
+            "messages": _messages(request, self.name, native=self._takes_tools),
+            "stream": True,
+            # Rather an error than a conversation without its beginning.
+            "truncate": False,
+            "options": {**options, "num_ctx": self._asked},
+            **{name: settings[name] for name in _OF_THE_REQUEST if name in settings},
+            **({"tools": tools} if tools and self._takes_tools else {}),
+        }
+
+
+class _Heard:
+    """A reply as its lines come."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.done = False
+        self._speech = Speech()
+        self._calls: list[Call] = []
+        self._usage = Usage()
+        self._finish: Finish = "stop"
+
+    def add(self, line: Mapping[str, Json]) -> list[str | Thought]:
+        message = an_object(line.get("message"))
+        self.begun = self.begun or bool(message)
+        pieces = self._speech.think(a_text(message.get("thinking")))
+        pieces.extend(self._speech.say(a_text(message.get("content"))))
+        for entry in a_list(message.get("tool_calls")):
+            called = an_object(an_object(entry).get("function"))
+            args: Json = called.get("arguments")
+            values: list[Json] = arguments_in(args or "") if isinstance(args, str | None) else [args]
+            tool = a_text(called.get("name"))
+            self._calls.extend(Call(id=new_action_id(), tool=tool, args=value) for value in values)
+        if line.get("done") is True:
+            self.done = True
+            self._finish = "length" if line.get("done_reason") == "length" else "stop"
+            self._usage = Usage(
+                input_tokens=a_count(line.get("prompt_eval_count")),
+                output_tokens=a_count(line.get("eval_count")),
+            )
+        return pieces
+
+    def end(self) -> list[str | Thought]:
+        return self._speech.end()
+
+    def reply(self, *, model: str, request_id: str, notices: tuple[str, ...]) -> Reply:
+        thoughts = self._speech.thoughts
+        return Reply(
+            text=self._speech.text,
+            calls=tuple(self._calls),
+            usage=self._usage,
+            request_id=request_id,
+            reasoning=thoughts.strip(),
+            finish=self._finish,
+            notices=notices,
+            echo={"model": model, "thinking": thoughts} if self._calls and thoughts else None,
+        )
+
+
+def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, Json]]:
+    sent: list[dict[str, Json]] = []
+    if request.system.strip():
+        sent.append({"role": "system", "content": request.system})
+    tools: dict[ActionId, str] = {}
+    for message in conversation(request, native=native):
+        match message:
+            case UserMessage():
+                pictures = [
+                    request.blobs[image.blob] for image in message.images if image.blob in request.blobs
+                ]
+                images = (
+                    {"images": [base64.b64encode(data).decode() for data in pictures]} if pictures else {}
+                )
+                sent.append({"role": "user", "content": message.text, **images})
+            case ToolMessage():
+                sent.append({"role": "tool", "content": message.text, "tool_name": tools[message.id]})
+            case AssistantMessage():
+                tools |= {call.id: tool_name(call) for call in message.calls}
+                sent.append(_assistant(message, model))
+            case _:
+                assert_never(message)
+    return sent
+
+
+def _assistant(message: AssistantMessage, model: str) -> dict[str, Json]:
+    echo = an_object(message.echo)
+    thinking = a_text(echo.get("thinking")) if echo.get("model") == model else ""
+    calls = [{"function": {"name": tool_name(call), "arguments": arguments(call)}} for call in message.calls]
+    return {
+        "role": "assistant",
+        "content": message.text,
+        **({"tool_calls": calls} if calls else {}),
+        **({"thinking": thinking} if thinking and calls else {}),
+    }
+
+
+def _size_of(request: Request) -> tuple[int, int]:
+    """Its characters, and about how many tokens they and the pictures are."""
+    characters = len(request.system) + sum(len(plain_json(function(tool))) for tool in request.tools)
+    images = 0
+    for message in request.messages:
+        characters += len(message.text)
+        if isinstance(message, AssistantMessage):
+            characters += sum(len(written(call)) for call in message.calls)
+        if isinstance(message, UserMessage):
+            images += len(message.images)
+    tokens = math.ceil(characters / _CHARACTERS_A_TOKEN) + images * _TOKENS_AN_IMAGE
+    return characters, tokens + (len(request.messages) + 1) * _TOKENS_A_MESSAGE
+
+
+def _sent_names(settings: Mapping[str, Json]) -> dict[str, str]:
+    return {_OPTIONS.get(name, name): name for name in settings}

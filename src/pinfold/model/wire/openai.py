@@ -1,0 +1,206 @@
+"""Chat completions as OpenAI has them and most servers speak them: llama.cpp, vLLM, LM Studio, OpenRouter."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Literal, assert_never
+
+from pinfold.events import (
+    ActionId,
+    AssistantMessage,
+    Call,
+    ContextTooLong,
+    Json,
+    Reply,
+    Request,
+    RequestFailed,
+    Thought,
+    ToolMessage,
+    UserMessage,
+)
+from pinfold.model.wire.conversation import conversation, function, tool_name, written
+from pinfold.model.wire.failures import Refused, refusal, said_by
+from pinfold.model.wire.gathering import Gathering
+from pinfold.model.wire.http import Answer, Patience, Wire
+from pinfold.model.wire.payload import a_list, a_text, an_object
+from pinfold.model.wire.sse import DONE, events, not_a_chat
+
+Tools = Literal["native", "none", "unknown"]
+_PATH = "chat/completions"
+_TAIL_S = 5.0
+"""For the usage that may follow a finished answer."""
+_ECHOED = ("reasoning_content", "reasoning")
+
+
+class OpenAIModel:
+    """One model of one server. What the server turns out not to take is not sent again."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        model: str,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience: Patience | None = None,
+        tools: Tools = "unknown",
+        max_tokens_name: str = "max_tokens",
+        context: int | None = None,
+    ) -> None:
+        """`base_url` ends before `/chat/completions`; `context` is the model's size in tokens, where known."""
+        self.name = name
+        self.model = model
+        self.context = context
+        self._wire = Wire(base_url, patience=patience or Patience(), key=key, headers=headers)
+        self._tools: Tools = tools
+        self._max_tokens_name = max_tokens_name
+        self._asks_for_usage = True
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether tools are sent; False once the server has said that it takes none."""
+        return self._tools != "none"
+
+    async def aclose(self) -> None:
+        await self._wire.aclose()
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        """Pieces as they come, then the whole reply. Raises RequestFailed."""
+        async with AsyncExitStack() as stack:
+            answer = await self._answer(request, stack)
+            gathering = Gathering()
+            try:
+                async with aclosing(events(answer, lambda: gathering.finished, tail_s=_TAIL_S)) as chunks:
+                    async for chunk in chunks:
+                        if chunk == DONE:
+                            gathering.finished = True
+                            continue
+                        if said_by(chunk):
+                            raise refusal(None, chunk, url=answer.url, secrets=self._wire.secrets)
+                        for piece in gathering.add(chunk):
+                            yield piece
+                _check_whole(gathering, answer)
+            except RequestFailed as failure:
+                # What breaks after the last word breaks nothing.
+                if not (gathering.begun and gathering.finished):
+                    failure.request_id = failure.request_id or answer.request_id or gathering.id
+                    raise
+            for piece in gathering.end():
+                yield piece
+            yield gathering.reply(model=self.name, request_id=answer.request_id)
+
+    async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
+        while True:
+            try:
+                return await stack.enter_async_context(self._wire.post(_PATH, self._body(request)))
+            except Refused as refused:
+                if not self._can_do_without(refused, request):
+                    names = {self._field(name): name for name in request.settings}
+                    raise refused.because_of(names) from refused
+            except ContextTooLong as failure:
+                self.context = failure.size or self.context
+                raise
+
+    def _can_do_without(self, refused: Refused, request: Request) -> bool:
+        """Remembers what the server does not take, if it is something a request can go without."""
+        if self._asks_for_usage and (refused.names("stream_options") or refused.names("include_usage")):
+            self._asks_for_usage = False
+            return True
+        if self._tools == "unknown" and request.tools and refused.takes_no_tools:
+            self._tools = "none"
+            return True
+        other = "max_completion_tokens"
+        if self._max_tokens_name == "max_tokens" and refused.names("max_tokens") and other in refused.words:
+            self._max_tokens_name = other
+            return "max_tokens" in request.settings
+        return False
+
+    def _body(self, request: Request) -> dict[str, Json]:
+        tools = [function(tool) for tool in request.tools] if self.takes_tools else []
+        return {
+            **{self._field(name): value for name, value in request.settings.items() if value is not None},
+            "model": self.model,
+            "messages": _messages(request, self.name, native=self.takes_tools),
+            "stream": True,
+            **({"stream_options": {"include_usage": True}} if self._asks_for_usage else {}),
+            **({"tools": tools} if tools else {}),
+        }
+
+    def _field(self, setting: str) -> str:
+        return self._max_tokens_name if setting == "max_tokens" else setting
+
+
+def _check_whole(gathering: Gathering, answer: Answer) -> None:
+    if gathering.begun:
+        if not gathering.finished:
+            raise RequestFailed("the reply broke off")
+    elif answer.kind == "application/json":
+        raise not_a_chat(answer, "there are no choices in it")
+    else:
+        raise RequestFailed("the server sent an empty reply" if gathering.finished else "the reply broke off")
+
+
+def _messages(request: Request, model: str, *, native: bool) -> list[dict[str, Json]]:
+    sent: list[dict[str, Json]] = []
+    if request.system.strip():
+        sent.append({"role": "system", "content": request.system})
+    ids: dict[ActionId, str] = {}
+    for message in conversation(request, native=native):
+        match message:
+            case UserMessage():
+                sent.append({"role": "user", "content": _content(message, request)})
+            case ToolMessage():
+                sent.append({"role": "tool", "tool_call_id": ids[message.id], "content": message.text})
+            case AssistantMessage():
+                echo = an_object(message.echo)
+                # Another model's ids and thoughts mean nothing to this one.
+                echo = echo if echo.get("model") == model else {}
+                ids |= _ids(message.calls, echo, taken=set(ids.values()))
+                sent.append(_assistant(message, echo, ids))
+            case _:
+                assert_never(message)
+    return sent
+
+
+def _assistant(
+    message: AssistantMessage, echo: Mapping[str, Json], ids: Mapping[ActionId, str]
+) -> dict[str, Json]:
+    if not message.calls:
+        return {"role": "assistant", "content": message.text}
+    extra = a_list(echo.get("extra"))
+    calls: list[dict[str, Json]] = [
+        {
+            "id": ids[call.id],
+            "type": "function",
+            "function": {"name": tool_name(call), "arguments": written(call)},
+            **({"extra_content": extra[place]} if place < len(extra) and extra[place] else {}),
+        }
+        for place, call in enumerate(message.calls)
+    ]
+    thoughts = {key: echo[key] for key in _ECHOED if echo.get(key)}
+    return {"role": "assistant", "content": message.text or None, "tool_calls": calls, **thoughts}
+
+
+def _ids(calls: Sequence[Call], echo: Mapping[str, Json], taken: set[str]) -> dict[ActionId, str]:
+    """The ids the server gave, where they tell the calls apart; else nine letters, which suit even the strictest."""
+    given = [a_text(id_) for id_ in a_list(echo.get("ids"))]
+    if len(given) == len(calls) == len(set(given) - taken - {""}):
+        return {call.id: id_ for call, id_ in zip(calls, given, strict=True)}
+    return {call.id: hashlib.sha256(call.id.encode("utf-8", "replace")).hexdigest()[:9] for call in calls}
+
+
+def _content(message: UserMessage, request: Request) -> Json:
+    if not message.images:
+        return message.text
+    parts: list[Json] = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    for image in message.images:
+        if (data := request.blobs.get(image.blob)) is None:
+            parts.append({"type": "text", "text": "(a picture that is gone)"})
+            continue
+        url = f"data:{image.mime};base64,{base64.b64encode(data).decode()}"
+        parts.append({"type": "image_url", "image_url": {"url": url}})
+    return parts

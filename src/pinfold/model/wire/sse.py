@@ -1,0 +1,130 @@
+"""The pieces of a streamed answer: server-sent events, or bare JSON from a server that does not stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Literal, TypeAlias
+
+import anyio
+
+from pinfold.events import BadEvent, Json, RequestFailed
+from pinfold.model.wire.failures import one_line
+from pinfold.model.wire.http import Answer
+from pinfold.model.wire.payload import an_object, parsed
+
+Done: TypeAlias = Literal["[DONE]"]
+DONE: Done = "[DONE]"
+DRAIN_S = 0.5
+"""For the end of an answer after its last word, so that the next request can have the connection."""
+_STREAMS = ("text/event-stream", "application/x-ndjson")
+
+
+async def events(
+    answer: Answer, finished: Callable[[], bool], *, tail_s: float
+) -> AsyncGenerator[dict[str, Json] | Done]:
+    """Every object the server sends, and DONE where it says so. Raises RequestFailed for what is no such stream.
+
+    Once the reader has `finished`, more is waited for no longer than `tail_s`.
+    """
+    reader = _Reader()
+    first = b""
+    seen = False
+    limit_s = math.inf
+    async with aclosing(answer.lines()) as source:
+        while True:
+            lines = None
+            with anyio.move_on_after(limit_s):
+                lines = await anext(source, None)
+            if lines is None:
+                break
+            for line in lines:
+                # Comments and blank lines keep a connection awake; there may be very many.
+                if line.startswith(b":") or not (line or reader.waiting):
+                    continue
+                first = first or _first(line, answer)
+                for event in reader.take(line):
+                    seen = True
+                    yield event
+                    limit_s = DRAIN_S if event == DONE else tail_s if finished() else limit_s
+    for event in reader.end():
+        seen = True
+        yield event
+    if first and not seen and answer.kind not in _STREAMS:
+        raise not_a_chat(answer, one_line(first.decode("utf-8", "replace")))
+
+
+def _first(line: bytes, answer: Answer) -> bytes:
+    """What an answer begins with; often that is enough to see that it is none."""
+    beginning = line.strip()
+    if beginning and ("html" in answer.kind or beginning.startswith(b"<")):
+        raise not_a_chat(answer, "a web page")
+    return beginning
+
+
+def not_a_chat(answer: Answer, what: str) -> RequestFailed:
+    """Someone answers there, but it is not a model."""
+    return RequestFailed(
+        f"{answer.url} answers with something else than a chat reply ({what}); is the URL right?",
+        status=404,
+        request_id=answer.request_id,
+    )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._pending: list[str] = []
+        self._bare = False
+        self._begun = False
+
+    @property
+    def waiting(self) -> bool:
+        """An event has begun and not ended."""
+        return bool(self._pending)
+
+    def take(self, line: bytes) -> Sequence[dict[str, Json] | Done]:
+        if not self._begun:
+            self._begun = True
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.startswith(b"data:"):
+            return self._data(line[5:].removeprefix(b" "))
+        if self._bare or (not self._pending and line.lstrip().startswith(b"{")):
+            self._bare = True
+            return self._data(line)
+        if line.startswith(b"error:"):
+            # Not in the standard, but sent.
+            return self._data(b'{"error": %b}' % line[6:])
+        return self.end() if self._pending and not line.strip() else ()
+
+    def end(self) -> Sequence[dict[str, Json] | Done]:
+        """What was waiting for more lines."""
+        text = "\n".join(self._pending)
+        self._pending.clear()
+        return (_object(text),) if text else ()
+
+    def _data(self, value: bytes) -> Sequence[dict[str, Json] | Done]:
+        text = value.decode("utf-8", "replace")
+        if not self._pending:
+            # Nearly always one line is one object. If it is not, it is one part of several.
+            try:
+                return (_checked(parsed(text)),)
+            except BadEvent:
+                pass
+        if text.strip() == DONE:
+            return (*self.end(), DONE)
+        self._pending.extend([text] if text.strip() else [])
+        return ()
+
+
+def _object(text: str) -> dict[str, Json]:
+    try:
+        return _checked(parsed(text))
+    except BadEvent as error:
+        raise RequestFailed(f"the server sent a piece that is not JSON: {one_line(text[:120])!r}") from error
+
+
+def _checked(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise BadEvent("not an object")
+    return an_object(value)

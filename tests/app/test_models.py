@@ -1,0 +1,71 @@
+"""What is kept of models between sessions: the day's spending, and which are paused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.models import Asked, NoModel, Pauses, Purse, keys_in
+from pinfold.engine import Spent
+from pinfold.events import Usage
+
+pytestmark = pytest.mark.unit
+USED = Usage(input_tokens=3, output_tokens=2)
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_the_days_spending_adds_up_over_sessions() -> None:
+    assert Purse().today() == Spent()
+    Purse().add(USED, 0.25)
+    Purse().add(USED, 0.5)
+    assert Purse().today() == Spent(tokens=10, cost=0.75)
+
+
+def test_a_price_that_is_not_known_makes_the_sum_unknown_and_not_smaller() -> None:
+    Purse().add(USED, 0.25)
+    Purse().add(USED, None)
+    assert Purse().today() == Spent(tokens=10, cost=None)
+
+
+def test_a_torn_line_of_spending_costs_only_itself(tmp_path: Path) -> None:
+    Purse().add(USED, 0.25)
+    (file,) = (tmp_path / "pinfold" / "spent").iterdir()
+    file.write_text(file.read_text(encoding="utf-8") + '{"tokens": 5, "co', encoding="utf-8")
+    assert Purse().today() == Spent(tokens=5, cost=0.25)
+
+
+def asked(name: str) -> Asked:
+    return Asked(model=NoModel(name, ConfigError("")))
+
+
+def test_what_one_process_found_failing_another_leaves_alone() -> None:
+    here = Pauses().breaker(asked("m"))
+    for _ in range(5):
+        here.failed("the model m")
+    assert list(Pauses().all()) == ["the model m"]
+    there = Pauses().breaker(asked("m"))
+    assert there.state("the model m") == "open"
+    assert Pauses().breaker(asked("other")).state("the model m") == "closed"
+    there.succeeded("the model m")
+    assert Pauses().all() == {}
+    assert Pauses().breaker(asked("m")).state("the model m") == "closed"
+
+
+def test_a_tool_of_one_name_is_not_paused_for_everyone() -> None:
+    here = Pauses().breaker(asked("m"))
+    for _ in range(5):
+        here.failed("the tool fetch")
+    assert list(Pauses().all()) == ["the tool fetch"]
+    assert Pauses().breaker(asked("m")).state("the tool fetch") == "closed"
+
+
+def test_only_keys_and_addresses_are_taken_from_the_environment() -> None:
+    environment = {"OPENAI_API_KEY": "k", "OLLAMA_HOST": "h", "HOME": "/root", "MY": "x", "GROQ_API_KEY": ""}
+    assert keys_in(environment) == {"OPENAI_API_KEY": "k", "OLLAMA_HOST": "h"}
+    assert keys_in(environment, also="MY")["MY"] == "x"

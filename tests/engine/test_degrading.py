@@ -1,0 +1,285 @@
+"""Doing without: other models, a stronger one, a tool that is broken; and stopping where nothing helps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+from tests.engine.doubles import TURN, BusyModel, EchoHands, Life, calls, cell, life, says
+
+from pinfold import tool
+from pinfold.engine import Breaker, Budget, Spent
+from pinfold.events import (
+    AssistantMessage,
+    BlobId,
+    Entry,
+    Image,
+    ModelFailed,
+    ModelReplied,
+    Noticed,
+    Reply,
+    Request,
+    RequestFailed,
+    Say,
+    TextDelta,
+    Thought,
+    ToolMessage,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    Usage,
+    UserMessage,
+)
+from pinfold.model import BadScript, ScriptedModel
+
+pytestmark = pytest.mark.unit
+
+
+class Told:
+    """Gives the replies in turn and remembers what it was asked."""
+
+    name = "told"
+
+    def __init__(self, *replies: Reply | Thought) -> None:
+        self.replies = list(replies)
+        self.requests: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
+        self.requests.append(request)
+        while self.replies:
+            piece = self.replies.pop(0)
+            yield piece
+            if isinstance(piece, Reply):
+                return
+        yield Reply(text="done")
+
+
+def down(status: int = 529, times: int = 9) -> BusyModel:
+    return BusyModel(*(RequestFailed("overloaded", status=status) for _ in range(times)))
+
+
+def with_others(session: Life, *others: ScriptedModel) -> None:
+    session.core.fallbacks = others
+
+
+@pytest.mark.parametrize("status", [529, 401, None])
+async def test_the_next_model_answers_for_one_that_cannot(status: int | None) -> None:
+    first = BusyModel(*(RequestFailed("no", status=status) for _ in range(9)))
+    async with life(first) as session:
+        with_others(session, ScriptedModel([says("", cell("1")), says("here")], name="second"))
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.without == ("busy (no)",)
+    assert end.text == "here\n\n(Done without busy (no).)"
+    assert [event.model for event in session.all(ModelReplied)] == ["second", "second"]
+    tries = 1 if status == 401 else 4
+    assert [event.instead for event in session.all(ModelFailed)] == [""] * (tries - 1) + ["second"]
+    # The second reply of the turn was not asked of the first model again.
+    assert first.requests == tries
+
+
+async def test_the_next_turn_tries_the_first_model_again() -> None:
+    async with life(down(times=4)) as session:
+        with_others(session, ScriptedModel([says("here")], name="second"))
+        await session.say()
+        end = await session.say("again", TurnId("t2"))
+    assert isinstance(end, TurnEnded)
+    assert (end.text, end.without) == ("done", ())
+
+
+async def test_when_no_model_answers_each_is_named_with_its_reason() -> None:
+    async with life(down()) as session:
+        with_others(session, ScriptedModel([says(error="bad key", status=401)], name="second"))
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert (end.error, end.temporary) == ("busy: overloaded; second: bad key", True)
+
+
+async def test_an_open_breaker_sends_the_question_on_at_once() -> None:
+    first, breaker = down(), Breaker(clock=lambda: 0.0, threshold=1)
+    breaker.opened("the model busy", 0.0)
+    async with life(first, breaker=breaker) as session:
+        with_others(session, ScriptedModel([says("here")], name="second"))
+        assert isinstance(await session.say(), TurnEnded)
+    assert first.requests == 0
+    (failed,) = session.all(ModelFailed)
+    assert (failed.breaker, failed.instead) == ("open", "second")
+
+
+async def test_a_loop_is_pointed_out_and_then_stopped() -> None:
+    async with life([says("", cell("same"))] * 9) as session:
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert end.error == "stopped: the model keeps doing the same thing with the same result"
+    assert len(session.all(ModelReplied)) == 4
+    answers = [told.text for told in messages(session) if isinstance(told, ToolMessage)]
+    assert [("exactly this 3 times" in text) for text in answers] == [False, False, True, False]
+
+
+async def test_two_steps_in_turn_are_a_loop_too_and_other_results_are_none() -> None:
+    back_and_forth = [says("", cell(code)) for _ in range(4) for code in ("a", "b")]
+    async with life(back_and_forth) as session:
+        assert isinstance(await session.say(), TurnFailed)
+    async with life([*(says("", cell(f"{n}")) for n in range(9)), says("ok")]) as session:
+        assert isinstance(await session.say(), TurnEnded)
+
+
+async def test_a_stronger_model_takes_over_from_one_that_is_stuck() -> None:
+    async with life([says("", cell("same"))] * 9) as session:
+        session.core.escalate = ScriptedModel([says("", cell("other")), says("solved")], name="strong")
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "solved"
+    assert [event.model for event in session.all(ModelReplied)] == ["scripted"] * 4 + ["strong"] * 2
+    assert [event.text for event in session.all(Noticed)] == [
+        "scripted goes round in circles; strong goes on from here"
+    ]
+
+
+async def test_a_reply_that_cannot_be_read_is_sent_back_with_the_reason() -> None:
+    model = Told(Reply(text="<tool", correction="Close the tag."), Reply(text="fine"))
+    async with life(model) as session:
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "fine"
+    assert model.requests[1].messages[-2:] == (
+        AssistantMessage(text="<tool"),
+        UserMessage(text="[Close the tag.]"),
+    )
+
+
+async def test_a_reply_that_stays_unreadable_counts_as_it_is() -> None:
+    async with life(Told(*(Reply(text=f"{n}", correction="No.") for n in range(9)))) as session:
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "2"
+
+
+async def test_what_was_done_without_is_named_unless_it_came_back() -> None:
+    answers = iter(["down", "down", "up"])
+
+    @tool(effect="pure")
+    def flaky() -> str:
+        """Works the third time."""
+        if (said := next(answers)) == "down":
+            raise ConnectionError("down")
+        return said
+
+    script = [says("", calls("flaky")), says("so")]
+    async with life([*script, *script, *script], hands=EchoHands(tools=[flaky])) as session:
+        first = await session.say()
+    assert isinstance(first, TurnEnded)
+    assert first.without == ("the tool flaky (ConnectionError: down)",)
+    answers = iter(["down", "up"])
+    async with life(
+        [says("", calls("flaky")), says("", calls("flaky")), says("so")], hands=EchoHands(tools=[flaky])
+    ) as session:
+        second = await session.say()
+    assert isinstance(second, TurnEnded)
+    assert (second.text, second.without) == ("so", ())
+
+
+async def test_reasoning_is_broadcast_apart_and_kept() -> None:
+    model = Told(Thought("hm"), Reply(text="yes", reasoning="hm", notices=("tight",), finish="length"))
+    async with life(model) as session, session.log.subscribe(session.log.seq) as feed:
+        await session.submit(Say(turn=TURN, text="well?"))
+        seen: list[object] = []
+        async for item in feed:
+            seen.append(item)
+            if isinstance(item, Entry) and isinstance(item.event, TurnEnded):
+                break
+    assert TextDelta(turn=TURN, text="hm", reasoning=True) in seen
+    assert session.all(ModelReplied)[0].reasoning == "hm"
+    assert [event.text for event in session.all(Noticed)] == [
+        "tight",
+        "told stopped at its limit of tokens; raise model.max_tokens to get more",
+    ]
+
+
+async def test_pictures_go_to_the_model_with_their_bytes() -> None:
+    model, blob = Told(), BlobId("sha256:x")
+    async with life(model, hands=EchoHands(pictures={blob: b"png"})) as session:
+        image = Image(mime="image/png", blob=blob)
+        await session.submit(Say(turn=TURN, text="look", images=(image,)))
+        await session.ended()
+    assert model.requests[0].messages == (UserMessage(text="look", images=(image,)),)
+    assert model.requests[0].blobs == {blob: b"png"}
+
+
+class Day:
+    def __init__(self, spent: Spent) -> None:
+        self.spent = spent
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        known = self.spent.cost is not None and cost is not None
+        self.spent = Spent(
+            tokens=self.spent.tokens + usage.total,
+            cost=(self.spent.cost or 0) + (cost or 0) if known else None,
+        )
+
+    def today(self) -> Spent:
+        return self.spent
+
+
+USED = Usage(input_tokens=3, output_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "error"),
+    [
+        (Budget(session_tokens=8), "stopped after 10 tokens this session, the limit is 8"),
+        (Budget(session_cost=0.3), "stopped after $0.4000 this session, the limit is $0.3000"),
+        (Budget(day_tokens=108), "stopped after 110 tokens today, the limit is 108"),
+        (Budget(day_cost=9.3), "stopped after $9.4000 today, the limit is $9.3000"),
+    ],
+)
+async def test_a_session_and_a_day_have_their_own_limits(budget: Budget, error: str) -> None:
+    async with life([says("ok", usage=USED, cost=0.2)] * 9, budget=budget) as session:
+        session.core.ledger = Day(Spent(tokens=100, cost=9.0))
+        ends = [await session.say("go", TurnId(f"t{n}")) for n in range(3)]
+    assert [type(end) for end in ends] == [TurnEnded, TurnEnded, TurnFailed]
+    assert isinstance(ends[2], TurnFailed)
+    assert ends[2].error == error
+
+
+def messages(session: Life) -> Sequence[object]:
+    turn = session.core.state.last
+    assert turn
+    return turn.messages
+
+
+async def test_files_are_told_with_the_message_and_again_only_if_they_changed() -> None:
+    hands = EchoHands(files="a.csv")
+    model = Told()
+    async with life(model, hands=hands) as session:
+        await session.say("one", TurnId("t1"))
+        await session.say("two", TurnId("t2"))
+        hands.files = "b.csv"
+        await session.say("three", TurnId("t3"))
+    told = [message.text for message in model.requests[-1].messages if isinstance(message, UserMessage)]
+    assert told == [
+        "one\n\n[Files in the current folder:\na.csv]",
+        "two",
+        "three\n\n[Files in the current folder:\nb.csv]",
+    ]
+
+
+class Broken:
+    """Cannot even be asked."""
+
+    name = "broken"
+
+    def stream(self, request: object) -> AsyncGenerator[str | Reply]:  # noqa: ARG002
+        raise BadScript("its file is gone")
+
+
+async def test_a_model_that_cannot_be_asked_at_all_is_done_without_too() -> None:
+    async with life(Broken()) as session:
+        with_others(session, ScriptedModel([says("here")], name="second"))
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.without == ("broken (its file is gone)",)
+    async with life(Broken()) as session:
+        alone = await session.say()
+    assert isinstance(alone, TurnFailed)
+    assert alone.error == "its file is gone"

@@ -1,0 +1,15 @@
+"""Waits for what another process does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+PATIENCE_S = 30.0
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110 - it tells nobody
+            await anyio.sleep(0.05)
