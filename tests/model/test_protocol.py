@@ -62,7 +62,7 @@ NOW: tuple[str, dict[str, Any]] = ("now", {})
         ("```python\nx = 1", [cell("x = 1")]),
         ("```python\nx = 1\nfor i in range(", [cell("x = 1\nfor i in range(")]),
         ("```python\nx = 1```", [cell("x = 1")]),
-        ("```python\nx = 1\n``", [cell("x = 1\n``")]),
+        ("```python\nx = 1\n``", [cell("x = 1")]),
         ("Here it is: ```python\nx = 1\n```", [cell("x = 1")]),
         ("```python print(1)```", [cell("print(1)")]),
         ("```python\na\n```\n```python\nb\n```", [cell("a"), cell("b")]),

@@ -26,6 +26,7 @@ WITHIN_A_LINE = re.compile(
 )
 """Behind prose on the same line: only where nothing else can be meant."""
 _RUNS_LOOKED_AT = 20_000
+_HALF_A_FENCE = re.compile(r"\n[ \t]*+`{1,2}+[ \t\r\n]*+\Z")
 _NEXT_LINE = re.compile(r"[^\n]*+\n?+")
 
 # Strings and comments of Python, passed over in one go: a fence in them closes nothing. What looks like a string
@@ -45,7 +46,6 @@ class Fence:
     stop: int
     end: int
     """Behind the closing fence, or where the next one opens."""
-    closed: bool
 
 
 def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fence | None:
@@ -57,14 +57,11 @@ def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fe
     language = _language(word)
     start = _line_end(text, opening.end(), stop)
     close = _close(text, start, stop, run, language, effort=effort)
-    if close is None:
-        end_of_body, end, closed = stop, stop, False
-    else:
-        end_of_body, end, closed = close
+    end_of_body, end = close or (stop, stop)
     body = text[start:end_of_body]
-    if closed and body.endswith("\n"):
-        body = body[:-1]
-    return Fence(language, _dedented(body, len(opening["indent"])), start, end_of_body, end, closed)
+    # Without the line end before the fence; without a fence, without the half of one that came last.
+    body = body.removesuffix("\n") if close else _HALF_A_FENCE.sub("", body)
+    return Fence(language, _dedented(body, len(opening["indent"])), start, end_of_body, end)
 
 
 def holds(code: str) -> bool:
@@ -101,7 +98,7 @@ def _one_line(opening: re.Match[str]) -> Fence | None:
         return None
     start = opening.start("info") + opening["info"].index(body)
     stop = start + len(body)
-    return Fence(language, body.strip(), start, stop, opening.end(), closed=True)
+    return Fence(language, body.strip(), start, stop, opening.end())
 
 
 def _line_end(text: str, at: int, stop: int) -> int:
@@ -111,8 +108,8 @@ def _line_end(text: str, at: int, stop: int) -> int:
 
 def _close(
     text: str, start: int, stop: int, run: str, language: Language, *, effort: Effort
-) -> tuple[int, int, bool] | None:
-    """Where the body ends, where reading goes on, and whether the block was closed at all."""
+) -> tuple[int, int] | None:
+    """Where the body ends and where reading goes on; None if nothing closes it."""
     if run[0] == "~":
         return _closing_line(text, start, stop, run)
     if language == "python":
@@ -120,9 +117,7 @@ def _close(
     return _closing_line(text, start, stop, run, opens_another=language == "bare")
 
 
-def _close_of_python(
-    text: str, start: int, stop: int, length: int, effort: Effort
-) -> tuple[int, int, bool] | None:
+def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effort) -> tuple[int, int] | None:
     """The first backticks outside of strings and comments: Python has no other use for them."""
     if text.find("`" * length, start, stop) < 0:
         return None
@@ -137,15 +132,15 @@ def _close_of_python(
         end += 1
     line = text.rfind("\n", start, at) + 1 or start
     if text[line:at].strip():
-        return at, end, True
+        return at, end
     rest = text[end : _line_end(text, end, stop)].strip()
     # Another block opens where this one should have been closed.
-    return line, line if rest and rest[0].isalnum() else end, True
+    return line, line if rest and rest[0].isalnum() else end
 
 
 def _closing_line(
     text: str, start: int, stop: int, run: str, *, opens_another: bool = False
-) -> tuple[int, int, bool] | None:
+) -> tuple[int, int] | None:
     at = start
     for _ in range(_RUNS_LOOKED_AT):
         at = text.find(run, at, stop)
@@ -156,10 +151,10 @@ def _closing_line(
         rest = text[at:end].lstrip(run[0]).strip()
         if not text[line:at].strip():
             if not rest:
-                return line, end, True
+                return line, end
             # A block of no language that meets the opening of another was only a fence too many.
             if opens_another and _language(rest.split(maxsplit=1)[0]) in ("python", "calls"):
-                return line, line, True
+                return line, line
         at = end
     return None
 

@@ -99,11 +99,8 @@ def _argument(name: str, schema: Json, *, needed: bool) -> str:
     fields = cast("Mapping[str, Json]", schema if isinstance(schema, Mapping) else {})
     if needed:
         return f"{name}: {_kind(fields)}"
-    return (
-        f"{name}: {_kind(fields)} = {fields['default']!r}"
-        if "default" in fields
-        else f"{name}: {_kind(fields)} = ..."
-    )
+    default = repr(fields["default"]) if "default" in fields else "..."
+    return f"{name}: {_kind(fields)} = {default}"
 
 
 def _kind(fields: Mapping[str, Json]) -> str:
