@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from tests.events.strategies import plain
 from tests.events.strategies import texts as nasty_texts
-from tests.model.malformed import DEEP, FRAGMENTS, WHOLE, WHOLE_FORMS, texts
+from tests.model.malformed import DEEP, FRAGMENTS, WHOLE_FORMS, texts
 
 from pinfold.events import (
     ActionId,
@@ -45,6 +45,8 @@ def schema(name: str, *required: str, **more: str) -> ToolSchema:
 TOOLS = (schema("python", "code"), schema("read_file", "path", start_line=""), schema("now", tz=""))
 NAMES = {tool.name for tool in TOOLS}
 LIMIT_S = 1.0
+LONG = 1_000_000
+"""Characters. Ten million are for bench/malformed.py: what grows faster than the text shows here as well."""
 PROSE = st.text(st.sampled_from("Some words, and a number: 42.\n"), max_size=60)
 
 
@@ -59,7 +61,7 @@ def asked(reading: Reading) -> list[tuple[str, Any]]:
     return [(call.tool, call.args) for call in reading.calls]
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(texts, st.sampled_from(("stop", "length", "filter")))
 @example("\ud800```python\n\ud800\n```", "stop")
 def test_any_reply_is_read_and_what_comes_of_it_can_be_stored(text: str, finish: Any) -> None:
@@ -84,8 +86,8 @@ SWELLING = sorted(
 
 
 @pytest.mark.parametrize("piece", [pytest.param(piece, id=ascii(piece)[:30]) for piece in SWELLING])
-def test_ten_million_characters_take_less_than_a_second(piece: str) -> None:
-    text = (piece * (WHOLE // len(piece) + 1))[:WHOLE]
+def test_a_million_characters_take_less_than_a_second(piece: str) -> None:
+    text = (piece * (LONG // len(piece) + 1))[:LONG]
     within_a_second(text, quoted=[text[:100_000]])
 
 
@@ -112,10 +114,10 @@ FILLINGS = (
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.sampled_from(OPENINGS), st.lists(st.sampled_from(FILLINGS), min_size=1, max_size=3).map("".join))
-def test_one_call_of_two_million_characters_takes_less_than_a_second(opening: str, filling: str) -> None:
-    within_a_second(opening + filling * (2_000_000 // len(filling)), quoted=["x = 1"])
+def test_one_long_call_takes_less_than_a_second(opening: str, filling: str) -> None:
+    within_a_second(opening + filling * (LONG // 4 // len(filling)), quoted=["x = 1"])
 
 
 LINES = (
