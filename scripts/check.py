@@ -27,6 +27,8 @@ GATE_LIMIT_S = 900
 FILE_LINES = 600
 FUNCTION_LINES = 100
 SMOKE_CHECKS = 14
+TORCH = "2.13.0+cpu"
+"""The build for CPUs: the other one brings gigabytes."""
 SMOKE_LIMIT_S = 30
 
 Part: TypeAlias = Literal["lint", "types", "unit", "integration", "safety", "smoke", "wheel"]
@@ -206,6 +208,27 @@ def data_environment_is_built() -> Outcome:
     return finished.outcome
 
 
+def torch_is_there() -> Outcome:
+    """A Python with torch and transformers, made by pip, which may know a place with the build for CPUs."""
+    folder = ROOT / ".uv" / "torch"
+    python = folder / "bin" / "python"
+    whole = folder / "whole"
+    if not whole.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        pip = (python, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--prefer-binary")
+        for step in (
+            (sys.executable, "-m", "venv", folder),
+            (*pip, f"torch=={TORCH}"),
+            (*pip, "transformers>=5"),
+        ):
+            finished = run(*step)
+            if finished.code != 0:
+                return Skipped(f"torch=={TORCH} cannot be had: {finished.output.strip().splitlines()[-1:]}")
+        whole.touch()
+    os.environ["PINFOLD_TEST_TORCH_PYTHON"] = str(python)
+    return Passed()
+
+
 def every_test_is_in_a_part() -> Outcome:
     strays = "not (unit or integration or safety or smoke)"
     finished = run(sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", strays)
@@ -314,6 +337,7 @@ GATES = (
     Gate("uv.lock is current", "lint", lock_is_current),
     Gate("every test is in a part", "lint", every_test_is_in_a_part),
     DATA_ENVIRONMENT,
+    Gate("a Python with torch", "integration", torch_is_there),
     Gate("unit tests", "unit", pytest("unit", "-n", "2")),
     Gate("integration tests", "integration", pytest("integration", "-n", "2")),
     Gate("safety tests", "safety", pytest("safety")),
