@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pinfold.events import ToolSchema
-from pinfold.model.protocol import read
+from pinfold.model.protocol.reading import read
 
 pytestmark = pytest.mark.unit
 

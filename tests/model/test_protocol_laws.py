@@ -31,7 +31,8 @@ from pinfold.events import (
     encode,
     parse_json,
 )
-from pinfold.model.protocol import Reading, Style, read, told
+from pinfold.model.protocol import Style, told
+from pinfold.model.protocol.reading import Reading, read
 
 pytestmark = pytest.mark.unit
 

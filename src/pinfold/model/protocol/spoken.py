@@ -9,7 +9,6 @@ from typing import Literal, Protocol, TypeAlias, cast
 from msgspec.structs import replace
 
 from pinfold.events import AssistantMessage, Reply, Request, Thought, UserMessage
-from pinfold.model.protocol.reading import read
 from pinfold.model.protocol.telling import Style, as_spoken, hinted, told
 
 When: TypeAlias = Literal["always", "unless-native"]
@@ -71,6 +70,8 @@ class InText:
             self.calls_natively = True
         if reply.calls or (self.calls_natively and self.when == "unless-native"):
             return reply
+        from pinfold.model.protocol.reading import read
+
         user = [message.text for message in request.messages if isinstance(message, UserMessage)]
         text = gone_on(begun_by(request), reply.text)
         reading = read(text, request.tools, quoted=user, finish=reply.finish)

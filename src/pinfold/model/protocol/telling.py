@@ -25,7 +25,6 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.protocol.known import PYTHON, Known
-from pinfold.model.protocol.reading import is_code_only
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
@@ -175,6 +174,8 @@ def _joined(first: str, second: str) -> str:
 
 def written(call: Call, known: Known) -> str:
     """The call in the form that is read as exactly this call."""
+    from pinfold.model.protocol.reading import is_code_only
+
     args = _object(call.args)
     if "arguments" in args:
         return _unnamed(call)  # in a tag with its name it would be taken for the whole call

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from pinfold.events import Json, ToolSchema, plain_json
-from pinfold.model.protocol import read
+from pinfold.model.protocol.reading import read
 from pinfold.model.wire.payload import a_list, a_text, an_object
 
 Chunk: TypeAlias = dict[str, Json]
