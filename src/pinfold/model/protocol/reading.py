@@ -33,7 +33,7 @@ QUOTED = (
     "The code is quoted from the user and was not run. "
     'To run it write <tool name="{}">, the {}, </tool>; else answer in words.'
 )
-_RUNNABLE = re.compile(r"(?:`{3,}|~{3,})[ \t]*+(?:python|py)|<tool", re.IGNORECASE)
+_RUNNABLE = re.compile(r"(?:```|~~~)[ \t]*+py|<tool", re.IGNORECASE)
 _TOOL_FIRST = re.compile(
     r"(?:\s*+#[^\n]*+\n)*+\s*+\[?+\s*+(?:(?:functions|tools|default_api)\.)?+(?P<name>\w++)\s*+\("
 )
