@@ -118,10 +118,24 @@ async def test_a_missing_column_names_those_like_it(data: Session) -> None:
     assert "    frame: DataFrame (1, 3) columns price, Region , other" in lines
     assert lines[-1] == "frame has no column 'prise'; close: 'price'"
     assert (await error_of(data, "frame['region']"))[-1] == "frame has no column 'region'; close: 'Region '"
-    assert (await error_of(data, "frame['zzz']"))[-1] == "KeyError: 'zzz'"
+    there = "frame has no column 'zzz'; it has 'price', 'Region ', 'other'"
+    assert (await error_of(data, "frame['zzz']"))[-1] == there
     assert any("frames in pandas" in line for line in lines)
     assert len(lines) < 30
     lines = await error_of(
         data, "import numpy as np\nleft, right = np.zeros((2, 3)), np.zeros(4)\nleft @ right"
     )
     assert "    left: ndarray (2, 3) float64   right: ndarray (4,) float64" in lines
+
+
+async def test_of_two_tables_the_one_without_the_column_is_named(data: Session) -> None:
+    await data.run("import pandas as pd\none = pd.DataFrame({'key': [1]})\ntwo = pd.DataFrame({'id': [1]})")
+    lines = await error_of(data, "one.merge(two, on='key')")
+    assert lines[-1] == "two has no column 'key'; it has 'id'"
+
+
+async def test_nested_data_is_told_as_deep_as_code_must_go(session: Session) -> None:
+    await session.run("data = {'shop': {'shelves': [{'goods': [{'name': 'a', 'price': 1.5}]}]}}")
+    lines = await error_of(session, "data['shop']['shelves'][0]['goods'][0]['cost']")
+    told = "{'shop': {'shelves': [1 x {'goods': [1 x {'name': str, 'price': float}]}]}}"
+    assert f"    data: dict of 1 {told}" in lines

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.model.providers.conversations import reply
 
-from pinfold.model import ModelError, NoKey, NotInstalled, UnknownModel
+from pinfold.model import NoKey, NotInstalled, UnknownModel
 from pinfold.model.providers import PROVIDERS, direct
 
 pytestmark = pytest.mark.integration
@@ -159,11 +158,27 @@ def test_a_name_that_means_nothing_is_refused(provider: str, model: str, said: s
     assert str(caught.value) == said
 
 
-async def test_an_sdk_that_cannot_start_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Vertex wants a project or a login; here is neither.
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/at/all.json")
-    model = direct("google-vertex", "gemini-3-pro-preview", name="google-vertex:gemini-3-pro-preview")
-    with pytest.raises(ModelError) as caught:
-        await reply(model)
-    assert "/nowhere/at/all.json" in str(caught.value)
-    await model.aclose()
+VERTEX = """
+import asyncio, json, os
+from pinfold.events import Request, UserMessage
+from pinfold.model import ModelError
+from pinfold.model.providers import direct
+
+os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = "/nowhere/at/all.json"
+model = direct("google-vertex", "gemini-3-pro-preview", name="x")
+
+async def ask():
+    async for piece in model.stream(Request(system="", messages=(UserMessage(text="hello"),))):
+        pass
+
+try:
+    asyncio.run(ask())
+except ModelError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_an_sdk_that_cannot_start_is_a_clear_error() -> None:
+    # Vertex wants a project or a login; here is neither. What its SDK leaves half made then fails once more as it is
+    # collected, in whatever loop there is: so this has a process of its own.
+    assert "/nowhere/at/all.json" in python(VERTEX)

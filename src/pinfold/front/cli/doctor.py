@@ -48,16 +48,16 @@ def _page(report: dict[str, Any]) -> list[str]:
 
 
 def _models(models: dict[str, Any], paused: dict[str, float]) -> list[str]:
-    lines = ["models   (`pinfold model list` says more)"]
+    lines = ["models"]
     lines += [f"  ok  {name}" for name in models["builtin"]]
     for server in models["servers"]:
         known = ", ".join(server["models"][:3]) or "no model"
         lines.append(f"  ok  {server['kind']} at {server['url']}: {known}")
     lines += [f"  ok  {variable} is set" for variable in models["keys"]]
     if len(lines) == 1:
-        lines.append(
-            "  no  none is here: `pinfold model pull builtin`, or start Ollama, or set a provider's key"
-        )
+        lines = [
+            "models   none is here: `pinfold model pull builtin`, or start Ollama, or set a provider's key"
+        ]
     for what, at in paused.items():
         lines.append(f"  !!  {what} kept failing and was paused {max(0, time.time() - at):.0f} s ago")
     return lines
