@@ -52,8 +52,17 @@ def ended(process: Running, how: signal.Signals = signal.SIGTERM) -> int:
 
 
 def launchers_of(pid: int) -> list[int]:
+    """Without its children, which look like it until they become what they are for."""
     found = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [int(entry.name) for entry in found if f"\0{stamp(pid)}\0" in words(entry)]
+    alike = [int(entry.name) for entry in found if f"\0{stamp(pid)}\0" in words(entry)]
+    return [one for one in alike if parent_of(one) not in alike]
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def words(process: Path) -> str:
