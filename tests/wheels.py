@@ -8,7 +8,7 @@ import io
 import tarfile
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PATIENCE_S = 30.0
@@ -50,6 +50,21 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
+def started(answer: Callable[[BaseHTTPRequestHandler], None]) -> ThreadingHTTPServer:
+    """A server on loopback that has every GET answered so, and says nothing of it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Quietly."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    return server
+
+
 class Index:
     """A package index on this machine's loopback."""
 
@@ -61,19 +76,7 @@ class Index:
         self._go = threading.Event()
         self._go.set()
         self._files: dict[str, bytes] = {}
-        index = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                index._answer(self)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Quietly."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        ).start()
+        self._server = started(self._answer)
 
     @property
     def host(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pinfold.app.models import uv_path
 from pinfold.app.paths import data_dir, private_dir, state_dir
-from pinfold.model import DIRECT, SERVICES
+from pinfold.model import DIRECT, SERVICES, ollama_url
 from pinfold.model.local import (
     CATALOGUE,
     Found,
@@ -17,7 +17,6 @@ from pinfold.model.local import (
     OnPulling,
     Pulling,
     Weights,
-    ollama_url,
     probe,
     pull,
     pull_for_ollama,

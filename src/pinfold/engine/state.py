@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.events import (
+    FILES_TOLD,
     ActionAllowed,
     ActionDenied,
     ActionFinished,
@@ -55,7 +56,6 @@ End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
-GLANCE = "[Files in the current folder:\n{}]"
 _SHELF = 128
 NAMED = 12
 """Variables of one kind of change that are told by name."""
@@ -198,7 +198,7 @@ def apply(state: State, entry: Entry) -> State:
 def _spoken(state: State, event: UserSpoke) -> State:
     parts = [*state.notes, event.text]
     if event.glance and event.glance != state.glance:
-        parts.append(GLANCE.format(event.glance))
+        parts.append(f"{FILES_TOLD}\n{event.glance}]")
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(state, turn=Turn(id=event.turn, messages=(told,)), notes=(), glance=event.glance)
 
@@ -316,7 +316,7 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
     if state.turn is None or state.turn.id != turn:
         return state
-    closed = replace(state.turn, end=end)
+    closed = replace(state.turn, end=end, acts={})
     if state.past and len(state.past[-1]) < _SHELF:
         past = (*state.past[:-1], (*state.past[-1], closed))
     else:

@@ -79,6 +79,7 @@ from pinfold.events.ids import (
     new_turn_id,
 )
 from pinfold.events.talk import (
+    FILES_TOLD,
     AssistantMessage,
     Call,
     Finish,
@@ -96,6 +97,7 @@ from pinfold.events.talk import (
 from pinfold.events.verdict import Allow, Ask, Deny, Verdict
 
 __all__ = [
+    "FILES_TOLD",
     "UPCASTERS",
     "Action",
     "ActionAllowed",

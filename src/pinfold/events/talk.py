@@ -53,6 +53,10 @@ class Image(Struct, frozen=True, kw_only=True):
     blob: BlobId
 
 
+FILES_TOLD = "[Files in the current folder:"
+"""How a message goes on that tells what files there are, up to `]` at its end."""
+
+
 class UserMessage(Struct, frozen=True, kw_only=True, tag_field="role", tag="user"):
     text: str
     images: tuple[Image, ...] = ()

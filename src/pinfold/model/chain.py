@@ -7,9 +7,8 @@ from typing import Protocol
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import Access, Named, address_of, key_for
+from pinfold.model.names import Access, Named, address_of, key_for, traits_for
 from pinfold.model.services import DIRECT, SERVICES
-from pinfold.model.traits import Calls, Traits, traits_of
 
 
 class Model(Protocol):
@@ -25,12 +24,8 @@ class Model(Protocol):
 
 def chained(name: str, meant: Named, access: Access) -> Model:
     """Raises ModelError."""
-    traits = Traits("text", "small") if meant.provider == "builtin" else traits_of(meant.model)
+    calls, profile = traits_for(meant, access)
     model = _priced(_on_its_wire(name, meant, access), meant)
-    calls: Calls = traits.calls if access.protocol == "auto" else access.protocol
-    profile = traits.profile if access.profile == "auto" else access.profile
-    if meant.provider in DIRECT:
-        calls = "native"
     if calls != "native":
         from pinfold.model.protocol import InText
 

@@ -7,16 +7,20 @@ Measured with bench/tasks.py; docs/design/0023-small-models.md has what each par
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pinfold.events import AssistantMessage, Message, Reply, Request, Thought, ToolMessage, UserMessage
-
-if TYPE_CHECKING:
-    from pinfold.model.chain import Model
+from pinfold.events import (
+    FILES_TOLD,
+    AssistantMessage,
+    Message,
+    Reply,
+    Request,
+    ToolMessage,
+    UserMessage,
+)
+from pinfold.model.layers import Layer, Pieces
 
 FENCE = "```python\n"
 MOST_TOKENS = 600
@@ -38,7 +42,7 @@ _CHANGES = re.compile(r"\n\[variables: .*\]\s*$")
 _AGAIN = "[This failed. Write the code differently.]"
 _ODD = "[That can hardly be. Check how the data is written, and write the code differently.]"
 _SAYS_SOMETHING = re.compile(r"[\d?./\\_]|\w+\.\w+")
-_FILES = "\n\n[Files in the current folder:"
+_FILES = f"\n\n{FILES_TOLD}"
 _NAME = re.compile(r"^([^:\n]+\.\w+)(?=:| \(|\]?$)", re.MULTILINE)
 
 
@@ -154,27 +158,19 @@ def _stem(name: str) -> str:
     return name.rpartition(".")[0] or name
 
 
-class Coached:
-    def __init__(self, model: Model) -> None:
-        self.name = model.name
-        self._model = model
-
-    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+class Coached(Layer):
+    async def stream(self, request: Request) -> Pieces:
         if (answer := answer_in(request.messages)) is not None:
             yield answer
             yield Reply(text=answer, cost=0.0)
             return
-        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(coached(request)))
-        async with aclosing(pieces):
+        async with self.pieces(coached(request)) as pieces:
             async for piece in pieces:
                 match piece:
                     case Reply(calls=()):
                         yield replace(piece, text=piece.text.strip().removeprefix("ANSWER:").lstrip())
                     case _:
                         yield piece
-
-    async def aclose(self) -> None:
-        await self._model.aclose()
 
 
 def coached(request: Request) -> Request:

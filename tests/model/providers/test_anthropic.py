@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from contextlib import aclosing
 from itertools import pairwise
 from typing import Any, Literal
@@ -25,8 +24,18 @@ from tests.model.providers.anthropic import (
     thinking,
     tool_use,
 )
-from tests.model.providers.conversations import HELLO, PYTHON, pieces, reply, request, went_on
-from tests.model.providers.loopback import PATIENCE_S, Answer, Asked, Loopback, Stream, Whole
+from tests.model.providers.conversations import (
+    HELLO,
+    PYTHON,
+    Ask,
+    Serve,
+    failed,
+    pieces,
+    reply,
+    request,
+    went_on,
+)
+from tests.model.providers.loopback import PATIENCE_S, Asked, Stream, Whole
 
 from pinfold.events import (
     ActionId,
@@ -36,28 +45,17 @@ from pinfold.events import (
     ContextTooLong,
     Image,
     Reply,
-    Request,
-    RequestFailed,
     Thought,
     ToolMessage,
     ToolSchema,
     Usage,
     UserMessage,
 )
-from pinfold.model.providers import DirectModel
 from pinfold.model.providers.cleaning import valid_name
 from pinfold.model.wire.http import Patience
 
 pytestmark = pytest.mark.integration
-Serve = Callable[[Callable[[Asked], Answer]], Loopback]
-Ask = Callable[..., DirectModel]
 USED = {"input_tokens": 5, "output_tokens": 1}
-
-
-async def failed(model: DirectModel, asked: Request = HELLO) -> RequestFailed:
-    with pytest.raises(RequestFailed) as caught:
-        await reply(model, asked)
-    return caught.value
 
 
 # What is said

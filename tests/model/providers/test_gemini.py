@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 from anyio import to_thread
 from inline_snapshot import snapshot
 from msgspec.structs import replace
-from tests.model.providers.conversations import HELLO, pieces, reply, request, went_on
+from tests.model.providers.conversations import HELLO, Ask, Serve, failed, pieces, reply, request, went_on
 from tests.model.providers.gemini import Gemini, call, error, event, events
-from tests.model.providers.loopback import PATIENCE_S, Answer, Asked, Loopback, Stream, Whole
+from tests.model.providers.loopback import PATIENCE_S, Answer, Asked, Stream, Whole
 
 from pinfold.events import (
     ActionId,
@@ -25,28 +24,18 @@ from pinfold.events import (
     ContextTooLong,
     Image,
     Reply,
-    Request,
-    RequestFailed,
     Thought,
     ToolMessage,
     ToolSchema,
     Usage,
     UserMessage,
 )
-from pinfold.model.providers import DirectModel, direct
+from pinfold.model.providers import direct
 
 pytestmark = pytest.mark.integration
-Serve = Callable[[Callable[[Asked], Answer]], Loopback]
-Ask = Callable[..., DirectModel]
 SIGNED = "EtoBCtcBAdHtim9s"
 SIGNED_TOO = "EusBCugBAdHtim9t"
 SO = [[{"text": "So"}]]
-
-
-async def failed(model: DirectModel, asked: Request = HELLO) -> RequestFailed:
-    with pytest.raises(RequestFailed) as caught:
-        await reply(model, asked)
-    return caught.value
 
 
 # What is said

@@ -6,7 +6,7 @@ Nothing of weight is imported before it is used.
 from pinfold.model.local.builtin import BuiltinModel
 from pinfold.model.local.catalogue import CATALOGUE, Part, Weights, weights_named
 from pinfold.model.local.errors import CannotServe, NotPulled, PullFailed, RuntimeMissing
-from pinfold.model.local.ollama import ollama_url, pull_for_ollama
+from pinfold.model.local.ollama import pull_for_ollama
 from pinfold.model.local.probing import Found, FoundModel, probe
 from pinfold.model.local.weights import OnPulling, Pulling, Sources, pull, weights_at
 
@@ -24,7 +24,6 @@ __all__ = [
     "RuntimeMissing",
     "Sources",
     "Weights",
-    "ollama_url",
     "probe",
     "pull",
     "pull_for_ollama",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,22 +13,9 @@ from pinfold.model.local.errors import PullFailed
 from pinfold.model.local.weights import OnPulling, Pulling
 from pinfold.text import first_line
 
-PORT = 11434
 _CONNECT_S = 3.0
 _SILENCE_S = 120.0
 """It says something many times a second while bytes come; checking a large file takes a while."""
-
-
-def ollama_url(environ: Mapping[str, str]) -> str:
-    """Where Ollama listens, by OLLAMA_HOST as its own programs read it."""
-    given = environ.get("OLLAMA_HOST", "").strip()
-    parts = urlsplit(given if "://" in given else f"http://{given}")
-    host = parts.hostname or "127.0.0.1"
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - where it listens, not where one asks
-        host = "127.0.0.1"
-    usual = {"http": 80, "https": 443}.get(parts.scheme, PORT) if "://" in given else PORT
-    host = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{host}:{parts.port or usual}{parts.path.rstrip('/')}"
 
 
 async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from pinfold.events import AssistantMessage, Reply, Request, Thought, UserMessage
+from pinfold.events import AssistantMessage, Reply, Request, UserMessage
+from pinfold.model.layers import Inner, Layer, Pieces
 from pinfold.model.protocol.telling import Style, as_spoken, hinted, told
 
 When: TypeAlias = Literal["always", "unless-native"]
 """Whether calls are read out of the text: in any case, or until the model has called natively once."""
 
 
-class Speaker(Protocol):
-    """What is wrapped: any model."""
-
-    @property
-    def name(self) -> str: ...
-
-    def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]: ...
-
-
-class InText:
+class InText(Layer):
     """The model inside, with its calls read out of what it says."""
 
-    def __init__(self, model: Speaker, *, style: Style = "full", when: When = "always") -> None:
-        self.model = model
+    def __init__(self, model: Inner, *, style: Style = "full", when: When = "always") -> None:
+        super().__init__(model)
         self.style: Style = style
         self.when: When = when
         self.calls_natively = False
         """It has been seen to: what it writes in fences is not for us any more."""
 
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def stream(self, request: Request) -> AsyncIterator[str | Thought | Reply]:
+    async def stream(self, request: Request) -> Pieces:
         """The pieces as they come, then the reply with its calls."""
-        stream = cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(self._asked(request)))
         begun = begun_by(request)
-        async with aclosing(stream):
-            async for piece in stream:
+        async with self.pieces(self._asked(request)) as pieces:
+            async for piece in pieces:
                 match piece:
                     case Reply():
                         yield self._understood(piece, request)
@@ -52,12 +37,6 @@ class InText:
                         begun = ""
                     case _:
                         yield piece
-
-    async def aclose(self) -> None:
-        """Close what the model holds, if it holds anything."""
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
 
     def _asked(self, request: Request) -> Request:
         if self.when == "always":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pinfold.model.errors import ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.providers.cleaning import NO_PICTURES, Pictures
+from pinfold.model.services import ALSO, DIRECT, SERVICES
 
 _EXTRA = "pinfold[providers]"
 
@@ -44,14 +45,14 @@ PROVIDERS: Mapping[str, Provider] = {
             name="anthropic",
             inner="anthropic",
             sdk="anthropic",
-            keys=("ANTHROPIC_API_KEY",),
+            keys=DIRECT["anthropic"],
             pictures=Pictures(kinds=(*_WEB, "image/gif"), most=100),
         ),
         Provider(
             name="google",
             inner="google",
             sdk="google.genai",
-            keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            keys=DIRECT["google"],
             forgets_connections=True,
             pictures=Pictures(kinds=(*_WEB, "image/heic", "image/heif"), most=100),
         ),
@@ -75,14 +76,14 @@ PROVIDERS: Mapping[str, Provider] = {
             name="groq",
             inner="groq",
             sdk="groq",
-            keys=("GROQ_API_KEY",),
+            keys=SERVICES["groq"].keys,
             pictures=Pictures(kinds=_WEB, most=5),
         ),
         Provider(
             name="mistral",
             inner="mistral",
             sdk="mistralai",
-            keys=("MISTRAL_API_KEY",),
+            keys=SERVICES["mistral"].keys,
             pictures=Pictures(kinds=(*_WEB, "image/gif"), most=8),
             id_length=9,
         ),
@@ -90,7 +91,7 @@ PROVIDERS: Mapping[str, Provider] = {
             name="cohere",
             inner="cohere",
             sdk="cohere",
-            keys=("CO_API_KEY",),
+            keys=DIRECT["cohere"],
             takes_address=False,
             package="pydantic-ai-slim[cohere]",
         ),
@@ -98,14 +99,13 @@ PROVIDERS: Mapping[str, Provider] = {
             name="huggingface",
             inner="huggingface",
             sdk="huggingface_hub",
-            keys=("HF_TOKEN",),
+            keys=SERVICES["huggingface"].keys,
             package="pydantic-ai-slim[huggingface]",
         ),
     )
 }
 _ALSO = {
-    "gemini": "google",
-    "google-gla": "google",
+    **ALSO,
     "google-cloud": "google-vertex",
     "vertex": "google-vertex",
 }
