@@ -234,7 +234,9 @@ def test_user_and_assistant_speak_by_turns_and_nothing_said_is_lost(said: list[M
 @settings(deadline=None, max_examples=200)
 @given(
     PROSE,
-    st.tuples(*[st.lists(st.sampled_from(PLAIN_LINES), max_size=4).map("".join)] * 2).map("f(x)\n".join),
+    st.tuples(*[st.lists(st.sampled_from(PLAIN_LINES), max_size=4).map("".join)] * 2).map(
+        "\nf(x)\n".join
+    ),  # a call, and not the end of a comment
     PROSE,
     st.sampled_from(("```python\n{}\n```", "~~~py\n{}\n~~~", "```\n{}\n```")),
 )
