@@ -15,12 +15,16 @@ class Ask(Struct, frozen=True, kw_only=True):
     """The user must decide; `reason` is shown to them as it is."""
 
     reason: str
+    pattern: str = ""
+    """What a yes for longer than this once would allow; empty where there is no such yes."""
+    rule: str = ""
 
 
 class Deny(Struct, frozen=True):
     """`reason` is shown to the user and to the model."""
 
     reason: str
+    rule: str = ""
 
 
 Verdict: TypeAlias = Allow | Ask | Deny

@@ -1,0 +1,41 @@
+"""What the judge must know of an action besides its own words. The app finds it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pinfold.events import Effect
+
+Reach: TypeAlias = Literal[
+    "nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"
+]
+"""How far an action goes: it only computes or asks the user; reads what the session sees; changes the workspace; changes a
+file that steers the agent; adds a package; reaches another machine; acts by means we know nothing of; runs on the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    effect: Effect = "once"
+    reach: Reach = "outside"
+    target: str = ""
+    """What it reaches, where that matters: a path, `host:port`, a package."""
+    listed: bool = False
+    """The target is on a list of the user's own: a host."""
+    handed: bool = False
+    """The user has handed the tool to this session in person."""
+    leaves: bool = False
+    """Bytes of the session's choosing leave this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """What a session has read so far; it never rewinds."""
+
+    private: bool = False
+    untrusted: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Both: what leaves now may be private, and may be what somebody else wants to leave."""
+        return self.private and self.untrusted
