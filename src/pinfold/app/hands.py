@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.errors import CheckpointError
-from pinfold.engine import Journal, OnCall, OnOutput, Performed, Rewound
+from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
     ActionId,
@@ -108,8 +108,22 @@ class SandboxAndTools:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
 
-    def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
-        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+    def is_step(self, action: Action) -> bool:
+        return isinstance(action, RunCell)
+
+    def judge(self, action: Action, given: Given) -> Verdict:
+        granted = {pattern.removeprefix("tool: ") for pattern in given.grants}
+        return judge(action, effect=self.effect(action), mode=given.mode, granted=self.granted | granted)
+
+    async def shows(self, action: Action) -> str:
+        return ""
+
+    async def grant(self, pattern: str) -> None:
+        raise NotImplementedError(pattern)
+
+    @property
+    def grants_at(self) -> str:
+        return ""
 
     async def perform(
         self,
