@@ -307,6 +307,7 @@ async def life(
         breaker=breaker or Breaker(clock=lambda: 0.0),
         unattended=unattended,
         clock=at_noon,
+        destination=lambda _: "",
     )
     engine = Engine(core)
     await core.record(
