@@ -62,7 +62,7 @@ def verdict(end: End, limit_s: float | None, state: str, *, rolled_back: bool) -
     match end.status:
         case "ok" | "error" | "interrupted":
             return end.status, end.error
-        case "hello" | "refused" | "call":
+        case "hello" | "refused" | "call" | "ran" | "output":
             raise AssertionError(f"the reader let {end.status!r} through as the end of a cell")
 
 

@@ -6,21 +6,25 @@ How a guest is started, and what confines it, is the provider's: it comes in as 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import anyio
 
-from pinfold.sandbox._endings import Deadline, encoded, verdict
+from pinfold.sandbox._answering import Answering
+from pinfold.sandbox._commands import Command, not_run
+from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Death, End, Guest
 from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
     CELL_BYTES,
     INVENTORY_BYTES,
+    RAN_BYTES,
     REFUSAL_BYTES,
     ChannelBroken,
     GuestCall,
@@ -30,8 +34,6 @@ from pinfold.sandbox.channel import (
     inventory,
 )
 from pinfold.sandbox.contract import (
-    COMMAND_BYTES,
-    Answer,
     Capabilities,
     CommandOutcome,
     FileRefused,
@@ -51,6 +53,7 @@ GIVE_WAY_S = 0.005
 GONE = "the variables are gone"
 BEFORE = "the variables are as before the cell"
 AFTER = "the variables are as after the last cell"
+BACK = "variables and files are as before it"
 
 
 class Launcher(Protocol):
@@ -84,7 +87,10 @@ class GuestSession:
         self._limits = limits
         self._lock = asyncio.Lock()
         self._guest: Guest | None = None
-        self._cell_runs = False
+        self._runs: Literal["cell", "step", "aside"] | None = None
+        """Now: a cell, a command that counts as one, or a command that does not."""
+        self._answering: Answering | None = None
+        """Of the cell that runs."""
         self._deadline: Deadline | None = None
         """Of the cell that runs."""
         self._closed = False
@@ -176,7 +182,7 @@ class GuestSession:
         source = code.encode("utf-8", "surrogatepass")
         fields = self._numbered(code)
         guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
-        self._cell_runs = True
+        self._runs = "cell"
         overdue = False
         try:
             guest.look()
@@ -187,7 +193,7 @@ class GuestSession:
             else:
                 end = await guest.end()
         finally:
-            self._cell_runs = False
+            self._runs = None
             if self._keeper:
                 self._notices += self._keeper.after()
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
@@ -227,6 +233,9 @@ class GuestSession:
         """What a cell's request says besides; it runs now."""
         return {}
 
+    def _began(self, guest: Guest, pid: int) -> None:
+        """The command that is a step was this process inside."""
+
     async def _went_well(self, *, again: bool) -> None:
         """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
 
@@ -239,7 +248,7 @@ class GuestSession:
         return False
 
     async def interrupt(self) -> None:
-        if self._cell_runs and self._guest is not None:
+        if self._runs and self._guest is not None:
             if self._deadline:
                 self._deadline.go_on()  # the wait for an answer is over, or the program's own choice
             self._guest.interrupt()
@@ -287,56 +296,81 @@ class GuestSession:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         workdir: str = "",
+        on_output: OnOutput | None = None,
+        cell: int | None = None,
     ) -> CommandOutcome:
         if not self._capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
-        if not argv or len(stdin) > self._limits.file_bytes:
-            most = f"has {len(stdin)} bytes of input; the limit is {self._limits.file_bytes}"
-            raise FileRefused(f"{argv[0]!r} {most}" if argv else "a command needs the name of a program")
-        request = {
-            "argv": list(argv),
-            "env": None if env is None else dict(env),
-            "workdir": workdir,
-            "timeout_s": timeout_s,
-            "limit": COMMAND_BYTES,
-        }
-        head = json.dumps(request).encode()
-        async with self._lock:
-            return await self._commanded(await self._live_guest(), argv[0], head, stdin, timeout_s)
+        command = Command.checked(
+            argv,
+            limits=self._limits,
+            timeout_s=timeout_s,
+            env=env,
+            stdin=stdin,
+            workdir=workdir,
+            on_output=on_output,
+        )
+        try:
+            if self._answering is not None:
+                return await self._answering.run(command, self._limits.reply_s)
+            async with self._lock:
+                guest = await self._live_guest()
+                if cell is not None:
+                    await self._about_to_run(cell)
+                # A caller that is cancelled already must not start anything.
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                return await self._commanded(guest, command, is_step=cell is not None)
+        finally:
+            command.over()
 
-    async def _commanded(
-        self, guest: Guest, name: str, head: bytes, stdin: bytes, timeout_s: float
-    ) -> CommandOutcome:
+    async def _commanded(self, guest: Guest, command: Command, *, is_step: bool) -> CommandOutcome:
         if self._keeper:
             self._keeper.before()
+        if is_step:
+            self._numbered(COMMAND)
         started = perf_counter()
-        reply_bytes = 2 * COMMAND_BYTES + REFUSAL_BYTES
-        guest.post("command", head + stdin, ASK_STATUSES, reply_bytes, {"head": len(head)})
-        self._cell_runs = True  # for `interrupt` and `close` it is one
+        fields = {"head": len(command.head), "tell": command.heard is not None}
+        guest.post("command", command.body, ASK_STATUSES, RAN_BYTES, fields, on_piece=command.on_piece)
+        self._runs = "step" if is_step else "aside"
         notices: tuple[str, ...] = ()
         try:
             # The guest keeps to the limit by itself; should it not, it is given up.
-            end = await self._settled(guest, Deadline(guest, timeout_s + self._limits.reply_s, 0.0))
+            end = await self._settled(guest, Deadline(guest, command.timeout_s + self._limits.reply_s, 0.0))
         finally:
-            self._cell_runs = False
+            self._runs = None
             if self._keeper:
                 notices = self._keeper.after()
-        if isinstance(end, Death):  # the next request brings back what can be, and says so
+        if isinstance(end, Death):
             self._notices += notices
-            raise SandboxUnavailable(f"the interpreter died while it ran {name!r}: {end.how}")
+            return await self._died_under(guest, end, command.name, is_step=is_step)
         try:
-            outcome = command_outcome(end.body)
+            ran = command_outcome(end.body)
         except ChannelBroken as broken:
             guest.kill(f"its channel was broken: {broken}")
             raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
-        return replace(outcome, duration_s=perf_counter() - started, notices=notices)
+        if is_step:
+            self._began(guest, ran.pid)
+            await self._went_well(again=True)
+            notices, self._notices = notices + self._notices, ()
+        return replace(ran.outcome, duration_s=perf_counter() - started, notices=notices)
+
+    async def _died_under(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
+        """Raises SandboxUnavailable, unless it is a step that could be taken back."""
+        how = f"the interpreter died while it ran {name!r}: {death.how}"
+        if is_step:
+            self._forget(f"died while it ran {name!r}: {death.how}")
+            if await self._came_back(guest, death, ran=True):
+                self._lost = None
+                notices, self._notices = self._notices, ()
+                return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=notices)
+        raise SandboxUnavailable(how)  # the next request brings back what can be, and says so
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         with anyio.CancelScope(shield=True):
-            if self._guest is not None and self._cell_runs:
+            if self._guest is not None and self._runs:
                 self._guest.kill("the session was closed")
             async with self._lock:
                 if self._guest is not None:
@@ -398,28 +432,11 @@ class GuestSession:
             deadline.cancel()
 
     async def _answered(self, guest: Guest, call: GuestCall, deadline: Deadline, on_call: OnCall) -> None:
-        """Answer one call, unless the cell ends first: then nobody waits for the answer, and the tool is given up."""
-        answer: Answer | None = None
-        failure: Exception | None = None
-
-        async def give_up() -> None:
-            await guest.end()
-            tasks.cancel_scope.cancel()
-
-        deadline.pause()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(give_up)
-            try:
-                answer = await on_call(call.tool, call.args)
-            except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
-                failure = error
-            tasks.cancel_scope.cancel()
-        deadline.go_on()
-        if failure is not None:
-            raise failure
-        if answer is not None:
-            body, ok = encoded(answer)
-            guest.answer(call, body, ok=ok)
+        self._answering = Answering(guest, call, deadline)
+        try:
+            await self._answering.answer(on_call)
+        finally:
+            self._answering = None
 
     async def _stopped(self, guest: Guest) -> None:
         with anyio.CancelScope(shield=True):
@@ -430,10 +447,14 @@ class GuestSession:
                 raise
             if isinstance(end, Death):
                 self._forget(f"was cancelled: {end.how}")
-                if await self._came_back(guest, end, ran=True):
+                if await self._came_back(guest, end, ran=self._runs in ("cell", "step")):
                     self._lost = None
-            elif self._cell_runs:
+            elif self._runs == "cell":
                 await self._went_well(again=end.again)
+            elif self._runs == "step":
+                with suppress(ChannelBroken):  # what is wrong with it nobody will read
+                    self._began(guest, command_outcome(end.body).pid)
+                await self._went_well(again=True)
 
     def _forget(self, how: str) -> None:
         self._guest = None
