@@ -16,6 +16,7 @@ from time import monotonic
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from subprocess import Popen
     from typing import Any
 
     from .frames import Channel
@@ -28,7 +29,6 @@ TICK_S = 0.1
 """How often to look whether anybody still wants it."""
 LOOK_S = 0.01
 """How often to look whether it has ended, where the kernel cannot tell."""
-END_GROUP = ("/bin/sh", "-c", "kill -KILL 0")
 REAP_S = 2.0
 """For a killed program to be gone."""
 
@@ -54,14 +54,11 @@ class Programs:
 
         `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
         """
-        argv: list[str] = request["argv"]
-        folder = os.path.join(self._root, request["workdir"])
-        environment = None if request["env"] is None else {**self._kept, **request["env"]}
         try:
-            program = _Program(argv, folder, environment, stdin, request["limit"], tell)
+            program = _Program(self._started(request, stdin), stdin, request["limit"], tell)
         except Exception as error:  # whatever is wrong: no such file, no more processes, a NUL in its name
             words = getattr(error, "strerror", None) or str(error)
-            return failed(f"{getattr(error, 'filename', None) or argv[0]}: {words}"), None
+            return failed(f"{getattr(error, 'filename', None) or request['argv'][0]}: {words}"), None
         status, stray = "error", None
         try:
             status = program.follow(self._channel.fd, is_unwanted, monotonic() + request["timeout_s"])
@@ -75,15 +72,19 @@ class Programs:
         out, err = bytes(program.out), bytes(program.err)
         return _told(status, program.code, out, err, dropped=program.dropped, pid=program.pid), stray
 
-    def end_groups(self, groups: list[int]) -> None:
-        """What earlier programs left running, as far as it is still in their process groups."""
-        from subprocess import Popen
+    def _started(self, request: dict[str, Any], stdin: bytes) -> Popen[bytes]:
+        from subprocess import DEVNULL, PIPE, Popen
 
-        for group in groups:
-            # A number may have become another's since. Nobody can join a group of another session than our own, so
-            # whoever has joined it ends the right one.
-            with suppress(OSError, ValueError), Popen(END_GROUP, cwd="/", process_group=group):
-                pass
+        return Popen(
+            request["argv"],
+            bufsize=0,
+            cwd=os.path.join(self._root, request["workdir"]),
+            env=None if request["env"] is None else {**self._kept, **request["env"]},
+            stdin=PIPE if stdin else DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            process_group=request["group"],
+        )
 
 
 def failed(why: str) -> bytes:
@@ -99,33 +100,20 @@ def _told(status: str, code: int | None, out: bytes, err: bytes, *, dropped: int
 class _Program:
     def __init__(
         self,
-        argv: list[str],
-        folder: str,
-        environment: dict[str, str] | None,
+        process: Popen[bytes],
         stdin: bytes,
         limit: int,
         tell: Callable[[str, bytes], None] | None,
     ) -> None:
-        from subprocess import DEVNULL, PIPE, Popen
-
+        self.pid = process.pid
         self.code: int | None = None
         """None: killed and not seen to end, or somebody else has waited for it."""
         self.out, self.err = bytearray(), bytearray()
         self.dropped = 0
+        self._process = process
         self._tell = tell
         self._limit = limit
         self._stdin = memoryview(stdin)
-        self._process = Popen(
-            argv,
-            bufsize=0,
-            cwd=folder,
-            env=environment,
-            stdin=PIPE if stdin else DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            process_group=0,
-        )
-        self.pid = self._process.pid
         self._files = [
             file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))
         ]

@@ -141,9 +141,6 @@ class Server:
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
                 case "command":
                     answer = self._command(header, body)
-                case "end":
-                    self._programs.end_groups(loads(body))
-                    answer = b""
                 case "adopted":
                     self._copies = self._adopted
                     answer = b""

@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from pinfold.sandbox.channel import OnPiece
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox.channel import RAN_BYTES, OnPiece, Reply
 from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, FileRefused, Limits, OnOutput, Stream
+
+END_S = 5.0
+"""For processes to be ended that were left running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +43,10 @@ class Command:
         if len(stdin) > limits.file_bytes:
             most = f"the limit is {limits.file_bytes}"
             raise FileRefused(f"{argv[0]!r} has {len(stdin)} bytes of input; {most}")
-        request = {
-            "argv": list(argv),
-            "env": None if env is None else dict(env),
-            "workdir": workdir,
-            "timeout_s": timeout_s,
-            "limit": COMMAND_BYTES,
-        }
+        environment = None if env is None else dict(env)
         return cls(
             name=argv[0],
-            head=json.dumps(request).encode(),
+            head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s),
             stdin=stdin,
             timeout_s=timeout_s,
             heard=None if on_output is None else Heard(on_output),
@@ -98,6 +96,22 @@ class Heard:
             self._on_output(stream, text)
         except Exception as error:  # noqa: BLE001 - the caller's: `command` raises it again
             self._failure, self._on_output = error, None
+
+
+async def end_group(guest: Guest, pid: int) -> bool:
+    """What an earlier command left running, as far as it is still in its process group. Whether the guest is still there.
+
+    The number may have become another's since. Nobody can join a group of another session than the guest's own, so
+    whoever has joined it ends the right one.
+    """
+    head = _head(argv=["/bin/sh", "-c", "kill -KILL 0"], env=None, workdir="", timeout_s=END_S, group=pid)
+    end = await guest.asked("command", head, RAN_BYTES, 2 * END_S, head=len(head), tell=0)
+    return isinstance(end, Reply)
+
+
+def _head(*, group: int = 0, **request: object) -> bytes:
+    """`group`: the process group it joins; 0 is one of its own."""
+    return json.dumps({**request, "group": group, "limit": COMMAND_BYTES}).encode()
 
 
 def not_run(why: str) -> CommandOutcome:

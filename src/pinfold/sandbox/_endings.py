@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from pinfold.sandbox._guest import Death, End, Guest
+from pinfold.sandbox._deaths import Death, End
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox.channel import ANSWER_BYTES
 from pinfold.sandbox.contract import Answer, Status
 

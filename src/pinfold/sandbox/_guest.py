@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from pinfold.sandbox._body import Body, Report
+from pinfold.sandbox._deaths import Death, End, how_it_died
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
 from pinfold.sandbox.channel import (
@@ -29,7 +27,6 @@ from pinfold.sandbox.channel import (
     OnGuestCall,
     OnPiece,
     Ran,
-    Reply,
     ReplyReader,
     frame,
 )
@@ -48,21 +45,6 @@ END_S = 2.5
 """For the session's init to end the program and say so; then the whole session is ended."""
 KILL_S = 5.0
 """For SIGKILL to take effect; a process stuck in the kernel longer than this is given up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """The process is gone."""
-
-    how: str
-    """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
-    ours: bool = False
-    """We killed it, and `how` is our reason."""
-    cells: tuple[int, ...] = ()
-    """The session lives on, and can go back to the states after these."""
-
-
-End: TypeAlias = Reply | Death
 
 
 class Guest:
@@ -404,7 +386,7 @@ class Guest:
         if self._killed_for is not None:
             self.death = Death(how=self._killed_for, ours=True, cells=cells)
         else:
-            how = "it ran out of memory" if out_of_memory else _how_it_died(code)
+            how = "it ran out of memory" if out_of_memory else how_it_died(code)
             self.death = Death(how=how, cells=cells)
         self.leave()
         self._channel.close()
@@ -434,12 +416,3 @@ class Guest:
 def _new_id() -> int:
     """A number nobody can guess: an answer cannot be written before its question is asked."""
     return 1 + (int.from_bytes(os.urandom(8), "little") >> 2)
-
-
-def _how_it_died(code: int) -> str:
-    if code >= 0:
-        return f"it exited with code {code}"
-    try:
-        return f"it was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"it was killed by signal {-code}"

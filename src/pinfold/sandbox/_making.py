@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import cast
 
 from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._naming import shown
 from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._trail import COMMAND

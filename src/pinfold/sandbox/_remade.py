@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox._commands import end_group
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._lasting import end_parked
 from pinfold.sandbox._making import done
 from pinfold.sandbox._saved import Saved, Unsaved
-from pinfold.sandbox._session import GuestSession, Launcher
+from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._slot import Launcher
 from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox.contract import Capabilities, NotSupported, Session, Spec, What
 
@@ -86,7 +87,7 @@ class RemadeSession(UndoableSession):
 
     async def _end_processes(self, guest: Guest, pids: list[int]) -> bool:
         """As far as they are still in the process groups of the commands."""
-        return await done(guest, "end", json.dumps(pids).encode())
+        return all([await end_group(guest, pid) for pid in pids])
 
     async def _drop_copies(self, guest: Guest) -> None:
         """There are none."""

@@ -9,7 +9,8 @@ import anyio
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._branch import Branch, branched
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._lasting import LastingSession, Undone, end_parked
 from pinfold.sandbox._making import done, remade, what_is_lost, woken
 from pinfold.sandbox.contract import Resumed, SandboxUnavailable, Session, UndoRefused, What
