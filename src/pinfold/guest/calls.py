@@ -1,6 +1,7 @@
 """Calls from the program to tools of the host: one frame out, one answer in, while a cell runs. Decides nothing.
 
-What may be called, and what comes of it, is the host's to say; whoever forges a call here gains nothing by it.
+What may be called, and what comes of it, is the host's to say; whoever forges a call here gains nothing by it. While the
+host works on a call, it may have programs run here: the thread that waits for the answer does that.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from json import JSONEncoder, loads
 
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
+from .programs import failed
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .programs import Programs
+
 CALLS = 1000
 """Of one cell; this and the next two are the host's bounds, and it ends a guest that does not keep to them."""
 CALL_BYTES = 1 << 20
 TOOL_CHARS = 200
+NOBODY_WAITS = "nobody waits for this call any more"
 TICK_S = 0.1
 """A thread that waits looks this often whether its cell is still there."""
 
@@ -61,6 +66,8 @@ class Calls:
         self._cell: _Cell | None = None
         self.after: Callable[[], None] | None = None
         """Called after each answer: what a tool put in place is then there."""
+        self.programs: Programs | None = None
+        """Run while a call is waited for."""
 
     def open(self, request_id: object) -> None:
         """A cell begins, and the host answers its calls."""
@@ -122,9 +129,13 @@ class Calls:
                 ready = look(TICK_S)  # only looks: whatever is raised here, no frame is cut
                 if quiet:
                     quiet.begin()
-                answer = self._received(cell) if ready else self._check(cell)
-                if answer is not None and answer[0]["call"] == number:
-                    return answer
+                heard = self._received(cell) if ready else self._check(cell)
+                if heard is None:
+                    continue
+                if heard[0]["op"] == "nested":
+                    self._nested(cell, number, *heard, quiet)
+                elif heard[0]["call"] == number:
+                    return heard
         finally:
             cell.turn.release()
 
@@ -139,7 +150,7 @@ class Calls:
             return cell.count
 
     def _received(self, cell: _Cell) -> tuple[Header, bytes] | None:
-        """The next frame, if it is an answer; else an interrupt, which comes as a signal too, but perhaps after the answer."""
+        """The next frame, if it is an answer or a program to be run. An interrupt comes as a signal too, perhaps later."""
         with self._frames:
             self._check(cell)
             request = self._whole(self._channel.receive)
@@ -148,7 +159,55 @@ class Calls:
             header, _ = request
             if header["op"] == "interrupt" and header["id"] == cell.id and get_ident() == self._main:
                 self._interrupts.was_told()
-            return request if header["op"] == "answer" and header["id"] == cell.id else None
+            return request if header["op"] in ("answer", "nested") and header["id"] == cell.id else None
+
+    def _nested(self, cell: _Cell, call: int, header: Header, body: bytes, quiet: _Quiet | None) -> None:
+        """Run a program for the host. What the program's own handlers raise meanwhile is raised when it has been told of."""
+        stray: BaseException | None = None
+        if header["call"] == call and self.programs is not None:
+            told, stray = self._ran(self.programs, cell, header, body, quiet)
+        else:
+            told = failed(NOBODY_WAITS)
+        number = int(str(header["command"]))
+        for missed in range(cell.told + 1, number):
+            self._tell(cell, {"status": "ran", "command": missed}, failed(NOBODY_WAITS))
+        self._tell(cell, {"status": "ran", "command": number}, told)
+        cell.told = number
+        if stray is not None:
+            raise stray
+
+    def _ran(
+        self, programs: Programs, cell: _Cell, header: Header, body: bytes, quiet: _Quiet | None
+    ) -> tuple[bytes, BaseException | None]:
+        look = self._channel.looker()
+
+        def is_unwanted() -> bool:
+            return self._cell is not cell or look(0)
+
+        def tell(stream: str, data: bytes) -> None:
+            if quiet:
+                quiet.block()
+            self._tell(cell, {"status": "output", "command": header["command"], "stream": stream}, data)
+            if quiet:
+                quiet.unblock()
+
+        head = int(str(header["head"]))
+        try:
+            if quiet:
+                quiet.unblock()  # or the program would not hear of any signal either
+            return programs.run(
+                loads(body[:head]), body[head:], is_unwanted, tell if header["tell"] else None
+            )
+        except BaseException as stray:
+            return failed(f"it was cut short: {type(stray).__name__}"), stray
+        finally:
+            if quiet:
+                quiet.block()
+
+    def _tell(self, cell: _Cell, header: Header, body: bytes) -> None:
+        with self._frames:
+            self._check(cell)
+            self._whole(self._channel.send, {"id": cell.id, **header}, body)
 
     def _check(self, cell: _Cell) -> None:
         if self._cell is not cell:
@@ -166,12 +225,14 @@ class Calls:
 class _Cell:
     """The calls of one cell."""
 
-    __slots__ = ("callers", "count", "id", "pid", "turn")
+    __slots__ = ("callers", "count", "id", "pid", "told", "turn")
 
     def __init__(self, request_id: object) -> None:
         self.id = request_id
         self.pid = _getpid()
         self.count = 0
+        self.told = 0
+        """Of the programs the host wanted, the last it has heard the end of."""
         self.turn = allocate_lock()
         self.callers: set[int] = set()
         """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
@@ -186,14 +247,22 @@ class _Quiet:
 
     def begin(self) -> None:
         self._interrupts.hold()
+        self.block()
+
+    def block(self) -> None:
         # A handler of the program's own may raise as well. Where it has threads, one of them may take the signal.
-        self._before = set(_sigmask(signal.SIG_BLOCK, _SIGNALS))  # pyright: ignore[reportAttributeAccessIssue]
+        if self._before is None:
+            self._before = set(_sigmask(signal.SIG_BLOCK, _SIGNALS))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def unblock(self) -> None:
+        """An interrupt is still kept."""
+        before, self._before = self._before, None
+        if before is not None:
+            _sigmask(signal.SIG_SETMASK, before)
 
     def end(self) -> None:
-        before, self._before = self._before, None
         try:
-            if before is not None:
-                _sigmask(signal.SIG_SETMASK, before)
+            self.unblock()
         finally:
             self._interrupts.release()
 

@@ -67,6 +67,7 @@ class Init:
             b"guard": self._guard,
             b"wake": self._wake,
             b"take": self._take,
+            b"since": self._end_since,
             b"save": self._save,
             b"unsave": self._end_savers,
             b"expect": self._expect,
@@ -269,6 +270,13 @@ class Init:
         self._kept.end_all_but({self._runner} | self._spared())
         self._kept.hold_after(self._state)
         _answer(reply, {})
+
+    def _end_since(self, paper: int, reply: int) -> None:
+        """End what was started since a process got this number; the runner stays, and what is not its doing."""
+        self._kept.take_all()
+        first = read_request(paper)["pid"]
+        os.close(paper)
+        _answer(reply, {"ended": self._kept.end_from(first, {self._runner} | self._spared())})
 
     def _save(self, paper: int, reply: int, given: int) -> None:
         """Have a copy tell `given` what its variables are made of; another of the same state takes its place."""

@@ -60,7 +60,12 @@ class Interrupts:
 
     def was_told(self) -> None:
         """That one is on its way as a signal, which may come after what is said next. Only while held."""
-        if self._held and _core.getsignal(2) is self._handler and 2 not in _core.sigpending():
+        if (
+            self._held
+            and not self._late
+            and _core.getsignal(2) is self._handler
+            and 2 not in _core.sigpending()
+        ):
             self._late = True
             self._owed_until = _now() + OWED_S
 

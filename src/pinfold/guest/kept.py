@@ -209,6 +209,23 @@ class Kept:
         self.take_all()
         self._awaited = {cell: by for cell, by in self._awaited.items() if by in spared}
 
+    def end_from(self, first: int, spared: set[int]) -> bool:
+        """Every process from this number on that is neither a copy nor one of these. Whether none is left."""
+        spared = spared | self.pids | {os.getpid()}
+        give_up_at = time.monotonic() + ENDING_S
+        while time.monotonic() < give_up_at:
+            others = {pid for pid in self._living() - spared if pid >= first}
+            if self._last < first:
+                return False  # the numbers have begun again: which came later cannot be told
+            if not others:
+                return True
+            for pid in others:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _reap_some(others)
+            time.sleep(AGAIN_S)
+        return False
+
     def _living(self) -> set[int]:
         """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.
 

@@ -1,7 +1,7 @@
-"""Runs a program for the host between cells: bounded in time and output, in a process group of its own.
+"""Runs a program for the host, between cells or while one waits for a call: bounded in time and output.
 
-It is a child of this process while it runs, and reaped when it ends: nothing of it is left for `os.wait()` in a cell.
-The namespace of the cells is not touched.
+It has a process group of its own. It is a child of this process while it runs, and reaped when it ends: nothing of it is
+left for `os.wait()` in a cell. The namespace of the cells is not touched.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from time import monotonic
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import Popen
     from typing import Any
 
     from .frames import Channel
 
 READ_BYTES = 1 << 16
+"""Of output, at once; no more is told at once either."""
+LAST_READS = 16
+"""Once it has ended, as much as the largest pipe can hold: what it left in the background may write for ever."""
+TICK_S = 0.1
+"""How often to look whether anybody still wants it."""
 LOOK_S = 0.01
 """How often to look whether it has ended, where the kernel cannot tell."""
 REAP_S = 2.0
@@ -36,58 +43,77 @@ class Programs:
         self._kept = {name: value for name in ("TMPDIR",) if (value := os.environ.get(name))}
         """As in the beginning: where no namespace ends what a session leaves running, it is known by this."""
 
-    def run(self, request: dict[str, Any], stdin: bytes) -> bytes:
-        """A line of JSON that tells how it ended, then what it wrote to stdout and to stderr."""
-        argv: list[str] = request["argv"]
-        folder = os.path.join(self._root, request["workdir"])
-        environment = None if request["env"] is None else {**self._kept, **request["env"]}
+    def run(
+        self,
+        request: dict[str, Any],
+        stdin: bytes,
+        is_unwanted: Callable[[], bool],
+        tell: Callable[[str, bytes], None] | None,
+    ) -> tuple[bytes, BaseException | None]:
+        """A line of JSON that tells how it ended, then what it wrote to stdout and to stderr; and what cut it short.
+
+        `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
+        """
         try:
-            program = _Program(argv, folder, environment, stdin, request["limit"])
-        except (
-            Exception
-        ) as error:  # whatever is wrong with it: no such file, no more processes, a NUL in its name
+            program = _Program(self._started(request, stdin), stdin, request["limit"], tell)
+        except Exception as error:  # whatever is wrong: no such file, no more processes, a NUL in its name
             words = getattr(error, "strerror", None) or str(error)
-            where = getattr(error, "filename", None) or argv[0]
-            return _told("error", None, b"", f"{where}: {words}\n".encode("utf-8", "backslashreplace"), 0)
-        status = "error"
+            return failed(f"{getattr(error, 'filename', None) or request['argv'][0]}: {words}"), None
+        status, stray = "error", None
         try:
-            status = program.follow(self._channel, monotonic() + request["timeout_s"])
-        except BaseException as stray:  # a timer or a signal of the cells' own code
+            status = program.follow(self._channel.fd, is_unwanted, monotonic() + request["timeout_s"])
+        except BaseException as raised:  # a timer or a signal of the cells' own code
+            stray = raised
             program.err += f"it was cut short: {type(stray).__name__}\n".encode()
         finally:
             program.end(whole=status != "ended")
         if status == "ended":
             status = "ok" if program.code == 0 else "error"
-        return _told(status, program.code, bytes(program.out), bytes(program.err), program.dropped)
+        out, err = bytes(program.out), bytes(program.err)
+        return _told(status, program.code, out, err, dropped=program.dropped, pid=program.pid), stray
+
+    def _started(self, request: dict[str, Any], stdin: bytes) -> Popen[bytes]:
+        from subprocess import DEVNULL, PIPE, Popen
+
+        return Popen(
+            request["argv"],
+            bufsize=0,
+            cwd=os.path.join(self._root, request["workdir"]),
+            env=None if request["env"] is None else {**self._kept, **request["env"]},
+            stdin=PIPE if stdin else DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            process_group=request["group"],
+        )
 
 
-def _told(status: str, code: int | None, out: bytes, err: bytes, dropped: int) -> bytes:
-    head = {"status": status, "code": code, "out": len(out), "err": len(err), "dropped": dropped}
+def failed(why: str) -> bytes:
+    """How a program is told of that did not run."""
+    return _told("error", None, b"", f"{why}\n".encode("utf-8", "backslashreplace"))
+
+
+def _told(status: str, code: int | None, out: bytes, err: bytes, *, dropped: int = 0, pid: int = 0) -> bytes:
+    head = {"status": status, "code": code, "out": len(out), "err": len(err), "dropped": dropped, "pid": pid}
     return b"".join([dumps(head).encode(), b"\n", out, err])
 
 
 class _Program:
     def __init__(
-        self, argv: list[str], folder: str, environment: dict[str, str] | None, stdin: bytes, limit: int
+        self,
+        process: Popen[bytes],
+        stdin: bytes,
+        limit: int,
+        tell: Callable[[str, bytes], None] | None,
     ) -> None:
-        from subprocess import DEVNULL, PIPE, Popen
-
+        self.pid = process.pid
         self.code: int | None = None
         """None: killed and not seen to end, or somebody else has waited for it."""
         self.out, self.err = bytearray(), bytearray()
         self.dropped = 0
+        self._process = process
+        self._tell = tell
         self._limit = limit
         self._stdin = memoryview(stdin)
-        self._process = Popen(
-            argv,
-            bufsize=0,
-            cwd=folder,
-            env=environment,
-            stdin=PIPE if stdin else DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            process_group=0,
-        )
         self._files = [
             file for name in ("stdin", "stdout", "stderr") if (file := getattr(self._process, name))
         ]
@@ -95,23 +121,24 @@ class _Program:
         for file in self._files:
             os.set_blocking(file.fileno(), False)
 
-    def follow(self, channel: Channel, until: float) -> str:
-        """Until it has `ended`, its time is over (`timeout`), or the host wants no more of it (`error`)."""
+    def follow(self, channel: int, is_unwanted: Callable[[], bool], until: float) -> str:
+        """Until it has `ended`, its time is over (`timeout`), or nobody wants it any more (`error`)."""
         poll = select.poll()
         for fd in self._kept:
             poll.register(fd, select.POLLIN)
         if self._stdin:
             poll.register(self._files[0].fileno(), select.POLLOUT)
-        poll.register(channel.fd, select.POLLIN)
-        pidfd = _pidfd(self._process.pid)
+        poll.register(channel, select.POLLIN)
+        pidfd = _pidfd(self.pid)
+        tick_s = LOOK_S if pidfd is None else TICK_S
         try:
             if pidfd is not None:
                 poll.register(pidfd, select.POLLIN)
-            while not channel.waiting():
+            while not is_unwanted():
                 left = until - monotonic()
                 if left <= 0:
                     return "timeout"
-                ready = poll.poll((left if pidfd is not None else min(left, LOOK_S)) * 1000)
+                ready = poll.poll(min(left, tick_s) * 1000)
                 for fd, _ in ready:
                     self._serve(poll, fd)
                 if (pidfd is None or any(fd == pidfd for fd, _ in ready)) and self._is_reaped(os.WNOHANG):
@@ -124,14 +151,16 @@ class _Program:
     def end(self, *, whole: bool) -> None:
         """Take what is left of its output. `whole`: of its process group nothing may be left either."""
         if whole:
+            self._tell = None  # whoever heard it may be gone
             with suppress(OSError):
-                _killpg(self._process.pid, signal.SIGKILL)
+                _killpg(self.pid, signal.SIGKILL)
             until = monotonic() + REAP_S
             while not self._is_reaped(os.WNOHANG) and monotonic() < until:
                 select.select((), (), (), LOOK_S)
         for fd in self._kept:
-            while self._take(fd):
-                pass
+            for _ in range(LAST_READS):
+                if not self._take(fd):
+                    break
         self._process.returncode = (
             0 if self.code is None else self.code
         )  # or `subprocess` would wait for it again
@@ -160,6 +189,8 @@ class _Program:
         except BlockingIOError:
             return None
         kept = self._kept[fd]
+        if data and self._tell is not None:
+            self._tell("stdout" if kept is self.out else "stderr", data)
         room = self._limit - len(kept)
         kept += data[:room]
         self.dropped += max(0, len(data) - room)
@@ -167,7 +198,7 @@ class _Program:
 
     def _is_reaped(self, how: int) -> bool:
         try:
-            pid, status = _waitpid(self._process.pid, how)
+            pid, status = _waitpid(self.pid, how)
         except ChildProcessError:  # a thread of the cells' waits for any child, or SIGCHLD is ignored
             return True
         if pid == 0:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 HELLO: Header = {"id": 0, "status": "hello", "protocol": PROTOCOL}
-LATE = ("interrupt", "answer")
-"""One that came too late for its cell means nothing."""
+LATE = ("interrupt", "answer", "nested", "stop")
+"""What came too late for its cell means nothing."""
 
 
 class Server:
@@ -47,7 +47,7 @@ class Server:
         self._calls = calls
         self._engine = engine
         self._files = files
-        self._programs = Programs(files.root, channel)
+        self._programs = calls.programs = Programs(files.root, channel)
         self._site = site
         self._copies = copies
         self._adopted = copies
@@ -140,9 +140,7 @@ class Server:
                 case "get":
                     answer = self._files.get(str(header["path"]), int(str(header["limit"])))
                 case "command":
-                    head = int(str(header["head"]))
-                    request = loads(body[:head])
-                    answer = self._programs.run(request, body[head:])
+                    answer = self._command(header, body)
                 case "adopted":
                     self._copies = self._adopted
                     answer = b""
@@ -164,6 +162,18 @@ class Server:
         except Refused as refused:
             status, answer = "refused", str(refused).encode("utf-8", "backslashreplace")
         self._channel.send({"id": header["id"], "status": status}, answer)
+
+    def _command(self, header: Header, body: bytes) -> bytes:
+        def tell(stream: str, data: bytes) -> None:
+            told = {"id": header["id"], "status": "output", "command": 0, "stream": stream}
+            try:
+                self._channel.send(told, data)
+            except BaseException:  # a handler of the cells' own has cut the frame
+                os._exit(LOST_CHANNEL)
+
+        head = int(str(header["head"]))
+        wanted = tell if header["tell"] else None
+        return self._programs.run(loads(body[:head]), body[head:], self._channel.waiting, wanted)[0]
 
     def _save(self, *, anyway: bool) -> None:
         """Where no copies are left, by a fork of its own."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from pinfold.sandbox._guest import Death, End, Guest
+from pinfold.sandbox._deaths import Death, End
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox.channel import ANSWER_BYTES
 from pinfold.sandbox.contract import Answer, Status
 
@@ -62,7 +63,7 @@ def verdict(end: End, limit_s: float | None, state: str, *, rolled_back: bool) -
     match end.status:
         case "ok" | "error" | "interrupted":
             return end.status, end.error
-        case "hello" | "refused" | "call":
+        case "hello" | "refused" | "call" | "ran" | "output":
             raise AssertionError(f"the reader let {end.status!r} through as the end of a cell")
 
 

@@ -1,5 +1,7 @@
 """One live guest process as the host holds it: a request in, calls while it is open, exactly one end of it out.
 
+While a call is open, a command can be nested in the request.
+
 Event-loop callbacks only; it never waits. What an end means for a cell is the session's to say.
 """
 
@@ -8,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from pinfold.sandbox._body import Body, Report
+from pinfold.sandbox._deaths import Death, End, how_it_died
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
 from pinfold.sandbox.channel import (
@@ -25,7 +25,8 @@ from pinfold.sandbox.channel import (
     GuestCall,
     GuestStatus,
     OnGuestCall,
-    Reply,
+    OnPiece,
+    Ran,
     ReplyReader,
     frame,
 )
@@ -44,21 +45,6 @@ END_S = 2.5
 """For the session's init to end the program and say so; then the whole session is ended."""
 KILL_S = 5.0
 """For SIGKILL to take effect; a process stuck in the kernel longer than this is given up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """The process is gone."""
-
-    how: str
-    """For the user: "it exited with code 3", "it was killed by SIGSEGV"."""
-    ours: bool = False
-    """We killed it, and `how` is our reason."""
-    cells: tuple[int, ...] = ()
-    """The session lives on, and can go back to the states after these."""
-
-
-End: TypeAlias = Reply | Death
 
 
 class Guest:
@@ -86,6 +72,8 @@ class Guest:
         self._closing = False
         self._end: End | None = None
         self._calls: deque[GuestCall] = deque()
+        self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
+        """The command somebody waits for, by its number."""
         self._waiter: asyncio.Future[None] | None = None
         self._killed_for: str | None = None
         self._last_report: Report | None = None
@@ -145,10 +133,11 @@ class Guest:
         fields: Mapping[str, str | int],
         *,
         calls: bool = False,
+        on_piece: OnPiece | None = None,
     ) -> None:
         """Send a request; `end` then gives its one end, and `called`, where `calls` will be answered, those before it."""
         self._id = _new_id()
-        self._open(self._id, statuses, reply_bytes, self._on_call if calls else None)
+        self._open(self._id, statuses, reply_bytes, self._on_call if calls else None, on_piece)
         if self.death is None:
             more = {"calls": True} if calls else {}
             self._send(frame({"id": self._id, "op": op, **more, **fields}, body))
@@ -197,6 +186,29 @@ class Guest:
         if self._busy and self._end is None and self.death is None:
             header = {"id": self._id, "op": "answer", "call": call.number, "ok": ok}
             self._send(frame(header, body))
+
+    async def nested(
+        self, call: GuestCall, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
+    ) -> Ran | None:
+        """Have the program that waits for this call run a command meanwhile, and tell how it ended. One at a time.
+
+        None if it has not told in time, or has ended first. What it tells later is dropped.
+        """
+        if not self._busy or self.death is not None:
+            return None
+        number = self._reader.expect_command(self._on_ran, on_piece)
+        words: dict[str, object] = {"id": self._id, "op": "nested", "call": call.number, "command": number}
+        request_id, ran = self._id, self._loop.create_future()
+        self._nested = number, ran
+        self._send(frame({**words, "head": head, "tell": on_piece is not None}, command))
+        try:
+            return await asyncio.wait_for(ran, limit_s)
+        except TimeoutError:
+            return None
+        finally:
+            self._nested = None
+            if ran.cancelled() and self._busy and self._id == request_id and self.death is None:
+                self._send(frame({"id": request_id, "op": "stop", "command": number}))
 
     def interrupt(self) -> None:
         """Ctrl-C for the guest and for what it runs in the foreground."""
@@ -247,18 +259,29 @@ class Guest:
         statuses: frozenset[GuestStatus],
         reply_bytes: int,
         on_call: OnGuestCall | None = None,
+        on_piece: OnPiece | None = None,
     ) -> None:
         self._end = self.death
         self._busy = True
         self._calls.clear()
-        self._reader.expect(request_id, statuses, reply_bytes, on_call)
+        self._reader.expect(request_id, statuses, reply_bytes, on_call, on_piece)
 
     def _resolve(self, end: End) -> None:
         if not self._busy:
             return
         self._busy = False
         self._end = end
+        if self._nested is not None:
+            self._tell_nested(None)
         self._wake()
+
+    def _on_ran(self, number: int, ran: Ran) -> None:
+        if self._nested is not None and self._nested[0] == number:
+            self._tell_nested(ran)
+
+    def _tell_nested(self, ran: Ran | None) -> None:
+        if self._nested is not None and not self._nested[1].done():
+            self._nested[1].set_result(ran)
 
     def _on_call(self, call: GuestCall) -> None:
         self._calls.append(call)
@@ -363,7 +386,7 @@ class Guest:
         if self._killed_for is not None:
             self.death = Death(how=self._killed_for, ours=True, cells=cells)
         else:
-            how = "it ran out of memory" if out_of_memory else _how_it_died(code)
+            how = "it ran out of memory" if out_of_memory else how_it_died(code)
             self.death = Death(how=how, cells=cells)
         self.leave()
         self._channel.close()
@@ -393,12 +416,3 @@ class Guest:
 def _new_id() -> int:
     """A number nobody can guess: an answer cannot be written before its question is asked."""
     return 1 + (int.from_bytes(os.urandom(8), "little") >> 2)
-
-
-def _how_it_died(code: int) -> str:
-    if code >= 0:
-        return f"it exited with code {code}"
-    try:
-        return f"it was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"it was killed by signal {-code}"

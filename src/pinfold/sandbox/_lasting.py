@@ -15,12 +15,13 @@ from typing import Any, Self, cast
 
 import anyio
 
-from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._making import DEPTH_S, done, remade
 from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.contract import Resumed, SandboxError, SandboxUnavailable, UndoRefused
 
 SAVE_AFTER_S = 0.05
@@ -69,6 +70,8 @@ class LastingSession(GuestSession):
         self._undone: list[Undone] = []
         """For `redo`, the last one last."""
         self._sources: dict[int, str] = {}
+        self._processes: dict[int, tuple[Body, int]] = {}
+        """Of the steps that were commands: in which session, and its number there."""
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -102,9 +105,10 @@ class LastingSession(GuestSession):
         async with self._lock:
             self._number, self._path, self._sources = way.number, way.path, way.sources
             self._undone = [Undone(cells=cells, parked=None, files=True) for cells in way.undone]
-            if way.cut is not None:
-                self._lose([way.cut])
-            self._resumed = _without(await self._come_to_life(), way.cut, self._path)
+            cut = None if self._are_commands([way.cut or 0]) else way.cut
+            if cut is not None:
+                self._lose([cut])
+            self._resumed = _without(await self._come_to_life(), cut, self._path)
             self._lose(self._resumed.missing)
             if self._path and self._guest:
                 await self._have_copied(self._guest, self._path[-1])
@@ -165,6 +169,14 @@ class LastingSession(GuestSession):
         self._saved.trail.runs(self._number, code)
         return {"cell": self._number}
 
+    def _began(self, guest: Guest, pid: int) -> None:
+        if pid:
+            self._processes[self._number] = guest.body, pid
+
+    def _are_commands(self, cells: Sequence[int]) -> bool:
+        """All of them: then the variables are the same before and after."""
+        return all(self._sources.get(cell) == COMMAND for cell in cells)
+
     async def _went_well(self, *, again: bool) -> None:
         if not again and self._guest is not None:
             self._guest.copies.add(self._number)
@@ -196,7 +208,7 @@ class LastingSession(GuestSession):
             await self._save_now(math.inf)
             now = perf_counter()
             self._save_at = now + (now - started) / SAVE_SHARE
-            if self._cell_runs:
+            if self._runs:
                 self._save_at = max(self._save_at, now + SAVE_AGAIN_S)
             elif self._number == at:
                 return
@@ -204,8 +216,8 @@ class LastingSession(GuestSession):
     async def _save_now(self, depth_s: float) -> None:
         """The state after the last cell that has ended; then those before it, until a cell runs or the time is up."""
         try:
-            if self._cell_runs:
-                guest, path = self._guest, self._path[:-1]
+            if self._runs:
+                guest, path = self._guest, self._path[: None if self._runs == "aside" else -1]
             else:
                 async with self._lock:
                     guest, path = self._guest, self._path[:]
@@ -247,6 +259,7 @@ class LastingSession(GuestSession):
         for one in undone:
             for cell in one.cells:
                 self._sources.pop(cell, None)
+                self._processes.pop(cell, None)
             if one.parked is not None:
                 await end_parked(one.parked)
         if undone and self._guest is not None and self._guest.death is None:

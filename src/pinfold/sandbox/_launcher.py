@@ -20,7 +20,8 @@ import anyio.to_thread
 
 from pinfold.sandbox import warm
 from pinfold.sandbox._asking import LauncherGone, asked, question, received
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._paper import MESSAGE_BYTES
 from pinfold.sandbox.contract import Limits, SandboxUnavailable

@@ -10,9 +10,11 @@ from contextlib import suppress
 from typing import cast
 
 from pinfold.sandbox._body import Jailed
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._naming import shown
 from pinfold.sandbox._saved import Saved, Unsaved
+from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
 from pinfold.text import listed, numbered
@@ -106,7 +108,8 @@ async def remade(guest: Guest, saved: Saved, sources: Mapping[int, str], path: S
     while end < len(path) and await replayed(guest, sources, [path[end]]):
         end += 1
     labels += await _bound_by(guest, set(path[base:end]))
-    return Resumed(cell=path[end - 1] if end else 0, missing=tuple(path[end:]), labels=labels)
+    missing = tuple(cell for cell in path[end:] if sources[cell] != COMMAND)
+    return Resumed(cell=path[end - 1] if end else 0, missing=missing, labels=labels)
 
 
 def what_is_lost(back: Resumed) -> list[str]:

@@ -9,12 +9,14 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox._commands import end_group
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._lasting import end_parked
 from pinfold.sandbox._making import done
 from pinfold.sandbox._saved import Saved, Unsaved
-from pinfold.sandbox._session import GuestSession, Launcher
+from pinfold.sandbox._session import GuestSession
+from pinfold.sandbox._slot import Launcher
 from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox.contract import Capabilities, NotSupported, Session, Spec, What
 
@@ -32,7 +34,9 @@ class RemadeSession(UndoableSession):
         """A state was not saved, so that those after it cannot be had by running cells again."""
 
     async def undo(self, to: int | None = None, what: What = "all") -> tuple[str, ...]:
-        await self._save_now(0)  # or there would be nothing to come back to
+        at = self._path.index(to) + 1 if to in self._path else len(self._path) - 1 if to is None else 0
+        if not self._are_commands(self._path[at:]):
+            await self._save_now(0)  # or there would be nothing to come back to
         return await super().undo(to, what)
 
     async def fork(self) -> Session:
@@ -47,8 +51,8 @@ class RemadeSession(UndoableSession):
 
     async def _begin_to_save(self) -> None:
         """The state as it is now, unless it can be run again or another is still being saved."""
-        guest = self._guest
-        if guest is None or guest.death is not None or not self._path or self._path[-1] in self._saved.cells:
+        guest, cell = self._guest, self._last_cell()
+        if guest is None or guest.death is not None or cell is None or cell in self._saved.cells:
             return
         if self._receiving is not None:
             await asyncio.wait((self._receiving,), timeout=WAIT_S)
@@ -58,7 +62,11 @@ class RemadeSession(UndoableSession):
         told = await self._saved.told_by(guest, anyway=self._has_gap)
         if told is not None:
             self._has_gap = False
-            self._receiving = asyncio.get_running_loop().create_task(self._receive(self._path[-1], told))
+            self._receiving = asyncio.get_running_loop().create_task(self._receive(cell, told))
+
+    def _last_cell(self) -> int | None:
+        """Whose state it is: commands since then have not changed it."""
+        return next((cell for cell in reversed(self._path) if not self._are_commands([cell])), None)
 
     async def _receive(self, cell: int, told: socket.socket) -> None:
         try:
@@ -67,7 +75,7 @@ class RemadeSession(UndoableSession):
             self._notices += (f"{error}; it cannot be gone back to.",)
 
     async def _save_now(self, depth_s: float) -> None:  # noqa: ARG002 - states before it are saved or gone
-        if not self._cell_runs:
+        if not self._runs:
             async with self._lock:
                 await self._begin_to_save()
         if self._receiving is not None:
@@ -76,6 +84,10 @@ class RemadeSession(UndoableSession):
 
     async def _woken(self, guest: Guest, path: list[int]) -> Guest | None:  # noqa: ARG002
         return None
+
+    async def _end_processes(self, guest: Guest, pids: list[int]) -> bool:
+        """As far as they are still in the process groups of the commands."""
+        return all([await end_group(guest, pid) for pid in pids])
 
     async def _drop_copies(self, guest: Guest) -> None:
         """There are none."""

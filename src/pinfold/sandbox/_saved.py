@@ -17,7 +17,8 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.sandbox._body import Body, Jailed
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._store import Stalled, Store, Unsaved
 from pinfold.sandbox._trail import Trail
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES

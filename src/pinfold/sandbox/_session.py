@@ -1,41 +1,35 @@
-"""A session over one guest at a time: cells, interrupts, limits, and what is said when a guest is lost.
-
-How a guest is started, and what confines it, is the provider's: it comes in as a Launcher.
-"""
+"""The session over one guest at a time: cells, commands, files, and what each of them came to."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Protocol, Self
 
 import anyio
 
-from pinfold.sandbox._endings import Deadline, encoded, verdict
-from pinfold.sandbox._guest import Death, End, Guest
-from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._commands import Command, not_run
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._endings import Deadline, verdict
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._slot import GONE, Slot
+from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
     CELL_BYTES,
     INVENTORY_BYTES,
+    RAN_BYTES,
     REFUSAL_BYTES,
     ChannelBroken,
-    GuestCall,
     GuestStatus,
     Reply,
     command_outcome,
     inventory,
 )
 from pinfold.sandbox.contract import (
-    COMMAND_BYTES,
-    Answer,
-    Capabilities,
     CommandOutcome,
     FileRefused,
-    Limits,
     NotSupported,
     OnCall,
     OnOutput,
@@ -48,91 +42,12 @@ from pinfold.sandbox.contract import (
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
 GIVE_WAY_S = 0.005
-GONE = "the variables are gone"
 BEFORE = "the variables are as before the cell"
-AFTER = "the variables are as after the last cell"
+BACK = "variables and files are as before it"
 
 
-class Launcher(Protocol):
-    """Where a session's guests come from."""
-
-    async def launch(self) -> Guest:
-        """A guest that has said hello. Raises SandboxUnavailable."""
-        ...
-
-    async def sweep(self) -> None:
-        """End what a dead guest left running."""
-        ...
-
-    async def release(self) -> None:
-        """The session is over: sweep, and remove what was made for it."""
-        ...
-
-
-class GuestSession:
+class GuestSession(Slot):
     """The Session of every provider whose guest is one process on this machine. No fork, no undo."""
-
-    def __init__(
-        self,
-        *,
-        launcher: Launcher,
-        capabilities: Capabilities,
-        limits: Limits,
-    ) -> None:
-        self._launcher = launcher
-        self._capabilities = capabilities
-        self._limits = limits
-        self._lock = asyncio.Lock()
-        self._guest: Guest | None = None
-        self._cell_runs = False
-        self._deadline: Deadline | None = None
-        """Of the cell that runs."""
-        self._closed = False
-        self._way_at = 0.0
-        self._keeper: Keeping | None = None
-        self._notices: tuple[str, ...] = ()
-        """What the keeper said, until a cell's outcome has."""
-        self._lost: str | None = None
-        """Why the variables are gone, until a cell's outcome has said so."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
-    def _kept_by(self, keeper: Keeping | None) -> None:
-        """From now on `keeper` looks after the workspace, around each cell and when it is woken."""
-        loop = asyncio.get_running_loop()
-        before = self._keeper_left()
-        if before:
-            before.close()
-        self._keeper = keeper
-        if keeper and keeper.fd is not None:
-            loop.add_reader(keeper.fd, keeper.noticed)
-
-    def _keeper_left(self) -> Keeping | None:
-        """The keeper, which is not woken any more, but can be again."""
-        keeper, self._keeper = self._keeper, None
-        if keeper and keeper.fd is not None:
-            asyncio.get_running_loop().remove_reader(keeper.fd)
-        return keeper
-
-    @classmethod
-    async def opened(
-        cls,
-        launcher: Launcher,
-        capabilities: Capabilities,
-        limits: Limits,
-        **more: Any,
-    ) -> Self:
-        """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
-        session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
-        try:
-            async with session._lock:
-                await session._live_guest()
-        except BaseException:
-            await session.close()
-            raise
-        return session
 
     async def run(
         self,
@@ -176,7 +91,7 @@ class GuestSession:
         source = code.encode("utf-8", "surrogatepass")
         fields = self._numbered(code)
         guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
-        self._cell_runs = True
+        self._runs = "cell"
         overdue = False
         try:
             guest.look()
@@ -187,7 +102,7 @@ class GuestSession:
             else:
                 end = await guest.end()
         finally:
-            self._cell_runs = False
+            self._runs = None
             if self._keeper:
                 self._notices += self._keeper.after()
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
@@ -219,30 +134,6 @@ class GuestSession:
             dropped_bytes=dropped_out + dropped_err,
             notices=notices,
         )
-
-    async def _about_to_run(self, cell: int | None) -> None:
-        """A cell, if nothing comes between; `cell` is its number, if the caller has one."""
-
-    def _numbered(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
-        """What a cell's request says besides; it runs now."""
-        return {}
-
-    async def _went_well(self, *, again: bool) -> None:
-        """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
-
-    async def _taken_back(self, guest: Guest) -> bool:  # noqa: ARG002
-        """What the cell that has just ended did, if there is a way."""
-        return False
-
-    async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
-        """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""
-        return False
-
-    async def interrupt(self) -> None:
-        if self._cell_runs and self._guest is not None:
-            if self._deadline:
-                self._deadline.go_on()  # the wait for an answer is over, or the program's own choice
-            self._guest.interrupt()
 
     async def fork(self) -> Session:
         raise NotSupported("this sandbox cannot fork a live session")
@@ -287,157 +178,74 @@ class GuestSession:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         workdir: str = "",
+        on_output: OnOutput | None = None,
+        cell: int | None = None,
     ) -> CommandOutcome:
         if not self._capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
-        if not argv or len(stdin) > self._limits.file_bytes:
-            most = f"has {len(stdin)} bytes of input; the limit is {self._limits.file_bytes}"
-            raise FileRefused(f"{argv[0]!r} {most}" if argv else "a command needs the name of a program")
-        request = {
-            "argv": list(argv),
-            "env": None if env is None else dict(env),
-            "workdir": workdir,
-            "timeout_s": timeout_s,
-            "limit": COMMAND_BYTES,
-        }
-        head = json.dumps(request).encode()
-        async with self._lock:
-            return await self._commanded(await self._live_guest(), argv[0], head, stdin, timeout_s)
+        command = Command.checked(
+            argv,
+            limits=self._limits,
+            timeout_s=timeout_s,
+            env=env,
+            stdin=stdin,
+            workdir=workdir,
+            on_output=on_output,
+        )
+        try:
+            if self._answering is not None:
+                return await self._answering.run(command, self._limits.reply_s)
+            async with self._lock:
+                guest = await self._live_guest()
+                if cell is not None:
+                    await self._about_to_run(cell)
+                # A caller that is cancelled already must not start anything.
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                return await self._commanded(guest, command, is_step=cell is not None)
+        finally:
+            command.over()
 
-    async def _commanded(
-        self, guest: Guest, name: str, head: bytes, stdin: bytes, timeout_s: float
-    ) -> CommandOutcome:
+    async def _commanded(self, guest: Guest, command: Command, *, is_step: bool) -> CommandOutcome:
         if self._keeper:
             self._keeper.before()
+        if is_step:
+            self._numbered(COMMAND)
         started = perf_counter()
-        reply_bytes = 2 * COMMAND_BYTES + REFUSAL_BYTES
-        guest.post("command", head + stdin, ASK_STATUSES, reply_bytes, {"head": len(head)})
-        self._cell_runs = True  # for `interrupt` and `close` it is one
+        fields = {"head": len(command.head), "tell": command.heard is not None}
+        guest.post("command", command.body, ASK_STATUSES, RAN_BYTES, fields, on_piece=command.on_piece)
+        self._runs = "step" if is_step else "aside"
         notices: tuple[str, ...] = ()
         try:
             # The guest keeps to the limit by itself; should it not, it is given up.
-            end = await self._settled(guest, Deadline(guest, timeout_s + self._limits.reply_s, 0.0))
+            end = await self._settled(guest, Deadline(guest, command.timeout_s + self._limits.reply_s, 0.0))
         finally:
-            self._cell_runs = False
+            self._runs = None
             if self._keeper:
                 notices = self._keeper.after()
-        if isinstance(end, Death):  # the next request brings back what can be, and says so
+        if isinstance(end, Death):
             self._notices += notices
-            raise SandboxUnavailable(f"the interpreter died while it ran {name!r}: {end.how}")
+            return await self._died_under(guest, end, command.name, is_step=is_step)
         try:
-            outcome = command_outcome(end.body)
+            ran = command_outcome(end.body)
         except ChannelBroken as broken:
             guest.kill(f"its channel was broken: {broken}")
             raise SandboxUnavailable(f"the guest broke its channel: {broken}") from broken
-        return replace(outcome, duration_s=perf_counter() - started, notices=notices)
+        if is_step:
+            self._began(guest, ran.pid)
+            await self._went_well(again=True)
+            notices, self._notices = notices + self._notices, ()
+        return replace(ran.outcome, duration_s=perf_counter() - started, notices=notices)
 
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        with anyio.CancelScope(shield=True):
-            if self._guest is not None and self._cell_runs:
-                self._guest.kill("the session was closed")
-            async with self._lock:
-                if self._guest is not None:
-                    await self._retire(self._guest)
-                await self._launcher.release()
-                self._kept_by(None)
-
-    async def _retire(self, guest: Guest) -> None:
-        """Lets the guest close the program's files, bounded, then ends it."""
-        guest.hang_up()
-        grace_s = self._limits.interrupt_grace_s
-        timer = asyncio.get_running_loop().call_later(grace_s, guest.kill, "the session was closed")
-        try:
-            await guest.end()
-        finally:
-            timer.cancel()
-            self._guest = None
-
-    async def _live_guest(self) -> Guest:
-        """The guest, or a fresh one in place of a dead one: then `_lost` holds what is to be said."""
-        if self._closed:
-            raise SandboxUnavailable("the session is closed; open a new one")
-        guest = self._guest
-        if guest is not None and guest.death is not None:
-            self._forget(f"died between cells: {guest.death.how}")
-            if await self._came_back(guest, guest.death, ran=False):
-                self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
+    async def _died_under(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
+        """Raises SandboxUnavailable, unless it is a step that could be taken back."""
+        how = f"the interpreter died while it ran {name!r}: {death.how}"
+        if is_step:
+            self._forget(f"died while it ran {name!r}: {death.how}")
+            if await self._came_back(guest, death, ran=True):
                 self._lost = None
-        if self._guest is None:
-            await self._launcher.sweep()
-            self._guest = await self._launcher.launch()
-            self._kept_by(self._guest.keeper)
-        return self._guest
-
-    async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
-        """Anything that is not a cell."""
-        async with self._lock:
-            guest = await self._live_guest()
-            guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
-            deadline = Deadline(guest, self._limits.reply_s, 0.0)
-            end = await self._settled(guest, deadline)
-            if isinstance(end, Death):
-                self._forget(f"died while it served {op!r}: {end.how}")
-                raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
-            return end
-
-    async def _settled(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
-        """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
-        try:
-            if on_call is not None:
-                while (call := await guest.called()) is not None:
-                    await self._answered(guest, call, deadline, on_call)
-            return await guest.end()
-        except BaseException:  # cancelled, or a failure of `on_call`
-            deadline.now(self._limits.interrupt_grace_s)
-            await self._stopped(guest)
-            raise
-        finally:
-            deadline.cancel()
-
-    async def _answered(self, guest: Guest, call: GuestCall, deadline: Deadline, on_call: OnCall) -> None:
-        """Answer one call, unless the cell ends first: then nobody waits for the answer, and the tool is given up."""
-        answer: Answer | None = None
-        failure: Exception | None = None
-
-        async def give_up() -> None:
-            await guest.end()
-            tasks.cancel_scope.cancel()
-
-        deadline.pause()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(give_up)
-            try:
-                answer = await on_call(call.tool, call.args)
-            except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
-                failure = error
-            tasks.cancel_scope.cancel()
-        deadline.go_on()
-        if failure is not None:
-            raise failure
-        if answer is not None:
-            body, ok = encoded(answer)
-            guest.answer(call, body, ok=ok)
-
-    async def _stopped(self, guest: Guest) -> None:
-        with anyio.CancelScope(shield=True):
-            try:
-                end = await guest.end()
-            except asyncio.CancelledError:  # asyncio's own second cancel, which no shield stops
-                guest.kill("it was cancelled twice")
-                raise
-            if isinstance(end, Death):
-                self._forget(f"was cancelled: {end.how}")
-                if await self._came_back(guest, end, ran=True):
-                    self._lost = None
-            elif self._cell_runs:
-                await self._went_well(again=end.again)
-
-    def _forget(self, how: str) -> None:
-        self._guest = None
-        self._lost = f"The interpreter {how}; {GONE}."
+                notices, self._notices = self._notices, ()
+                return replace(not_run(f"{how}; {BACK}"), rolled_back=True, notices=notices)
+        raise SandboxUnavailable(how)  # the next request brings back what can be, and says so
 
 
 def _sendable(path: str) -> str:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+COMMAND = "pass  # a program was run beside the cells"
+"""The source of a step that was no cell: run again, it does nothing, as the program did nothing to variables."""
+
 
 @dataclass(slots=True)
 class Way:

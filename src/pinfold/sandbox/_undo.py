@@ -9,7 +9,8 @@ import anyio
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._branch import Branch, branched
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._lasting import LastingSession, Undone, end_parked
 from pinfold.sandbox._making import done, remade, what_is_lost, woken
 from pinfold.sandbox.contract import Resumed, SandboxUnavailable, Session, UndoRefused, What
@@ -33,13 +34,15 @@ class UndoableSession(LastingSession):
             if length == len(self._path):
                 return ()
             await self._with_history()
+            if what != "files":
+                await done(guest, "idle")  # or the state we leave could not be gone back to
+            stays = what != "files" and await self._can_stay(guest, self._path[length:])
             if what != "variables":
                 await self._restore_files(self._path[:length])
             if what == "files":
                 return self._told()
-            await done(guest, "idle")  # or the state we leave could not be gone back to
             try:
-                parked = await self._go(guest, self._path[:length])
+                parked = None if stays else await self._go(guest, self._path[:length])
             except UndoRefused:
                 if what == "all":
                     await self._restore_files(self._path)
@@ -57,7 +60,9 @@ class UndoableSession(LastingSession):
             await self._with_history()
             last = self._undone[-1]
             path = [*self._path, *last.cells]
-            if last.parked is None:
+            if last.parked is None and self._are_commands(last.cells):
+                pass  # to variables they did nothing
+            elif last.parked is None:
                 if left := await self._go(guest, path):
                     await end_parked(left)
             else:
@@ -125,6 +130,19 @@ class UndoableSession(LastingSession):
             known = ", ".join(map(str, (0, *self._path)))
             raise UndoRefused(f"there is no state after cell {to} to go back to; there are {known}")
         return self._path.index(to) + 1 if to else 0
+
+    async def _can_stay(self, guest: Guest, undone: list[int]) -> bool:
+        """To take back commands alone, the interpreter need not change; what they left running has ended then."""
+        if not self._are_commands(undone):
+            return False
+        began = [self._processes[cell] for cell in undone if cell in self._processes]
+        pids = [pid for body, pid in began if body is guest.body]
+        return not pids or await self._end_processes(guest, pids)
+
+    async def _end_processes(self, guest: Guest, pids: list[int]) -> bool:
+        """What these commands started; with it goes whatever else began later. Whether all of that has ended."""
+        answer, _ = await cast("Jailed", guest.body).ask(b"since", {"pid": min(pids)})
+        return bool(answer.get("ended"))
 
     async def _taken_back(self, guest: Guest) -> bool:
         cell = self._path.pop()

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, parse_json
-from pinfold.sandbox.contract import CommandOutcome, Display, Variable
+from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Stream, Variable
 
 LENGTHS = Struct("<II")
 HEADER_BYTES = 128 << 10
@@ -39,8 +39,12 @@ TOOL_CHARS = 200
 """A tool's name."""
 ANSWER_BYTES = 16 << 20
 """What a cell may get for a call."""
+RAN_BYTES = 2 * COMMAND_BYTES + REFUSAL_BYTES
+"""How a command ended, with what it wrote."""
+PIECE_BYTES = 1 << 16
+"""Of a command's output, told as it comes."""
 
-GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused", "call"]
+GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused", "call", "ran", "output"]
 
 
 class ChannelBroken(Exception):
@@ -67,6 +71,8 @@ class Header(msgspec.Struct, frozen=True):
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
     call: int | None = None
     tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
+    command: int | None = None
+    stream: Stream = "stdout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,21 @@ class GuestCall:
 
 
 OnGuestCall: TypeAlias = Callable[[GuestCall], None]
+OnPiece: TypeAlias = Callable[[Stream, bytes], None]
+"""Of what a command writes, as it comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a command ended, as the guest tells it."""
+
+    outcome: CommandOutcome
+    pid: int
+    """Its process number inside; 0 if it did not start."""
+
+
+OnRan: TypeAlias = Callable[[int, Ran], None]
+"""With its number among those of its request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +134,7 @@ class _Ended(msgspec.Struct, frozen=True):
     out: Annotated[int, msgspec.Meta(ge=0)]
     err: Annotated[int, msgspec.Meta(ge=0)]
     dropped: Annotated[int, msgspec.Meta(ge=0)]
+    pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
 
 
 _ended = msgspec.json.Decoder(_Ended)
@@ -135,6 +157,11 @@ class ReplyReader:
         self._body_bytes = 0
         self._calls = 0
         self._on_call: OnGuestCall | None = None
+        self._commands = self._ran = 0
+        """That were nested in the request, and those of them whose end was told."""
+        self._on_ran: OnRan | None = None
+        self._on_pieces: dict[int, OnPiece | None] = {}
+        """By number of the command; 0 is the request itself."""
 
     def expect(
         self,
@@ -142,13 +169,23 @@ class ReplyReader:
         statuses: frozenset[GuestStatus],
         body_bytes: int,
         on_call: OnGuestCall | None = None,
+        on_piece: OnPiece | None = None,
     ) -> None:
-        """Open a request; its reply may say one of these and carry this much. Calls may come first, if anyone wants them."""
+        """Open a request; its reply may say one of these and carry this much. Calls and pieces of output may come first,
+        if anyone wants them."""
         self._id = request_id
         self._statuses = statuses
         self._body_bytes = body_bytes
-        self._calls = 0
+        self._calls = self._commands = self._ran = 0
         self._on_call = on_call
+        self._on_pieces = {0: on_piece}
+
+    def expect_command(self, on_ran: OnRan, on_piece: OnPiece | None) -> int:
+        """A command is nested in the open request: its number. Each is told of once, in order, unless the request ends."""
+        self._commands += 1
+        self._on_ran = on_ran
+        self._on_pieces[self._commands] = on_piece
+        return self._commands
 
     def feed(self, data: bytes) -> Reply | None:
         """The reply, when these bytes complete it. Raises ChannelBroken."""
@@ -158,15 +195,16 @@ class ReplyReader:
         buffer = self._buffer
         while len(buffer) >= LENGTHS.size:
             header_size, body_size = LENGTHS.unpack_from(buffer)
-            if header_size > HEADER_BYTES or body_size > self._body_bytes:
+            most = max(self._body_bytes, RAN_BYTES if self._ran < self._commands else 0)
+            if header_size > HEADER_BYTES or body_size > most:
                 raise ChannelBroken(f"it announced a frame of {header_size} + {body_size} bytes")
             size = LENGTHS.size + header_size + body_size
             if len(buffer) < size:
                 return None
             start = LENGTHS.size + header_size
             header = self._header(bytes(buffer[LENGTHS.size : start]))
-            if header.status == "call":
-                self._take_call(header, bytes(buffer[start:size]))
+            if header.status in ("call", "ran", "output"):
+                self._take(header, bytes(buffer[start:size]))
                 del buffer[:size]
                 continue
             if len(buffer) > size:
@@ -185,6 +223,31 @@ class ReplyReader:
         if header.id != self._id:
             raise ChannelBroken(f"it answered request {header.id}, asked was {self._id}")
         return header
+
+    def _take(self, header: Header, body: bytes) -> None:
+        """What is not the end of the request."""
+        if header.status == "call":
+            self._take_call(header, body)
+        elif header.status == "ran":
+            self._take_end(header, body)
+        else:
+            self._take_piece(header, body)
+
+    def _take_end(self, header: Header, body: bytes) -> None:
+        if self._on_ran is None or header.command != self._ran + 1 or self._ran == self._commands:
+            raise ChannelBroken("it told the end of a command that nobody wanted")
+        if len(body) > RAN_BYTES:
+            raise ChannelBroken(f"it told the end of a command with {len(body)} bytes")
+        ran = command_outcome(body)
+        self._ran += 1
+        self._on_pieces.pop(self._ran)
+        self._on_ran(self._ran, ran)
+
+    def _take_piece(self, header: Header, body: bytes) -> None:
+        on_piece = self._on_pieces.get(-1 if header.command is None else header.command)
+        if on_piece is None or len(body) > PIECE_BYTES:
+            raise ChannelBroken("it told what a command wrote to somebody who did not ask")
+        on_piece(header.stream, body)
 
     def _take_call(self, header: Header, body: bytes) -> None:
         if self._on_call is None:
@@ -205,6 +268,8 @@ class ReplyReader:
         self._on_call(GuestCall(number=self._calls, tool=header.tool, args=cast("dict[str, Json]", args)))
 
     def _checked(self, header: Header, body: bytes) -> Reply:
+        if len(body) > self._body_bytes:
+            raise ChannelBroken(f"it answered with {len(body)} bytes")
         if header.status not in self._statuses:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error
@@ -239,7 +304,7 @@ def _displays(sizes: list[_Forms], body: memoryview) -> tuple[Display, ...]:
     return tuple(found)
 
 
-def command_outcome(body: bytes) -> CommandOutcome:
+def command_outcome(body: bytes) -> Ran:
     """Raises ChannelBroken."""
     head, _, output = body.partition(b"\n")
     try:
@@ -248,13 +313,14 @@ def command_outcome(body: bytes) -> CommandOutcome:
         raise ChannelBroken("the end of a command is not told as one") from error
     if ended.out + ended.err != len(output):
         raise ChannelBroken("the output of a command does not add up")
-    return CommandOutcome(
+    outcome = CommandOutcome(
         status=ended.status,
         code=ended.code,
         stdout=output[: ended.out],
         stderr=output[ended.out :],
         dropped_bytes=ended.dropped,
     )
+    return Ran(outcome=outcome, pid=ended.pid)
 
 
 def inventory(body: bytes) -> tuple[Variable, ...]:

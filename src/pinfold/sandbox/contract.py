@@ -194,6 +194,8 @@ class CommandOutcome:
     dropped_bytes: int = 0
     """Output beyond `COMMAND_BYTES` a stream, counted and not kept."""
     duration_s: float = 0.0
+    rolled_back: bool = False
+    """The interpreter died under it; the session is as it was before, files and all, and `stderr` says so."""
     notices: tuple[str, ...] = ()
     """What the sandbox did about it, a line each."""
 
@@ -286,6 +288,7 @@ class Session(Protocol):
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         workdir: str = "",
+        on_output: OnOutput | None = None,
     ) -> CommandOutcome:
         """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
 
@@ -293,6 +296,9 @@ class Session(Protocol):
         workspace. When its time is over, or the awaiting task is cancelled, its whole process group ends; what it leaves
         in the background otherwise runs on, unheard. It is no cell: variables stay, no state is kept after it, and
         files it changes are changed between cells, so that no undo takes that back.
+
+        While `on_call` answers a call, it is the cell's: it runs at once, in the cell's slot, what it changes is undone
+        with the cell, and the cell's clock stands still. Should the cell end first, the outcome is an `error` that says so.
         """
         ...
 
@@ -315,6 +321,24 @@ class Resumable(Session, Protocol):
         cell: int | None = None,
     ) -> Outcome:
         """`cell` is the caller's number for it, higher than all before; one more than the last unless given."""
+        ...
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+        on_output: OnOutput | None = None,
+        cell: int | None = None,
+    ) -> CommandOutcome:
+        """With `cell`, numbered as for `run`, it is a step as a cell is: on the path, undone and redone, files and all.
+
+        Undoing it also ends what it left running. 0 is the number after the last. Without, nothing is undone of it. While
+        a call is answered, `cell` is ignored: what it does is the running cell's.
+        """
         ...
 
     @property

@@ -23,7 +23,8 @@ from typing import TypeAlias
 import anyio
 
 from pinfold.sandbox._body import Subprocess
-from pinfold.sandbox._guest import Death, Guest
+from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._remade import opened_session
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_view

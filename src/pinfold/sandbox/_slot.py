@@ -1,0 +1,232 @@
+"""One guest at a time: started when it is needed, one request after the other, and what is said when it is lost.
+
+What the requests are is the session's; how a guest is started, and what confines it, is the provider's: it comes in as
+a Launcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal, Protocol, Self
+
+import anyio
+
+from pinfold.sandbox._answering import Answering
+from pinfold.sandbox._deaths import Death, End
+from pinfold.sandbox._endings import Deadline
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, GuestCall, Reply, command_outcome
+from pinfold.sandbox.contract import Capabilities, Limits, OnCall, SandboxUnavailable
+
+GONE = "the variables are gone"
+AFTER = "the variables are as after the last cell"
+
+
+class Launcher(Protocol):
+    """Where a session's guests come from."""
+
+    async def launch(self) -> Guest:
+        """A guest that has said hello. Raises SandboxUnavailable."""
+        ...
+
+    async def sweep(self) -> None:
+        """End what a dead guest left running."""
+        ...
+
+    async def release(self) -> None:
+        """The session is over: sweep, and remove what was made for it."""
+        ...
+
+
+class Slot:
+    """What runs in it is a cell, or a command."""
+
+    def __init__(
+        self,
+        *,
+        launcher: Launcher,
+        capabilities: Capabilities,
+        limits: Limits,
+    ) -> None:
+        self._launcher = launcher
+        self._capabilities = capabilities
+        self._limits = limits
+        self._lock = asyncio.Lock()
+        self._guest: Guest | None = None
+        self._runs: Literal["cell", "step", "aside"] | None = None
+        """Now: a cell, a command that counts as one, or a command that does not."""
+        self._answering: Answering | None = None
+        """Of the cell that runs."""
+        self._deadline: Deadline | None = None
+        """Of the cell that runs."""
+        self._closed = False
+        self._way_at = 0.0
+        self._keeper: Keeping | None = None
+        self._notices: tuple[str, ...] = ()
+        """What the keeper said, until a cell's outcome has."""
+        self._lost: str | None = None
+        """Why the variables are gone, until a cell's outcome has said so."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def _kept_by(self, keeper: Keeping | None) -> None:
+        """From now on `keeper` looks after the workspace, around each cell and when it is woken."""
+        loop = asyncio.get_running_loop()
+        before = self._keeper_left()
+        if before:
+            before.close()
+        self._keeper = keeper
+        if keeper and keeper.fd is not None:
+            loop.add_reader(keeper.fd, keeper.noticed)
+
+    def _keeper_left(self) -> Keeping | None:
+        """The keeper, which is not woken any more, but can be again."""
+        keeper, self._keeper = self._keeper, None
+        if keeper and keeper.fd is not None:
+            asyncio.get_running_loop().remove_reader(keeper.fd)
+        return keeper
+
+    @classmethod
+    async def opened(
+        cls,
+        launcher: Launcher,
+        capabilities: Capabilities,
+        limits: Limits,
+        **more: Any,
+    ) -> Self:
+        """A session whose first guest has said hello, or nothing left behind. Raises SandboxUnavailable."""
+        session = cls(launcher=launcher, capabilities=capabilities, limits=limits, **more)
+        try:
+            async with session._lock:
+                await session._live_guest()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def interrupt(self) -> None:
+        if self._runs and self._guest is not None:
+            if self._deadline:
+                self._deadline.go_on()  # the wait for an answer is over, or the program's own choice
+            self._guest.interrupt()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._guest is not None and self._runs:
+                self._guest.kill("the session was closed")
+            async with self._lock:
+                if self._guest is not None:
+                    await self._retire(self._guest)
+                await self._launcher.release()
+                self._kept_by(None)
+
+    async def _retire(self, guest: Guest) -> None:
+        """Lets the guest close the program's files, bounded, then ends it."""
+        guest.hang_up()
+        grace_s = self._limits.interrupt_grace_s
+        timer = asyncio.get_running_loop().call_later(grace_s, guest.kill, "the session was closed")
+        try:
+            await guest.end()
+        finally:
+            timer.cancel()
+            self._guest = None
+
+    async def _live_guest(self) -> Guest:
+        """The guest, or a fresh one in place of a dead one: then `_lost` holds what is to be said."""
+        if self._closed:
+            raise SandboxUnavailable("the session is closed; open a new one")
+        guest = self._guest
+        if guest is not None and guest.death is not None:
+            self._forget(f"died between cells: {guest.death.how}")
+            if await self._came_back(guest, guest.death, ran=False):
+                self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
+                self._lost = None
+        if self._guest is None:
+            await self._launcher.sweep()
+            self._guest = await self._launcher.launch()
+            self._kept_by(self._guest.keeper)
+        return self._guest
+
+    async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:
+        """Anything that is not a cell."""
+        async with self._lock:
+            guest = await self._live_guest()
+            guest.post(op, body, ASK_STATUSES, reply_bytes, fields)
+            deadline = Deadline(guest, self._limits.reply_s, 0.0)
+            end = await self._settled(guest, deadline)
+            if isinstance(end, Death):
+                self._forget(f"died while it served {op!r}: {end.how}")
+                raise SandboxUnavailable(f"the guest died while it served {op!r}: {end.how}; {GONE}")
+            return end
+
+    async def _settled(self, guest: Guest, deadline: Deadline, on_call: OnCall | None = None) -> End:
+        """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
+        try:
+            if on_call is not None:
+                while (call := await guest.called()) is not None:
+                    await self._answered(guest, call, deadline, on_call)
+            return await guest.end()
+        except BaseException:  # cancelled, or a failure of `on_call`
+            deadline.now(self._limits.interrupt_grace_s)
+            await self._stopped(guest)
+            raise
+        finally:
+            deadline.cancel()
+
+    async def _answered(self, guest: Guest, call: GuestCall, deadline: Deadline, on_call: OnCall) -> None:
+        self._answering = Answering(guest, call, deadline)
+        try:
+            await self._answering.answer(on_call)
+        finally:
+            self._answering = None
+
+    async def _stopped(self, guest: Guest) -> None:
+        with anyio.CancelScope(shield=True):
+            try:
+                end = await guest.end()
+            except asyncio.CancelledError:  # asyncio's own second cancel, which no shield stops
+                guest.kill("it was cancelled twice")
+                raise
+            if isinstance(end, Death):
+                self._forget(f"was cancelled: {end.how}")
+                if await self._came_back(guest, end, ran=self._runs in ("cell", "step")):
+                    self._lost = None
+            elif self._runs == "cell":
+                await self._went_well(again=end.again)
+            elif self._runs == "step":
+                with suppress(ChannelBroken):  # what is wrong with it nobody will read
+                    self._began(guest, command_outcome(end.body).pid)
+                await self._went_well(again=True)
+
+    def _forget(self, how: str) -> None:
+        self._guest = None
+        self._lost = f"The interpreter {how}; {GONE}."
+
+    async def _about_to_run(self, cell: int | None) -> None:
+        """A cell, if nothing comes between; `cell` is its number, if the caller has one."""
+
+    def _numbered(self, code: str) -> Mapping[str, int]:  # noqa: ARG002 - for those who keep states
+        """What a cell's request says besides; it runs now."""
+        return {}
+
+    def _began(self, guest: Guest, pid: int) -> None:
+        """The command that is a step was this process inside."""
+
+    async def _went_well(self, *, again: bool) -> None:
+        """The cell has ended, and its interpreter has not. `again`: it left no copy, for it can be run again."""
+
+    async def _taken_back(self, guest: Guest) -> bool:  # noqa: ARG002
+        """What the cell that has just ended did, if there is a way."""
+        return False
+
+    async def _came_back(self, guest: Guest, death: Death, *, ran: bool) -> bool:  # noqa: ARG002
+        """Be in the state after the last cell that ended well, if there is a way. `ran`: another cell did, which ended it."""
+        return False
