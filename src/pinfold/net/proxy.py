@@ -83,14 +83,19 @@ class Proxy:
     @asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
         """On a socket at `path`, in a folder that is its user's alone. Raises OSError. Cuts everything at the end."""
+        failure: Exception | None = None
         with _listener(path) as listener:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._accept, listener, tasks)
                 tasks.start_soon(self._report)
                 try:
                     yield
+                except Exception as error:  # noqa: BLE001 - the caller's; from here it would come out in a group
+                    failure = error
                 finally:
                     tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     @property
     def live(self) -> int:
