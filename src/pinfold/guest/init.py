@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .copies import SAVE
+from .egress import WayOut
 from .groups import descendants, times_out_of_memory
 from .guarding import attach, guard, opened
 from .kept import Kept
@@ -31,8 +32,8 @@ from .requests import MESSAGE_BYTES, Request, read_request
 
 CAPABILITIES = (2, 19, 21)
 """To search folders, to see what processes use, to mount: within the session's own namespaces, no further."""
-WRITES_ANY = 1
-"""Until the session begins: a view writes its files with the power it was mounted with."""
+WRITES_ANY, BINDS_LOW = 1, 10
+"""Until the session begins: a view writes its files with the power it was mounted with; the way out has a low port."""
 FILL_BYTES_PER_S = 4 << 30
 """Faster than programs take memory here; how soon to look again follows from it."""
 LOOK_AGAIN_S = (0.02, 2.0)
@@ -51,6 +52,8 @@ class Init:
         self._branches: set[int] = set()
         self._savers: set[int] = set()
         self._kept = Kept(line, runner)
+        self._way_out: WayOut | None = None
+        self._poll = select.poll()
         self._places: list[str] = []
         """Mounts the program may write to."""
         self._closing = False
@@ -82,20 +85,18 @@ class Init:
         """Never returns."""
         prctl(PR_SET_DUMPABLE, 0)
         bound_capabilities(CAPABILITIES)
-        hold_capabilities((WRITES_ANY, *CAPABILITIES))
+        hold_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
         wake, wake_in = os.pipe()
         for fd in (wake, wake_in):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _only_wake)
-        poll = select.poll()
-        poll.register(self._host, select.POLLIN)
-        poll.register(wake, select.POLLIN)
-        poll.register(self._kept.line, select.POLLIN)
+        for source in (self._host, wake, self._kept.line):
+            self._poll.register(source, select.POLLIN)
         self._rehearse()
         self._reap()
         while True:
-            for fd, _ in poll.poll(self._patience()):
+            for fd, _ in self._poll.poll(self._patience()):
                 if fd == wake:
                     with suppress(BlockingIOError):
                         os.read(wake, 64)
@@ -104,7 +105,9 @@ class Init:
                     if (
                         not self._kept.take_all()
                     ):  # nobody is left to say anything, which poll would tell for ever
-                        poll.unregister(fd)
+                        self._poll.unregister(fd)
+                elif self._way_out is not None and fd == self._way_out.fileno():
+                    self._lead_out(self._way_out)
                 else:
                     self._hear()
             self._look()
@@ -145,6 +148,9 @@ class Init:
     def _start(self, request: Request, trees: list[int]) -> None:
         try:
             writable = attach(request, trees)
+            if request.get("egress"):
+                self._way_out = WayOut(request["egress"])
+                self._poll.register(self._way_out, select.POLLIN)
             hold_capabilities(CAPABILITIES)
             guard(request)
         except OSError as error:
@@ -155,6 +161,16 @@ class Init:
         words = {name: request[name] for name in ("workspace", "limits", "environment")}
         with open(self._begin, "wb") as runner:
             runner.write(json.dumps({**words, "writable": writable}).encode())
+
+    def _lead_out(self, way_out: WayOut) -> None:
+        """Somebody wants out: from now on a relay listens."""
+        self._poll.unregister(way_out)
+        way_out.open_relay()
+        self._kept.reserved = self._relays
+
+    @property
+    def _relays(self) -> set[int]:
+        return {self._way_out.relay} - {0} if self._way_out is not None else set()
 
     def _guard(self, paper: int, reply: int) -> None:
         """Files that need guarding now; the host waits for the answer."""
@@ -212,7 +228,7 @@ class Init:
         self._runner = self._kept.runner = read_request(paper)["pid"]
         os.close(paper)
         self._branches.clear()
-        self._kept.end_all_but({self._runner})
+        self._kept.end_all_but({self._runner} | self._relays)
         self._open_places()
         _answer(reply, {})
 
@@ -319,6 +335,9 @@ class Init:
                 self._ended(os.waitstatus_to_exitcode(status))
             elif pid == self._candidate:
                 self._candidate = 0
+            elif self._way_out is not None and pid == self._way_out.relay:
+                self._way_out.rest()
+                self._kept.reserved = set()
             elif pid in self._branches:
                 self._branches.discard(pid)
                 if not self._branches:
@@ -345,9 +364,9 @@ class Init:
             os._exit(0)
 
     def _spared(self) -> set[int]:
-        """Branches, with what they have started, savers, and a copy that is about to be the runner."""
+        """Branches, with what they have started, savers, a relay, and a copy that is about to be the runner."""
         theirs = {one for pid in self._branches for one in descendants(pid)}
-        return self._branches | theirs | self._savers | ({self._candidate} - {0})
+        return self._branches | theirs | self._savers | self._relays | ({self._candidate} - {0})
 
     def _is_killed_for_memory(self) -> bool:
         """Whether the kernel has ended a process for it since this was asked last."""
@@ -363,10 +382,15 @@ class Init:
         return bool(self._memory) and (not is_bounded or len(self._kept.cells) > 1 or bool(self._savers))
 
     def _patience(self) -> float | None:
-        """Milliseconds until memory must be looked at."""
-        return max(0.0, self._next_look - time.monotonic()) * 1000 if self._watches_memory else None
+        """Milliseconds until there is something to look at."""
+        looks = [self._next_look] if self._watches_memory else []
+        if self._way_out is not None and self._way_out.again_at is not None:
+            looks.append(self._way_out.again_at)
+        return max(0.0, min(looks) - time.monotonic()) * 1000 if looks else None
 
     def _look(self) -> None:
+        if self._way_out is not None and self._way_out.is_due():
+            self._poll.register(self._way_out, select.POLLIN)
         if not self._watches_memory or time.monotonic() < self._next_look:
             return
         if self._oom_count is None:
@@ -376,7 +400,7 @@ class Init:
         makes_room = used > enough and (self._drop_savers() or self._kept.drop_oldest())
         if used > enough and not makes_room and self._oom_count is None:
             self._over = True
-            self._kept.end_all_but(set())
+            self._kept.end_all_but(self._relays)
             self._branches.clear()
             self._open_places()
             if self._runner:

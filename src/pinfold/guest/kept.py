@@ -53,6 +53,8 @@ class Kept:
         """Leads to the programs, whichever of them answers cells."""
         self.runner = runner
         """Who may leave copies of new states."""
+        self.reserved: set[int] = set()
+        """Children of ours that are no program's."""
         line.setblocking(False)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._copies: dict[int, Copy] = {}
@@ -127,7 +129,7 @@ class Kept:
 
     def _is_free(self, pid: int) -> bool:
         """A living child of ours that is nothing else yet: only then do we know who is meant, until we wait for it."""
-        if pid < 2 or pid == self.runner or pid in self.pids or pid in self._awaited.values():
+        if pid < 2 or pid in {self.runner, *self.reserved, *self.pids, *self._awaited.values()}:
             return False
         try:
             return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

@@ -82,6 +82,8 @@ class Capabilities:
     """What `Spec.state` is for; its sessions are `Resumable`."""
     commands: bool = False
     """`command` runs programs beside the cells."""
+    egress: bool = False
+    """Code inside can be given a way out: `Spec.egress`."""
     remote: bool = False
 
 
@@ -139,16 +141,21 @@ class Spec:
     after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
     mounts: tuple[Mount, ...] = ()
     """None lies in another, in the workspace, or around it."""
+    egress: Path | None = None
+    """The unix socket of an HTTP proxy of the host's, in a folder of its user's alone: the only way out there is, which
+    programs inside find as HTTP_PROXY and HTTPS_PROXY. Needs `Capabilities.egress`."""
     limits: Limits = field(default_factory=Limits)
     state: Path | None = None
     """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
     with it again, a session has its variables and its undo; without, they end with it."""
 
 
-def refuse_view(spec: Spec, name: str) -> None:
-    """For a provider that has none. Raises NotSupported."""
+def refuse_extras(spec: Spec, name: str) -> None:
+    """For a provider that has neither views nor a way out. Raises NotSupported."""
     if spec.view is not None:
         raise NotSupported(f"{name} gives no session a private view of the workspace; `namespaces` does")
+    if spec.egress is not None:
+        raise NotSupported(f"{name} gives no session a way out to listed hosts; `namespaces` does")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,5 +378,5 @@ class Provider(Protocol):
         ...
 
     async def open(self, spec: Spec) -> Session:
-        """A session whose interpreter has answered. Raises SandboxUnavailable, and NotSupported for a view it cannot give."""
+        """A session whose interpreter has answered. Raises SandboxUnavailable, and NotSupported for what it cannot give."""
         ...

@@ -27,7 +27,7 @@ from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._output import Output, widen
 from pinfold.sandbox._remade import opened_session
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_view
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.folders import Folder
 
 __all__ = ["Confine", "GuestProgram", "open_guest"]
@@ -61,7 +61,7 @@ async def open_guest(
 
     Raises SandboxUnavailable, and NotSupported where a view is asked for.
     """
-    refuse_view(spec, "this sandbox")
+    refuse_extras(spec, "this sandbox")
     guests = _Subprocesses(spec, confine, str(python or sys.executable))
     return await opened_session(guests, capabilities, spec)
 

@@ -29,7 +29,7 @@ from pinfold.sandbox._output import Output
 from pinfold.sandbox._remade import opened_session
 from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
 from pinfold.sandbox.canaries import holes
-from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_view
+from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.namespaces import ETC, MOUNTS, OPEN_FILES, SYSTEM, entered, homes
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
@@ -83,7 +83,7 @@ class Landlock:
         return NOTICE + self._also
 
     async def open(self, spec: Spec) -> Session:
-        refuse_view(spec, self.name)
+        refuse_extras(spec, self.name)
         place = await anyio.to_thread.run_sync(self._place, spec)
         await self._prove(place.owner)
         session = await self._opened(place, spec)

@@ -30,7 +30,7 @@ from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, Mount, SandboxUnavailable, Session, Spec
 from pinfold.sandbox.folders import Folder, folder
-from pinfold.sandbox.seccomp import compile_filter
+from pinfold.sandbox.seccomp import SIGNALS, compile_filter
 from pinfold.sandbox.views.keeping import ViewKeeper
 from pinfold.sandbox.views.place import Place
 from pinfold.sandbox.warm import socket_in
@@ -52,7 +52,23 @@ FILES = {
     "/etc/resolv.conf": "",
     "/etc/empty": "",
 }
+EGRESS_SOCKET, EGRESS_PORT = "/.pinfold-egress", 820
+"""Inside: where the proxy's socket is, and the port that leads to it, lower than any program could take."""
+CARRIES_ONLY = SIGNALS | {
+    *("open", "openat", "openat2", "creat", "memfd_create", "execve", "execveat"),
+    *("fork", "vfork", "clone", "clone3", "ptrace", "prlimit64", "setrlimit", "setsid", "setpgid"),
+    *("bind", "listen", "socketpair", "chdir", "fchdir", "shmget", "shmat", "mq_open"),
+    *("unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat"),
+    *("link", "linkat", "symlink", "symlinkat"),
+}
+"""Refused to the process that carries bytes between the two, on top of what is refused to programs."""
 TMP_BYTES = 1 << 30
+PROXIES = {
+    **dict.fromkeys(
+        ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{EGRESS_PORT}"
+    ),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
+}
 MOUNTS = 32
 SMALL = 100
 RECYCLE_AFTER = 1_000
@@ -107,6 +123,7 @@ class Namespaces:
             calls=True,
             durable=True,
             commands=True,
+            egress=True,
         )
 
     @property
@@ -366,6 +383,10 @@ def _mounts(spec: Spec) -> list[_Mount]:
     mounts += (_Mount(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())
     if spec.site:
         mounts.append(_Mount(str(spec.site), spec.site, has_secrets=False))
+    if spec.egress:
+        if not spec.egress.is_socket():
+            raise SandboxUnavailable(f"{spec.egress} is no socket: start the proxy that is the way out first")
+        mounts.append(_Mount(EGRESS_SOCKET, spec.egress, has_secrets=False))
     return mounts
 
 
@@ -389,8 +410,18 @@ def _request(spec: Spec, mounts: list[_Mount], view: Place | None) -> dict[str, 
             "NOFILE": OPEN_FILES,
             "NPROC": limits.processes,
         },
-        "environment": {"PINFOLD_SITE": str(spec.site)} if spec.site else {},
+        "environment": {
+            **({"PINFOLD_SITE": str(spec.site)} if spec.site else {}),
+            **(PROXIES if spec.egress else {}),
+        },
+        "egress": _way_out() if spec.egress else None,
     }
+
+
+@functools.cache
+def _way_out() -> dict[str, object]:
+    program = compile_filter(refused=CARRIES_ONLY)
+    return {"socket": EGRESS_SOCKET, "port": EGRESS_PORT, "filter": program.hex()}
 
 
 def _keeper(workspace: _Mount, body: Jailed) -> Keeper:

@@ -1,0 +1,196 @@
+"""The one form of a destination: whatever text names it is parsed here, once, and what does not parse goes nowhere.
+
+Nothing here resolves, decides or connects.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
+from typing import Literal, TypeAlias
+from urllib.parse import urljoin
+
+from pinfold.net.errors import BadDestination
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Scheme: TypeAlias = Literal["http", "https"]
+DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
+LONGEST_NAME = 253
+SHOWN = 80
+"""Of a text that is wrong."""
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)(?:#.*)?", re.DOTALL)
+_PRINTABLE = re.compile(r"[!-~]*")
+_CARRIES_IPV4 = tuple(
+    (IPv6Network(network), what)
+    for network, what in (
+        ("::ffff:0:0/96", "an IPv4 address in IPv6 clothes"),
+        ("::ffff:0:0:0/96", "a translated IPv4 address"),
+        ("64:ff9b::/96", "a NAT64 address"),
+        ("64:ff9b:1::/48", "a NAT64 address"),
+        ("2002::/16", "a 6to4 address"),
+        ("2001::/32", "a Teredo address"),
+    )
+)
+_COMPATIBLE = IPv6Network("::/96")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Destination:
+    """Where bytes would go. Raises BadDestination for any form but the canonical one."""
+
+    host: str
+    """A name in lower case without a last dot, or an address as `ipaddress` writes it, without brackets."""
+    port: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.port < 1 << 16:
+            raise BadDestination(f"{self.port} is no port; one is 1 to 65535")
+        if _host(f"[{self.host}]" if ":" in self.host else self.host) != self.host:
+            raise BadDestination(f"{_shown(self.host)} is not the plain form of a host")
+
+    @property
+    def address(self) -> Address | None:
+        """None for a name."""
+        if ":" in self.host:
+            return IPv6Address(self.host)
+        return IPv4Address(self.host) if _ends_in_number(self.host) else None
+
+    def __str__(self) -> str:
+        return f"{self.written_host}:{self.port}"
+
+    @property
+    def written_host(self) -> str:
+        """As in a URL."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    scheme: Scheme
+    destination: Destination
+    target: str
+    """Path and query, as they are sent."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host_header}{self.target}"
+
+    @property
+    def host_header(self) -> str:
+        is_usual = self.destination.port == DEFAULT_PORTS[self.scheme]
+        return self.destination.written_host if is_usual else str(self.destination)
+
+    def joined(self, location: str) -> Url:
+        """Where a redirect leads. Raises BadDestination."""
+        if not _PRINTABLE.fullmatch(location):  # `urljoin` would drop some of these in silence
+            raise BadDestination(f"the redirect to {_shown(location)} holds a character that no URL has")
+        return parse_url(urljoin(str(self), location))
+
+
+def parse_authority(text: str, *, port: int | None = None) -> Destination:
+    """`host:port`; with `port`, that one is meant where none is written. Raises BadDestination."""
+    host, written = _split(text)
+    canonical = _host(host)
+    if written is None:
+        if port is None:
+            raise BadDestination(f"{_shown(text)} names no port; write host:port")
+        return Destination(canonical, port)
+    if not _PORT.fullmatch(written) or int(written) >= 1 << 16:
+        raise BadDestination(f"{_shown(text)} has no valid port; one is 1 to 65535, in plain digits")
+    return Destination(canonical, int(written))
+
+
+def parse_url(text: str) -> Url:
+    """An absolute http or https URL. Raises BadDestination."""
+    if not _PRINTABLE.fullmatch(text):
+        raise BadDestination(f"{_shown(text)} holds a space, a control character or one outside ASCII")
+    found = _URL.fullmatch(text)
+    if found is None:
+        raise BadDestination(f"{_shown(text)} is no absolute URL; write http://... or https://...")
+    scheme = found[1].lower()
+    if scheme not in DEFAULT_PORTS:
+        raise BadDestination(f"{_shown(text)} is not http or https")
+    target = found[3] if found[3].startswith("/") else f"/{found[3]}"
+    return Url(scheme, parse_authority(found[2], port=DEFAULT_PORTS[scheme]), target)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """Host and port as written."""
+    if "@" in text:
+        raise BadDestination(f"{_shown(text)} holds user information (`@`); leave it out")
+    if text.startswith("["):
+        host, bracket, rest = text.partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise BadDestination(f"{_shown(text)} is no address in brackets")
+        return host + bracket, rest[1:] if rest else None
+    host, colon, port = text.partition(":")
+    if ":" in port:
+        raise BadDestination(f"{_shown(text)} has too many colons; an IPv6 address goes in brackets")
+    return host, port if colon else None
+
+
+def _host(text: str) -> str:
+    """The canonical form."""
+    if not text:
+        raise BadDestination("there is no host")
+    if not text.isascii():
+        raise BadDestination(
+            f"{_shown(text)} is not ASCII; write an international name in its ASCII form (xn--...)"
+        )
+    if "%" in text:
+        raise BadDestination(f"{_shown(text)} holds a `%`: no host is percent-encoded or bound to a zone")
+    if text.startswith("["):
+        return _ipv6(text)
+    name = text.lower().removesuffix(".")
+    if len(name) > LONGEST_NAME:
+        raise BadDestination(f"{_shown(text)} is too long for a host")
+    if _ends_in_number(name):
+        return _ipv4(name, text)
+    for label in name.split("."):
+        if not _LABEL.fullmatch(label):
+            raise BadDestination(
+                f"{_shown(text)} is no host name: its parts are letters, digits and inner hyphens"
+            )
+    return name
+
+
+def _ends_in_number(name: str) -> bool:
+    """Then other parsers take it for an IPv4 address, in whatever notation."""
+    return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
+
+
+def _ipv4(name: str, text: str) -> str:
+    try:
+        address = IPv4Address(name)
+    except AddressValueError:
+        raise BadDestination(f"{_shown(text)} is no plain IPv4 address; write four decimal numbers") from None
+    if text.endswith("."):
+        raise BadDestination(f"{_shown(text)} is an address with a dot behind it")
+    return str(address)
+
+
+def _ipv6(text: str) -> str:
+    try:
+        address = IPv6Address(text[1:-1])
+    except AddressValueError:
+        raise BadDestination(f"{_shown(text)} is no IPv6 address") from None
+    if "." in text:
+        raise BadDestination(f"{_shown(text)} is written half as IPv4; write an IPv6 address in hexadecimal")
+    if carried := carried_ipv4(address):
+        raise BadDestination(f"{_shown(text)} is {carried}; write the address that is meant")
+    return str(address)
+
+
+def carried_ipv4(address: IPv6Address) -> str | None:
+    """What it is, if an IPv4 address is hidden in it: one place must have one name."""
+    if address in _COMPATIBLE and int(address) > 1:
+        return "an IPv4-compatible address"
+    return next((what for network, what in _CARRIES_IPV4 if address in network), None)
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return ascii(cut)

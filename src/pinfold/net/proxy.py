@@ -1,0 +1,338 @@
+"""The HTTP proxy on the host's side: CONNECT and absolute-form requests, over a unix socket, one request a connection.
+
+It reads what a hostile program wrote. Whatever it does not understand to the last byte it refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+import anyio.abc
+
+from pinfold.net.connecting import Egress, How
+from pinfold.net.errors import BadDestination, NetError, Refused, Unreachable
+from pinfold.net.heads import BadRequest, Head, parse_head, parse_status
+from pinfold.net.hosts import Destination
+from pinfold.net.lines import Line, copy
+
+_log = logging.getLogger(__name__)
+BACKLOG = 128
+AGAIN_S = 0.1
+"""After `accept` failed, as it does when this process has no descriptor left."""
+_LONGEST_PATH = 103
+_REASON_BYTES = 300
+_NOT_IN_A_LINE = re.compile(r"[^ -~]")
+_PHRASES = {400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 502: "Bad Gateway", 503: "Busy"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyLimits:
+    connections: int = 64
+    """At once, with those that wait for the gate; one more is turned away."""
+    head_bytes: int = 32 << 10
+    handshake_s: float = 20.0
+    """For a client to say what it wants."""
+    idle_s: float = 300.0
+    """Without a byte in either direction; then the connection is cut."""
+    report_s: float = 5.0
+    """Between two reports of traffic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Bytes since the last report of the same connection."""
+
+    destination: Destination
+    how: How
+    sent: int
+    """Away from this machine, counted before they go."""
+    received: int
+    ended: bool
+    """The last one of its connection."""
+
+
+OnTraffic: TypeAlias = Callable[[Traffic], None]
+"""Must not block."""
+
+
+class Proxy:
+    def __init__(
+        self,
+        egress: Egress,
+        *,
+        on_traffic: OnTraffic | None = None,
+        limits: ProxyLimits | None = None,
+    ) -> None:
+        self.egress = egress
+        self._on_traffic = on_traffic
+        self._limits = limits or ProxyLimits()
+        self._live: set[anyio.CancelScope] = set()
+        self._meters: set[_Meter] = set()
+
+    @asynccontextmanager
+    async def listening(self, path: Path) -> AsyncGenerator[None]:
+        """On a socket at `path`, in a folder that is its user's alone. Raises OSError. Cuts everything at the end."""
+        failure: Exception | None = None
+        with _listener(path) as listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._accept, listener, tasks)
+                tasks.start_soon(self._report)
+                try:
+                    yield
+                except Exception as error:  # noqa: BLE001 - the caller's; from here it would come out in a group
+                    failure = error
+                finally:
+                    tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    @property
+    def live(self) -> int:
+        """Connections, with those that wait for the gate."""
+        return len(self._live)
+
+    def close_all(self) -> None:
+        """Cut what is connected or waiting; new connections are judged as ever."""
+        for scope in self._live:
+            scope.cancel()
+
+    async def _accept(self, listener: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                peer, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                _log.warning("a connection could not be accepted: %s", error)
+                await anyio.sleep(AGAIN_S)
+                continue
+            if self.live < self._limits.connections:
+                tasks.start_soon(self._attend, peer)
+                continue
+            with peer, suppress(OSError):
+                peer.send(_answer(503, f"more than {self._limits.connections} connections are open"))
+
+    async def _report(self) -> None:
+        while True:
+            await anyio.sleep(self._limits.report_s)
+            for meter in self._meters:
+                meter.report()
+
+    async def _attend(self, peer: socket.socket) -> None:
+        with closing(Line(peer)) as client, anyio.CancelScope() as scope:
+            self._live.add(scope)
+            try:
+                await self._converse(client)
+            except (OSError, BadRequest):
+                pass  # one of the two is gone, or went on with nonsense
+            except Exception:  # noqa: BLE001 - others must not suffer
+                _log.exception("a connection through the proxy failed")
+            finally:
+                self._live.discard(scope)
+
+    async def _converse(self, client: Line) -> None:
+        try:
+            with anyio.fail_after(self._limits.handshake_s):
+                raw = await client.head(self._limits.head_bytes)
+            if raw is None:
+                return
+            head = parse_head(raw)
+            server = await self._connected(client, head)
+        except TimeoutError:
+            await client.send(_answer(408, f"no request came within {self._limits.handshake_s:g} s"))
+        except NetError as error:
+            await client.send(_answer(_status(error), str(error)))
+        else:
+            if server is not None:
+                with closing(Line(server)) as line, self._metered(head) as meter:
+                    await self._carry(client, line, head, meter)
+
+    async def _connected(self, client: Line, head: Head) -> socket.socket | None:
+        """None if the client did not wait for it. Raises NetError."""
+        server: socket.socket | None = None
+        failure: NetError | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def give_up_with_client() -> None:
+                with suppress(OSError):
+                    await client.gone(self._limits.head_bytes)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(give_up_with_client)
+            try:
+                server = await self.egress.connect(head.destination, head.how)
+            except NetError as error:  # raised from here it would come out in a group
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return server
+
+    @contextmanager
+    def _metered(self, head: Head) -> Generator[_Meter]:
+        meter = _Meter(head.destination, head.how, self._on_traffic)
+        self._meters.add(meter)
+        try:
+            yield meter
+        finally:
+            self._meters.discard(meter)
+            meter.report(ended=True)
+
+    async def _carry(self, client: Line, server: Line, head: Head, meter: _Meter) -> None:
+        with anyio.move_on_after(self._limits.idle_s) as patience:
+
+            def out(count: int) -> None:
+                meter.sent += count
+                patience.deadline = anyio.current_time() + self._limits.idle_s
+
+            def back(count: int) -> None:
+                meter.received += count
+                patience.deadline = anyio.current_time() + self._limits.idle_s
+
+            if head.how == "tunnel":
+                await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await _both(lambda: copy(client, server, out), lambda: copy(server, client, back))
+            else:
+                out(len(head.passed_on))
+                await server.send(head.passed_on)
+                if head.wants_continue:
+                    await client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await _both(
+                    lambda: self._pass_body(client, server, head, out),
+                    lambda: self._pass_answer(server, client, back),
+                    cut_by_second=True,
+                )
+
+    async def _pass_body(self, client: Line, server: Line, head: Head, count: Callable[[int], None]) -> None:
+        """Exactly the body that was announced: what the client says after it goes nowhere."""
+        pieces = client.chunks() if head.body == "chunked" else client.exactly(head.body)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                count(len(piece))
+                with suppress(OSError):  # it wants no more, and its answer may say why
+                    await server.send(piece)
+
+    async def _pass_answer(self, server: Line, client: Line, count: Callable[[int], None]) -> None:
+        try:
+            head = await self._answer_head(server, count)
+        except (BadRequest, OSError):
+            await client.send(_answer(502, "the server gave no answer that could be read"))
+            return
+        await client.send(head)
+        await copy(server, client, count)
+
+    async def _answer_head(self, server: Line, count: Callable[[int], None]) -> bytes:
+        """Of the answer itself: what comes before it (100, 103) stays here. Raises BadRequest and OSError."""
+        while True:
+            status, head = parse_status(await server.head(self._limits.head_bytes) or b"")
+            count(len(head))
+            if status == 101:
+                raise BadRequest("nobody asked for another protocol")
+            if status >= 200:
+                return head
+
+
+class _Meter:
+    def __init__(self, destination: Destination, how: How, tell: OnTraffic | None) -> None:
+        self.sent = 0
+        self.received = 0
+        self._destination = destination
+        self._how: How = how
+        self._tell = tell
+
+    def report(self, *, ended: bool = False) -> None:
+        if self._tell is None or not (ended or self.sent or self.received):
+            return
+        traffic = Traffic(
+            destination=self._destination,
+            how=self._how,
+            sent=self.sent,
+            received=self.received,
+            ended=ended,
+        )
+        self.sent = self.received = 0
+        self._tell(traffic)
+
+
+_Job: TypeAlias = Callable[[], Awaitable[None]]
+
+
+async def _both(first: _Job, second: _Job, *, cut_by_second: bool = False) -> None:
+    """Side by side, until both have ended, or with `cut_by_second` the second. Ends both if one fails, and raises that."""
+    failures: list[OSError | BadRequest] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def run(job: _Job, *, cuts: bool) -> None:
+            try:
+                await job()
+            except (OSError, BadRequest) as error:
+                failures.append(error)
+            if cuts or failures:
+                tasks.cancel_scope.cancel()
+
+        tasks.start_soon(partial(run, first, cuts=False))
+        tasks.start_soon(partial(run, second, cuts=cut_by_second))
+    if failures:
+        raise failures[0]
+
+
+def _status(error: NetError) -> int:
+    match error:
+        case Refused() | BadDestination():
+            return 403
+        case Unreachable():
+            return 502
+        case _:
+            return 400
+
+
+def _answer(status: int, reason: str) -> bytes:
+    """The reason also as status line, which is all that many programs show of a tunnel that was refused."""
+    line = _NOT_IN_A_LINE.sub("?", reason)[:_REASON_BYTES]
+    body = f"{line}\n"
+    refused = f"X-Pinfold-Refused: {line}\r\n" if status == 403 else ""
+    return (
+        f"HTTP/1.1 {status} {_PHRASES[status]}: {line}\r\nContent-Type: text/plain; charset=utf-8\r\n{refused}"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
+    ).encode("ascii")
+
+
+@contextmanager
+def _listener(path: Path) -> Generator[socket.socket]:
+    if path.parent.stat().st_mode & 0o077:
+        raise PermissionError(
+            f"{path.parent} is open to others; the proxy's socket needs a folder of mode 0700"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.setblocking(False)
+        with _short(path) as name:
+            listener.bind(name)
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _short(path: Path) -> Generator[str]:
+    """The kernel takes 108 bytes at most."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
