@@ -1,33 +1,20 @@
-"""What a tool takes: read from a function, told as JSON schema, checked by pydantic. Repairs nothing."""
+"""What a tool takes, read from a function's signature."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
-import json
 import types
 import typing
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, cast, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, cast, get_type_hints
 
-from pinfold.events import Json
-from pinfold.text import capped
 from pinfold.tools.docstrings import Described
-from pinfold.tools.errors import BadTool, ToolFailed
-
-if TYPE_CHECKING:
-    import pydantic
-    from pydantic_core import ErrorDetails
+from pinfold.tools.errors import BadTool
 
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_FAULTS = 5
-"""Told of one call; more does not help."""
-_GIVEN = 60
-TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
+_SCALARS = (str, int, float, bool)
 
 
 class _Required:
@@ -52,14 +39,14 @@ class Argument:
 
     @property
     def takes_none(self) -> bool:
-        hint = _bare(self.hint)
-        return hint in (Any, None, type(None), object) or type(None) in _members(hint)
+        hint = bare(self.hint)
+        return hint in (Any, None, type(None), object) or type(None) in members(hint)
 
     @property
     def takes_text(self) -> bool:
         """Whether a text is a good value as it stands."""
-        hint = _bare(self.hint)
-        plain = [_bare(member) for member in _members(hint)] or [hint]
+        hint = bare(self.hint)
+        plain = [bare(member) for member in members(hint)] or [hint]
         return any(
             member in (str, Any, object) or typing.get_origin(member) is Literal or isinstance(member, str)
             for member in plain
@@ -68,7 +55,7 @@ class Argument:
     @property
     def takes_structure(self) -> bool:
         """Whether it wants a list or an object, and no text."""
-        return not self.takes_text and _bare(self.hint) not in _SCALARS
+        return not self.takes_text and bare(self.hint) not in _SCALARS
 
 
 def read_signature(function: Callable[..., Any], title: str, said: Described) -> tuple[Argument, ...]:
@@ -116,201 +103,10 @@ def _annotated_text(hint: Any) -> str:
     return ""
 
 
-def _bare(hint: Any) -> Any:
-    return _bare(hint.__origin__) if typing.get_origin(hint) is Annotated else hint
+def bare(hint: Any) -> Any:
+    return bare(hint.__origin__) if typing.get_origin(hint) is Annotated else hint
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def members(hint: Any) -> tuple[Any, ...]:
     """Of a union."""
     return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else ()
-
-
-def schema_of(
-    arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]
-) -> dict[str, Json]:
-    """Without pydantic where every type is plain: it costs 0.1 s to import."""
-    properties: dict[str, Json] = {}
-    for argument in arguments:
-        told = _plain(argument.hint)
-        if told is None or not _is_json(argument.default):
-            return _by_pydantic(model())
-        if argument.default is None and set(told) == {"anyOf"} and len(told["anyOf"]) == 2:
-            told = dict(told["anyOf"][0])
-        elif not argument.is_required:
-            told["default"] = argument.default
-        if argument.description:
-            told["description"] = argument.description
-        properties[argument.name] = told
-    schema: dict[str, Json] = {"additionalProperties": False, "properties": properties, "type": "object"}
-    if required := [argument.name for argument in arguments if argument.is_required]:
-        schema["required"] = required
-    return schema
-
-
-def _plain(hint: Any) -> dict[str, Json] | None:
-    """The schema of a type that needs no pydantic to be understood."""
-    if isinstance(hint, type) and hint in _SCALARS:
-        return {"type": _SCALARS[hint]}
-    if hint is Any:
-        return {}
-    if hint in (None, type(None)):
-        return {"type": "null"}
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        is_text_only = all(isinstance(note, str) for note in hint.__metadata__)
-        return _plain(parts[0]) if is_text_only else None
-    if origin is Literal and len(parts) > 1 and all(type(part) is str for part in parts):
-        return {"enum": list(parts), "type": "string"}
-    if members := _members(hint):
-        told = [_plain(member) for member in members]
-        # None last, as pydantic has it.
-        if members[-1] is not type(None) or len(members) != 2 or told[0] is None or told[1] is None:
-            return None
-        return {"anyOf": told}
-    if origin is list and (inner := _plain(parts[0])) is not None:
-        return {"items": inner, "type": "array"}
-    if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:
-        return {"additionalProperties": inner or True, "type": "object"}
-    return None
-
-
-def _is_json(value: Any) -> bool:
-    if value is REQUIRED or value is None or type(value) in (str, int, bool):
-        return True
-    if type(value) is float:
-        return value == value and abs(value) != float("inf")
-    if type(value) is list:
-        return all(_is_json(item) for item in cast("list[Any]", value))
-    if type(value) is dict:
-        return all(type(k) is str and _is_json(v) for k, v in cast("dict[Any, Any]", value).items())
-    return False
-
-
-def _by_pydantic(model: type[pydantic.BaseModel]) -> dict[str, Json]:
-    from pydantic.json_schema import PydanticJsonSchemaWarning
-
-    with warnings.catch_warnings():
-        # A default that JSON cannot hold is left out of the schema, and that is all.
-        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-        return _trimmed(model.model_json_schema())
-
-
-def _trimmed(schema: Json) -> Json:
-    """Without titles, which say the names again, and without `null` where leaving out does the same."""
-    if not isinstance(schema, dict):
-        return schema
-    told = {key: value for key, value in cast("dict[str, Json]", schema).items() if key != "title"}
-    for key in ("properties", "$defs"):
-        if isinstance(told.get(key), dict):
-            told[key] = {name: _trimmed(inner) for name, inner in told[key].items()}
-    for key in ("items", "additionalProperties"):
-        if key in told:
-            told[key] = _trimmed(told[key])
-    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        if isinstance(told.get(key), list):
-            told[key] = [_trimmed(inner) for inner in told[key]]
-    match told:
-        case {"anyOf": [dict(first), {"type": "null"}], "default": None, **rest}:
-            return {**cast("dict[str, Json]", first), **rest}
-        case _:
-            return told
-
-
-def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:
-    """What checks the arguments, or BadTool. `hints` are types that were only names when it was declared."""
-    import pydantic
-
-    fields: dict[str, Any] = {}
-    for number, argument in enumerate(arguments):
-        hint = hints.get(argument.name, argument.hint)
-        description = argument.description or None
-        # Under names of our own: `schema`, `copy` or `_x` are fine parameters but no fields for pydantic.
-        alias = pydantic.Field(alias=argument.name, description=description)
-        default = ... if argument.is_required else argument.default
-        fields[f"p{number}"] = (Annotated[hint, alias], default)
-    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False, coerce_numbers_to_str=True)
-    try:
-        made = pydantic.create_model(title, __config__=config, **fields)
-        _by_pydantic(made)
-    except (pydantic.errors.PydanticUserError, NameError, SyntaxError, TypeError) as error:
-        raise BadTool(f"{title} cannot be a tool: {_why(arguments, hints, error)}") from error
-    return made
-
-
-def _why(arguments: Sequence[Argument], hints: Mapping[str, Any], error: Exception) -> str:
-    import pydantic
-
-    for argument in arguments:
-        hint = hints.get(argument.name, argument.hint)
-        try:
-            pydantic.TypeAdapter[Any](hint).json_schema()
-        except NameError as unknown:
-            return f"the type of {argument.name!r} is not there: {unknown}"
-        except Exception:  # noqa: BLE001 - whatever pydantic says of it, it is this one
-            name = getattr(hint, "__name__", None) or str(hint)
-            return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
-    return str(error).partition("\n")[0]
-
-
-def checked(
-    tool: str, model: type[pydantic.BaseModel], arguments: Sequence[Argument], args: Json
-) -> dict[str, Any]:
-    """Arguments fit for the function, or ToolFailed saying exactly what to fix."""
-    import pydantic
-
-    if not isinstance(args, Mapping):
-        raise ToolFailed(
-            f"wrong arguments for {tool}: they must be an object, not {_short(args)}; {_takes(arguments)}"
-        )
-    try:
-        given = model.model_validate(args)
-    except pydantic.ValidationError as error:
-        faults = error.errors(include_url=False)
-        words = [_fault(fault, arguments) for fault in faults[:_FAULTS]]
-        if len(faults) > _FAULTS:
-            words.append(f"and {len(faults) - _FAULTS} more")
-        if any(
-            len(fault["loc"]) == 1 and fault["type"] in ("missing", "extra_forbidden") for fault in faults
-        ):
-            words.append(_takes(arguments))
-        raise ToolFailed(f"wrong arguments for {tool}: {'; '.join(words)}") from error
-    return {field.alias or name: getattr(given, name) for name, field in type(given).model_fields.items()}
-
-
-def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
-    where = ".".join(map(str, fault["loc"]))
-    known = [argument.name for argument in arguments] if len(fault["loc"]) == 1 else []
-    match fault["type"]:
-        case "missing":
-            told = next((a.description for a in arguments if known and a.name == where), "")
-            return f"{where!r} is missing" + (f" ({capped(told, 200)})" if told else "")
-        case "extra_forbidden" | "unexpected_keyword_argument":
-            near = difflib.get_close_matches(where, known, n=1)
-            return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        case _:
-            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            return f"{where!r} {said}, not {_short(fault['input'])}"
-
-
-def _takes(arguments: Sequence[Argument]) -> str:
-    if not arguments:
-        return "it takes none"
-    parts = [
-        argument.name
-        if argument.is_required or argument.default is None
-        else f"{argument.name}={argument.default!r}"
-        for argument in arguments
-    ]
-    needed = [argument.name for argument in arguments if argument.is_required]
-    more = (
-        "" if len(needed) == len(arguments) else f", of which {' and '.join(needed) or 'none'} must be given"
-    )
-    return f"it takes {', '.join(parts)}{more}"
-
-
-def _short(value: Any) -> str:
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= _GIVEN else f"{text[: _GIVEN - 3]}..."

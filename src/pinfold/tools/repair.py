@@ -180,12 +180,11 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
         return None
     args = dict(cast("Mapping[str, Json]", given))
     names = {argument.name for argument in arguments}
-    match list(args.items()):
-        case [(name, Mapping() | str() as inner)] if name in _WRAPPERS and name not in names:
-            unwrapped = _parsed(inner) if isinstance(inner, str) else cast("Mapping[str, Json]", inner)
-            return dict(cast("Mapping[str, Json]", unwrapped)) if isinstance(unwrapped, Mapping) else args
-        case _:
-            return args
+    if len(args) != 1 or not args.keys() & _WRAPPERS or args.keys() & names:
+        return args
+    [inner] = args.values()
+    inner = _parsed(inner) if isinstance(inner, str) else inner
+    return dict(cast("Mapping[str, Json]", inner)) if isinstance(inner, Mapping) else args
 
 
 def _targets(name: str, known: Mapping[str, Argument], aliases: Mapping[str, str]) -> tuple[str, ...]:

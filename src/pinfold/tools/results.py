@@ -50,7 +50,7 @@ def as_result(returned: object) -> Result:
             return returned
         case str():
             return Result(text=returned, value=returned)
-        case bytes() | bytearray() | memoryview():
+        case bytes() | bytearray():
             data = bytes(returned)
             return Result(text=_told(data), value=base64.b64encode(data).decode())
         case _:

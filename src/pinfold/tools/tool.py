@@ -21,9 +21,11 @@ from typing import (
 )
 
 from pinfold.events import Effect, Json, ToolSchema
-from pinfold.tools.arguments import Argument, checked, model_of, read_signature, schema_of
+from pinfold.tools.arguments import Argument, read_signature
+from pinfold.tools.checking import checked
 from pinfold.tools.docstrings import described
 from pinfold.tools.errors import BadTool
+from pinfold.tools.schemas import model_of, schema_of
 
 if TYPE_CHECKING:
     import pydantic
