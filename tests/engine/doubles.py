@@ -198,7 +198,8 @@ class EchoHands:
                     self.got.append(await on_call(name, parse_json(args)))
             return Performed(outcome="ok", observation=action.code)
         try:
-            return Performed(outcome="ok", observation=await self.registry.call(action.tool, action.args))
+            result = await self.registry.call(action.tool, action.args)
+            return Performed(outcome="ok", observation=result.text)
         except ToolFailed as failure:
             at_fault = action.tool if failure.at_fault else None
             return Performed(outcome="error", observation=str(failure), at_fault=at_fault)

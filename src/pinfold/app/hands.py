@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, assert_never
 
+from msgspec import UNSET
+
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.errors import CheckpointError
 from pinfold.app.observing import NETWORK, changed, needs_network, observation
@@ -251,7 +253,7 @@ class SandboxAndTools:
 
     async def _call(self, action: CallTool) -> Performed:
         try:
-            text = await self.registry.call(action.tool, action.args)
+            result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
             unknown = failure.may_have_happened and self.effect(action) != "pure"
             words = f"{failure}; it may or may not have taken effect" if unknown else str(failure)
@@ -260,8 +262,9 @@ class SandboxAndTools:
                 observation=capped(words, OBSERVATION),
                 at_fault=action.tool if failure.at_fault else None,
             )
-        shown, blobs = self._bounded(text)
-        return Performed(outcome="ok", observation=shown, blobs=blobs, whole=text)
+        tool = self.registry.get(action.tool)
+        shown, blobs = self._bounded(result.text, tool.max_output if tool else OBSERVATION)
+        return Performed(outcome="ok", observation=shown, blobs=blobs, whole=result.value)
 
     def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
         shown, blobs = self._bounded(observation(outcome))
@@ -281,23 +284,23 @@ class SandboxAndTools:
             lacked=NETWORK if outcome.error and needs_network(outcome.error) else "",
         )
 
-    def _bounded(self, text: str) -> tuple[str, tuple[BlobId, ...]]:
-        if len(text) <= OBSERVATION:
+    def _bounded(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
+        if len(text) <= limit:
             return text, ()
         try:
             blob = self.blobs.put(text.encode("utf-8", "surrogatepass"))
         except LogUnwritable:
             # What happened is known and must be recorded; only the whole text cannot be kept.
-            return capped(text, OBSERVATION, whole="not kept, the disk is full"), ()
-        return capped(text, OBSERVATION, whole=f"blob {blob[:19]}"), (blob,)
+            return capped(text, limit, whole="not kept, the disk is full"), ()
+        return capped(text, limit, whole=f"blob {blob[:19]}"), (blob,)
 
 
 def _answer(performed: Performed) -> Answer:
     """What a cell gets of an action it called for."""
     match performed.outcome:
         case "ok":
-            text = performed.observation if performed.whole is None else performed.whole
-            return Answer(status="ok", value=text)
+            value = performed.observation if performed.whole is UNSET else performed.whole
+            return Answer(status="ok", value=value)
         case "denied" | "not_run":
             return Answer(status="refused", value=performed.observation)
         case _:

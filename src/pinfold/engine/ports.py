@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from msgspec import UNSET, UnsetType
+
 from pinfold.events import (
     Action,
     ActionId,
@@ -84,8 +86,8 @@ class Performed:
     displays: tuple[DisplayRef, ...] = ()
     variables: Changed | None = None
     rolled_back: bool = False
-    whole: str | None = None
-    """What a cell that called gets of it, where that is more than the model sees."""
+    whole: Json | UnsetType = UNSET
+    """What a cell that called gets of it, where that is not the text the model sees."""
     at_fault: str | None = None
     """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
     lacked: str = ""

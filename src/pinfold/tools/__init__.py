@@ -1,17 +1,25 @@
 """One registry of everything the agent can call."""
 
+from pinfold.tools.arguments import Argument
 from pinfold.tools.errors import BadCall, BadTool, ToolError, ToolFailed
-from pinfold.tools.registry import PYTHON, Registry
-from pinfold.tools.tool import Tool, as_tool, tool
+from pinfold.tools.registry import PYTHON, SHOWN, Registry
+from pinfold.tools.results import Result, Sent
+from pinfold.tools.tool import Reach, Tool, Trust, as_tool, tool
 
 __all__ = [
     "PYTHON",
+    "SHOWN",
+    "Argument",
     "BadCall",
     "BadTool",
+    "Reach",
     "Registry",
+    "Result",
+    "Sent",
     "Tool",
     "ToolError",
     "ToolFailed",
+    "Trust",
     "as_tool",
     "tool",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pinfold.events import PinfoldError
+from pinfold.tools.results import Sent
 
 
 class ToolError(PinfoldError):
     """Base.
 
     ToolError
-      BadTool       the author's: a function that cannot be a tool
+      BadTool       the author's: a function or a file that cannot be a tool, a name in the config that is none
       BadCall       raised by a tool: what it was asked for cannot be had, and that is no fault of its own
       ToolFailed    shown to the model: unknown name, wrong arguments, or the tool's own failure
     """
@@ -20,13 +21,27 @@ class BadTool(ToolError):
 
 
 class BadCall(ToolError):
-    pass
+    def __init__(self, message: str, *, sent: tuple[Sent, ...] = ()) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """What had left this machine by then."""
 
 
 class ToolFailed(ToolError):
-    def __init__(self, message: str, *, at_fault: bool = False, may_have_happened: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        at_fault: bool = False,
+        may_have_happened: bool = False,
+        untrusted: bool = False,
+        sent: tuple[Sent, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.at_fault = at_fault
         """The tool itself failed; it was not merely called wrongly."""
         self.may_have_happened = may_have_happened
         """It was given up while it ran."""
+        self.untrusted = untrusted
+        """The message may hold somebody else's words."""
+        self.sent = sent

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from pinfold.tools.results import Sent
+
 
 class Ran(Protocol):
     """How a program ended."""
@@ -25,6 +27,11 @@ class Ran(Protocol):
 
     @property
     def dropped_bytes(self) -> int: ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was done about it, a line each."""
+        ...
 
 
 class Inside(Protocol):
@@ -47,3 +54,68 @@ class Kept(Protocol):
     """What is kept of results that were too long to be shown."""
 
     def get(self, handle: str) -> bytes | None: ...
+
+
+class Host(Protocol):
+    """The user's own machine, outside the sandbox. Whether a command may run there was decided before."""
+
+    async def run(self, command: str, *, workdir: str, timeout_s: float) -> Ran: ...
+
+
+class Fetched(Protocol):
+    """What a server answered."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def url(self) -> str:
+        """Where it came from in the end."""
+        ...
+
+    @property
+    def mime(self) -> str:
+        """The content type as the server gave it, parameters included."""
+        ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def is_cut(self) -> bool:
+        """There was more of the body than was asked for."""
+        ...
+
+    @property
+    def sent(self) -> tuple[Sent, ...]: ...
+
+
+class Web(Protocol):
+    """Other machines, as far as policy lets anything reach them."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_s: float,
+        max_bytes: int,
+    ) -> Fetched:
+        """Raises BadCall with words for the model. `headers` go to the host of `url` and to no other."""
+        ...
+
+
+class Secrets(Protocol):
+    async def secret(self, name: str, host: str) -> str | None:
+        """Its value, if the user has set it for this host."""
+        ...
+
+
+class Answers(Protocol):
+    """The user, or nobody."""
+
+    async def ask(self, question: str, options: Sequence[str]) -> str:
+        """Raises BadCall where nobody is there to ask."""
+        ...

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import difflib
-import inspect
-import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-import anyio
-
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
-from pinfold.tools.errors import BadCall, BadTool, ToolFailed
+from pinfold.text import listed
+from pinfold.tools.arguments import Argument
+from pinfold.tools.calling import run
+from pinfold.tools.errors import BadTool, ToolFailed
+from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
+from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool
 
 PYTHON = ToolSchema(
@@ -31,102 +32,191 @@ PYTHON = ToolSchema(
         "additionalProperties": False,
     },
 )
+_CODE = (Argument(name="code", hint=str),)
+SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
+"""Told to the model in full when it is not told of all; the rest are named in one line."""
+_NAMED = 12
+"""Tools named to a model that called one that is not there."""
+_CATALOGUED = 40
+"""Names of the one line."""
 
 
 class Registry:
-    def __init__(self, tools: Iterable[Tool[..., Any]] = ()) -> None:
-        self._tools: dict[str, Tool[..., Any]] = {}
+    """`enable` and `disable` are names or patterns such as `web_*`; `enable` None means all.
+
+    A disabled tool is not told and cannot be called. `shown` are those the model is told in full, None for all;
+    the others can be called just as well.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any]] = (),
+        *,
+        enable: Iterable[str] | None = None,
+        disable: Iterable[str] = (),
+        shown: Iterable[str] | None = None,
+    ) -> None:
+        there: dict[str, Tool[..., Any]] = {}
         for tool in tools:
-            if tool.name in self._tools or tool.name == PYTHON.name:
+            if tool.name in there or tool.name == PYTHON.name:
                 raise BadTool(f"two tools are called {tool.name!r}; give one another name")
-            self._tools[tool.name] = tool
+            there[tool.name] = tool
+        self._every = (PYTHON.name, *there)
+        wanted = None if enable is None else self._patterns("tools.enable", enable)
+        unwanted = self._patterns("tools.disable", disable)
+        self._off = frozenset(
+            name
+            for name in self._every
+            if (wanted is not None and not _matches(name, wanted)) or _matches(name, unwanted)
+        )
+        self._tools = {name: tool for name, tool in there.items() if name not in self._off}
+        self._shown = None if shown is None else tuple(shown)
+        self._cache = _Cache()
+        for tool in self._tools.values():
+            if tool.parameters is None:
+                _ = (
+                    tool.schema
+                )  # a type that no model can be told is found out now, not in the middle of a turn
+
+    def _patterns(self, key: str, given: Iterable[str]) -> tuple[str, ...]:
+        patterns = tuple(given)
+        for pattern in patterns:
+            is_exact = not any(sign in pattern for sign in "*?[")
+            if is_exact and pattern not in self._every and pattern not in BUILT_IN:
+                raise BadTool(f"{key} names {pattern!r}: {_no_such(pattern, self._every)}")
+        return patterns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that can be called."""
+        return tuple(name for name in self._every if name not in self._off)
 
     def schemas(self) -> tuple[ToolSchema, ...]:
-        return PYTHON, *(tool.schema for tool in self._tools.values())
+        """What the model is told in full."""
+        told = [PYTHON] if self._is_shown(PYTHON.name) else []
+        return *told, *(tool.schema for name, tool in self._tools.items() if self._is_shown(name))
+
+    def catalogue(self) -> str:
+        """One line that names what `schemas` leaves out; its length does not grow with the number of tools."""
+        rest = [name for name in self.names if not self._is_shown(name)]
+        plain = [name for name in rest if "." not in name]
+        families: dict[str, int] = {}
+        for name in rest:
+            if "." in name:
+                family = name.rpartition(".")[0]
+                families[family] = families.get(family, 0) + 1
+        named = plain + [f"{family}.* ({count})" for family, count in families.items()]
+        return f"Also: {listed(named, _CATALOGUED)} (call them the same way)." if named else ""
+
+    def _is_shown(self, name: str) -> bool:
+        return name not in self._off and (self._shown is None or _matches(name, self._shown))
 
     def get(self, name: str) -> Tool[..., Any] | None:
         return self._tools.get(name)
 
     def action(self, tool: str, args: Json) -> Action:
-        """What a call proposes. A call that makes no sense stays a call: it fails when it is run, and says why."""
-        match tool, args:
-            case PYTHON.name, {"code": str(code), **rest} if not rest:
+        """What a call proposes, with names and arguments as they are meant.
+
+        A call that makes no sense stays a call: it fails when it is run, and says why.
+        """
+        name, meant = self._meant(tool, args)
+        match name, meant:
+            case PYTHON.name, {"code": str(code), **rest} if not rest and name not in self._off:
                 return RunCell(code=code)
             case _:
-                return CallTool(tool=tool, args=args)
+                return CallTool(tool=name, args=meant)
 
-    async def call(self, name: str, args: Json) -> str:
-        """The tool's result as text, or ToolFailed with words for the model."""
+    def _meant(self, name: str, args: Json) -> tuple[str, Json]:
+        """What is off counts as there: its name is never taken for another tool's."""
+        found = [(one, self._meant_args(one, args)) for one in meant_tools(name, self._every)]
+        match found:
+            case []:
+                return name, args
+            case [one]:
+                return one
+            case _:
+                fit = [(one, given) for one, given in found if self._fits(one, given)]
+                return fit[0] if len(fit) == 1 else (name, args)
+
+    def _meant_args(self, name: str, args: Json) -> Json:
+        if name == PYTHON.name:
+            return meant_args(name, _CODE, {}, args)
+        tool = self._tools.get(name)
+        return args if tool is None else meant_args(name, tool.arguments, tool.aliases or {}, args)
+
+    def _fits(self, name: str, args: Json) -> bool:
+        tool = self._tools.get(name)
+        arguments = _CODE if name == PYTHON.name else tool.arguments if tool else ()
+        needed = {argument.name for argument in arguments if argument.is_required}
+        return isinstance(args, Mapping) and needed <= args.keys() <= {one.name for one in arguments}
+
+    async def call(self, name: str, args: Json) -> Result:
+        """What comes of it, or ToolFailed with words for the model.
+
+        Names are taken literally here: what was judged under one name is not run under another.
+        """
         tool = self._tools.get(name)
         if tool is None:
-            raise ToolFailed(self._no_such(name))
+            raise ToolFailed(self._why_not(name))
         arguments = tool.checked(args)
-        with anyio.move_on_after(tool.timeout_s):
-            try:
-                if inspect.iscoroutinefunction(tool.function):
-                    result = await tool.function(**arguments)
-                else:
-                    result = await _in_thread(partial(tool.function, **arguments))
-                return _as_text(result)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task and task.cancelling():
-                    raise  # it is we who were cancelled, and not something of the tool's own
-                raise ToolFailed(f"{name} failed: it cancelled itself", at_fault=True) from error
-            except BadCall as error:
-                raise ToolFailed(f"{name} failed: {error}") from error
-            except (
-                Exception,
-                SystemExit,
-                GeneratorExit,
-            ) as error:  # none of these may take the agent with it
-                raise ToolFailed(f"{name} failed: {type(error).__name__}: {error}", at_fault=True) from error
-        words = f"{name} took longer than {tool.timeout_s:g} s and was given up"
-        raise ToolFailed(words, at_fault=True, may_have_happened=True)
+        key = self._cache.key(name, args) if tool.cache else None
+        if key and (known := self._cache.get(key)):
+            return known
+        result = await run(tool, arguments)
+        if tool.trust == "untrusted":
+            result = replace(result, untrusted=True)
+        if key:
+            # What is asked again goes nowhere.
+            self._cache.put(key, replace(result, sent=(), notices=()))
+        return result
 
-    def _no_such(self, name: str) -> str:
+    def _why_not(self, name: str) -> str:
+        if name in self._off:
+            return f"{name} is switched off in this session; do without it"
         if name == PYTHON.name:
             return 'wrong arguments for python: it takes {"code": "..."} and nothing else'
-        known = [PYTHON.name, *self._tools]
-        near = difflib.get_close_matches(name, known, n=1)
-        return f"no tool is called {name!r}; " + (
-            f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        )
+        return _no_such(name, self.names)
 
 
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    """Run it beside the event loop. A call that is given up goes on, but does not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    # The error as a value: a future cannot carry every exception there is.
-    future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if not future.done():  # else it was given up meanwhile
-            future.set_result((result, error))
 
-    def work() -> None:
-        result, error = None, None
+def _no_such(name: str, known: Iterable[str]) -> str:
+    names = tuple(known)
+    elsewhere = [one for one in other_names(name) if one in names]
+    near = elsewhere[:1] or difflib.get_close_matches(name[:64], names, n=1)
+    there = f"did you mean {near[0]}?" if near else f"there are {listed(names, _NAMED)}"
+    return f"no tool is called {name[:64]!r}; {there}"
+
+
+class _Cache:
+    """Results by call, the longest unused forgotten first."""
+
+    ENTRIES = 256
+    CHARACTERS = 4_000_000
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Result] = OrderedDict()
+        self._characters = 0
+
+    @staticmethod
+    def key(name: str, args: Json) -> str | None:
         try:
-            result = call()
-        except BaseException as raised:  # noqa: BLE001 - delivered to whoever waits
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(deliver, result, error)
+            return json.dumps([name, args], sort_keys=True)
+        except (TypeError, ValueError):
+            return None
 
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), daemon=True).start()
-    result, error = await future
-    if error is not None:
-        raise error
-    return result
+    def get(self, key: str) -> Result | None:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
 
-
-def _as_text(result: object) -> str:
-    if isinstance(result, str):
-        return result
-    from pydantic_core import PydanticSerializationError, to_json
-
-    try:
-        return to_json(result, inf_nan_mode="strings").decode()
-    except (PydanticSerializationError, ValueError):
-        return repr(result)
+    def put(self, key: str, result: Result) -> None:
+        if old := self._kept.pop(key, None):
+            self._characters -= len(key) + len(old.text)
+        self._kept[key] = result
+        self._characters += len(key) + len(result.text)
+        while self._kept and (len(self._kept) > self.ENTRIES or self._characters > self.CHARACTERS):
+            gone, result = self._kept.popitem(last=False)
+            self._characters -= len(gone) + len(result.text)

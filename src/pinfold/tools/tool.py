@@ -7,18 +7,42 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 from pinfold.events import Effect, Json, ToolSchema
-from pinfold.tools.errors import BadTool, ToolFailed
+from pinfold.tools.arguments import Argument, read_signature
+from pinfold.tools.checking import checked
+from pinfold.tools.docstrings import described
+from pinfold.tools.errors import BadTool
+from pinfold.tools.schemas import model_of, schema_of
 
 if TYPE_CHECKING:
     import pydantic
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Reach: TypeAlias = Literal[
+    "nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"
+]
+"""How far a call goes; the words are policy's, which this room does not know."""
+Trust: TypeAlias = Literal["trusted", "untrusted"]
+"""Whether what a tool returns may hold somebody else's words."""
+TIMEOUT_S = 60.0
+MAX_OUTPUT = 10_000
+"""Characters of one result that the model sees."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
@@ -29,57 +53,68 @@ class Tool(Generic[P, R]):
     name: str
     description: str
     effect: Effect
-    timeout_s: float
-    parallel_safe: bool
+    timeout_s: float = TIMEOUT_S
+    parallel_safe: bool = False
     parameters: Mapping[str, Json] | None = None
-    """The schema of its arguments where it is known without asking pydantic."""
+    """The schema of its arguments where it is not made from them."""
+    reach: Reach = "outside"
+    trust: Trust = "trusted"
+    max_output: int = MAX_OUTPUT
+    cache: bool = False
+    """The same arguments always give the same result: asked again in a session, it is not called again."""
+    aliases: Mapping[str, str] | None = None
+    """Other names under which arguments may come, besides those every tool knows: theirs to ours."""
+    takes: tuple[Argument, ...] | None = None
+    """Its arguments where they are not those of the function."""
+    goes: Callable[[Mapping[str, Json]], tuple[Reach, str]] | None = None
+    """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
+
+    def __post_init__(self) -> None:
+        if self.cache and self.effect != "pure":
+            raise BadTool(
+                f"{self.name} has effects ({self.effect}) and cannot be cached; drop cache=True or say effect='pure'"
+            )
+        if not self.timeout_s > 0:
+            raise BadTool(f"{self.name}: timeout_s must be more than 0, not {self.timeout_s!r}")
+        if self.max_output < 1:
+            raise BadTool(f"{self.name}: max_output must be at least 1, not {self.max_output!r}")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        if self.takes is not None:
+            return self.takes
+        return read_signature(self.function, self.name, described(self.function))
+
+    @cached_property
     def schema(self) -> ToolSchema:
         parameters = self.parameters
         if parameters is None:
-            made = self._arguments.model_json_schema()
-            made.pop("title", None)
-            parameters = made
+            parameters = schema_of(self.arguments, lambda: self._model)
         return ToolSchema(name=self.name, description=self.description, parameters=parameters)
+
+    def reached(self, args: Json) -> tuple[Reach, str]:
+        """How far a call goes, and to what where that is known. Never raises: what makes no sense fails when it is run."""
+        if self.goes is None or not isinstance(args, Mapping):
+            return self.reach, ""
+        return self.goes(cast("Mapping[str, Json]", args))
 
     def checked(self, args: Json) -> Mapping[str, Any]:
         """Arguments fit for the function, or ToolFailed saying exactly what to fix."""
-        import pydantic
-
-        try:
-            given = self._arguments.model_validate(args)
-        except pydantic.ValidationError as error:
-            faults = "; ".join(
-                f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
-                for fault in error.errors()
-            )
-            raise ToolFailed(f"wrong arguments for {self.name}: {faults}") from error
-        return {field.alias or name: getattr(given, name) for name, field in type(given).model_fields.items()}
+        return checked(self.name, self._model, self.arguments, args)
 
     @cached_property
-    def _arguments(self) -> type[pydantic.BaseModel]:
+    def _model(self) -> type[pydantic.BaseModel]:
         # pydantic costs 0.1 s to import: only when a tool is really used.
-        import pydantic
-
-        fields: dict[str, Any] = {}
-        try:
-            hints = get_type_hints(self.function, include_extras=True)
-            for number, parameter in enumerate(inspect.signature(self.function).parameters.values()):
-                default = ... if parameter.default is parameter.empty else parameter.default
-                # Under names of our own: `schema`, `copy` or `_x` are fine parameters but no fields for pydantic.
-                alias = pydantic.Field(alias=parameter.name)
-                fields[f"p{number}"] = (Annotated[hints.get(parameter.name, Any), alias], default)
-            return pydantic.create_model(
-                self.name,
-                __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False),
-                **fields,
-            )
-        except (pydantic.errors.PydanticUserError, NameError, SyntaxError, TypeError) as error:
-            raise BadTool(f"{self.name} cannot be a tool: {error}") from error
+        hints: Mapping[str, Any] = {}
+        if any(isinstance(argument.hint, str) for argument in self.arguments):
+            try:
+                hints = get_type_hints(self.function, include_extras=True)
+            except (NameError, SyntaxError, TypeError, AttributeError) as error:
+                raise BadTool(f"{self.name} cannot be a tool: its types cannot be read: {error}") from error
+        return model_of(self.name, self.arguments, hints)
 
 
 @overload
@@ -89,40 +124,56 @@ def tool(
     *,
     effect: Effect = "once",
     name: str | None = None,
-    timeout_s: float = 60.0,
+    reach: Reach = "outside",
+    trust: Trust = "trusted",
+    timeout_s: float = TIMEOUT_S,
+    max_output: int = MAX_OUTPUT,
     parallel_safe: bool | None = None,
+    cache: bool = False,
+    aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
     *,
     effect: Effect = "once",
     name: str | None = None,
-    timeout_s: float = 60.0,
+    reach: Reach = "outside",
+    trust: Trust = "trusted",
+    timeout_s: float = TIMEOUT_S,
+    max_output: int = MAX_OUTPUT,
     parallel_safe: bool | None = None,
+    cache: bool = False,
+    aliases: Mapping[str, str] | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: `@tool` or `@tool(effect="pure")`.
 
     `effect` says whether a call may be repeated: `pure` freely, `keyed` under the same key, `once` never.
-    Only `pure` tools run side by side unless `parallel_safe` says otherwise.
+    `trust="untrusted"`: what it returns may hold somebody else's words, as a page or a mail does.
+    Only `pure` tools run side by side unless `parallel_safe` says otherwise, and only they may be cached.
     """
 
     def make(function: Callable[P, R]) -> Tool[P, R]:
         title = name or getattr(function, "__name__", "")
         if not _NAME.fullmatch(title):
             raise BadTool(f"{title!r} cannot be a tool's name: use letters, digits and underscores")
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind not in _NAMED_KINDS:
-                raise BadTool(
-                    f"{title} cannot be a tool: parameter {parameter.name!r} has no name to pass it by"
-                )
-        return Tool(
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadTool(f"{title} cannot be a tool: it yields; return a list instead")
+        made = Tool(
             function=function,
             name=title,
-            description=inspect.getdoc(function) or "",
+            description=described(function).text,
             effect=effect,
             timeout_s=timeout_s,
             parallel_safe=effect == "pure" if parallel_safe is None else parallel_safe,
+            reach=reach,
+            trust=trust,
+            max_output=max_output,
+            cache=cache,
+            aliases=aliases,
         )
+        if not any(isinstance(argument.hint, str) for argument in made.arguments):
+            _ = made.schema  # what no model can be told is refused here, where its author looks
+        return made
 
     return make if function is None else make(function)
 

@@ -1,0 +1,277 @@
+"""Arithmetic as Python has it, exact for whole numbers, and bounded: no expression takes long."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias, cast
+
+from pinfold.tools.errors import BadCall
+from pinfold.tools.tool import tool
+
+Number: TypeAlias = int | float | bool
+Value: TypeAlias = "Number | list[Value]"
+
+LENGTH = 2_000
+DEPTH = 200
+BITS = 14_000
+"""Of a whole number: 4,214 digits, which Python still writes out."""
+_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " "})  # noqa: RUF001
+_PERCENT_OF = re.compile(r"(\d[\d_]*\.?\d*)\s*%\s*of\b", re.IGNORECASE)
+_PERCENT = re.compile(r"(\d[\d_]*\.?\d*)\s*%(?=\s*(?:$|[),*/]))")
+_UNCLEAR_PERCENT = re.compile(r"\d\s*%\s*[+-]\s|[\w).]\s*[+-]\s*\d[\d_]*\.?\d*\s*%\s*(?:$|\))")
+_COMMA = re.compile(r"(?<![\w.(\[,])\d{1,3}(?:,\d{3})+(?![\w,])")
+
+# As Any: their types say nothing of the numbers that are all they get here.
+_OPERATOR: Any = operator
+_MATH: Any = math
+_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: _OPERATOR.add,
+    ast.Sub: _OPERATOR.sub,
+    ast.Mult: _OPERATOR.mul,
+    ast.Div: _OPERATOR.truediv,
+    ast.FloorDiv: _OPERATOR.floordiv,
+    ast.Mod: _OPERATOR.mod,
+    ast.BitAnd: _OPERATOR.and_,
+    ast.BitOr: _OPERATOR.or_,
+    ast.LShift: _OPERATOR.lshift,
+    ast.RShift: _OPERATOR.rshift,
+    ast.Pow: _OPERATOR.pow,
+}
+_UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: _OPERATOR.pos,
+    ast.USub: _OPERATOR.neg,
+    ast.Invert: _OPERATOR.invert,
+    ast.Not: _OPERATOR.not_,
+}
+_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: _OPERATOR.eq,
+    ast.NotEq: _OPERATOR.ne,
+    ast.Lt: _OPERATOR.lt,
+    ast.LtE: _OPERATOR.le,
+    ast.Gt: _OPERATOR.gt,
+    ast.GtE: _OPERATOR.ge,
+}
+_CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf}
+_OF_MATH = (
+    *("sqrt", "cbrt", "exp", "log2", "log10", "log1p", "expm1", "floor", "ceil", "trunc", "gcd", "lcm"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh"),
+    *("atanh", "degrees", "radians", "hypot", "isqrt", "fsum", "prod", "erf", "gamma", "lgamma", "log"),
+    *("copysign", "fmod", "isnan", "isinf"),
+)
+
+
+def _whole(name: str, *numbers: Any) -> None:
+    if not all(isinstance(number, int) for number in numbers):
+        raise BadCall(f"{name} takes whole numbers")
+
+
+def _factorial(n: int) -> int:
+    _whole("factorial", n)
+    if n > 1_500:  # beyond it the result is past BITS anyway
+        raise _too_big()
+    return math.factorial(n)
+
+
+def _comb(n: int, k: int) -> int:
+    _whole("comb", n, k)
+    return math.comb(n, k) if min(k, n - k) * n.bit_length() <= 8 * BITS else _raise_too_big()
+
+
+def _perm(n: int, k: int | None = None) -> int:
+    k = n if k is None else k
+    _whole("perm", n, k)
+    return math.perm(n, k) if k * n.bit_length() <= 8 * BITS else _raise_too_big()
+
+
+def _round(number: Number, digits: int | None = None) -> Number:
+    if digits is None:
+        return round(number)
+    _whole("round to digits", digits)
+    return round(number, max(-5_000, min(digits, 5_000)))  # further out it says the same
+
+
+def _statistic(name: str) -> Callable[[list[Any]], Any]:
+    def of(data: list[Any]) -> Any:
+        import statistics
+
+        return getattr(statistics, name)(data)
+
+    return of
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(_MATH, name) for name in _OF_MATH},
+    **{name: _statistic(name) for name in ("mean", "median", "mode", "stdev", "pstdev", "variance")},
+    "abs": _OPERATOR.abs,
+    "comb": _comb,
+    "divmod": divmod,
+    "factorial": _factorial,
+    "float": float,
+    "int": int,
+    "ln": _MATH.log,
+    "max": max,
+    "min": min,
+    "mod": _OPERATOR.mod,
+    "perm": _perm,
+    "round": _round,
+    "sum": sum,
+    "xor": _OPERATOR.xor,
+}
+
+
+@tool(effect="pure", reach="nothing", cache=True, timeout_s=10.0)
+def calculator(expression: str) -> str:
+    """Work out an arithmetic expression, exactly for whole numbers: "2**64 % 97", "sqrt(2) * 3", "15% of 80".
+
+    Args:
+        expression: Python's operators, functions such as sqrt, log, sin, round, min, max, sum, mean, comb, factorial.
+    """
+    return _shown(evaluate(expression))
+
+
+def evaluate(expression: str) -> Value:
+    """Its value, or BadCall with what to change."""
+    text = expression.translate(_SIGNS).strip().removesuffix("=").rstrip()
+    if len(text) > LENGTH:
+        raise BadCall(f"the expression has {len(text):,} characters; {LENGTH:,} is the most")
+    if "^" in text:
+        raise BadCall("'^' can mean two things: write ** for a power, xor(a, b) for bits")
+    if _UNCLEAR_PERCENT.search(text):
+        raise BadCall(
+            "'%' next to a sign can mean two things: write (10/100) for a percentage, mod(a, b) for the remainder"
+        )
+    if not set(text) & set("([") and (number := _COMMA.search(text)):
+        raise BadCall(f"write {number.group().replace(',', '')}, without commas")
+    try:
+        return _value(_parsed(text).body, 0)
+    except BadCall:
+        raise
+    except ZeroDivisionError:
+        raise BadCall("division by zero") from None
+    except OverflowError:
+        raise BadCall("the result is too large for a decimal number") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadCall(str(error)) from error
+
+
+def _parsed(text: str) -> ast.Expression:
+    try:
+        return ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        # Only what is no Python may be a percentage: `7 % 3` stays a remainder.
+        percent = _PERCENT.sub(r"(\1/100)", _PERCENT_OF.sub(r"(\1/100)*", text))
+        if percent != text:
+            return _parsed(percent)
+        where = f" near column {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""
+        raise BadCall(f"this is no expression{where}: write it as in Python, such as (2 + 3) * 4") from error
+
+
+def _value(node: ast.expr, depth: int) -> Value:
+    if depth > DEPTH:
+        raise BadCall(f"it is nested deeper than {DEPTH}; work it out in parts")
+    match node:
+        case ast.Constant(value=bool() | int() | float() as number):
+            return _bounded(number)
+        case ast.BinOp():
+            return _binary(node, depth)
+        case ast.UnaryOp(op=sign, operand=inner):
+            return _bounded(_UNARY[type(sign)](_number(inner, depth)))
+        case ast.Compare(left=left, ops=signs, comparators=others):
+            values = [_number(one, depth) for one in (left, *others)]
+            return all(_compare(sign)(a, b) for sign, a, b in zip(signs, values, values[1:], strict=False))
+        case ast.Name(id=name):
+            if name in _CONSTANTS:
+                return _CONSTANTS[name]
+            raise BadCall(
+                f"unknown name {name!r}; there are {', '.join(_CONSTANTS)} and functions such as sqrt(2)"
+            )
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, depth + 1) for item in items]
+        case ast.Call():
+            return _called(node, depth)
+        case _:
+            raise BadCall(f"{type(node).__name__} is not arithmetic; use the python tool for programs")
+
+
+def _binary(node: ast.BinOp, depth: int) -> Number:
+    # A long sum is nested to the left: walked, not descended.
+    chain: list[ast.BinOp] = []
+    left: ast.expr = node
+    while isinstance(left, ast.BinOp):
+        chain.append(left)
+        left = left.left
+    value = _number(left, depth)
+    for step in reversed(chain):
+        other = _number(step.right, depth)
+        if type(step.op) not in _BINARY:
+            raise BadCall(f"{type(step.op).__name__} is not arithmetic of numbers")
+        _foresee(step.op, value, other)
+        value = _bounded(_BINARY[type(step.op)](value, other))
+    return value
+
+
+def _foresee(sign: ast.operator, a: Number, b: Number) -> None:
+    """Refuse what would be too big before it is made."""
+    if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
+        return
+    grown = 0
+    if isinstance(sign, ast.Pow) and abs(a) > 1:
+        grown = (a.bit_length() - 1) * b
+    elif isinstance(sign, ast.LShift):
+        grown = a.bit_length() + b
+    if grown > BITS:
+        raise _too_big()
+
+
+def _called(node: ast.Call, depth: int) -> Value:
+    if not isinstance(node.func, ast.Name):
+        raise BadCall(
+            "write * between a number and a bracket, and call functions by name: 2 * (3 + 4), sqrt(2)"
+        )
+    function = _FUNCTIONS.get(node.func.id)
+    if function is None:
+        raise BadCall(f"there is no function {node.func.id!r}; there are {', '.join(sorted(_FUNCTIONS))}")
+    if node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
+        raise BadCall(f"{node.func.id} takes plain values only")
+    given = [_value(one, depth + 1) for one in node.args]
+    result = function(*given)
+    if isinstance(result, tuple):
+        return [_bounded(one) for one in cast("tuple[Any, ...]", result)]
+    return _bounded(result)
+
+
+def _number(node: ast.expr, depth: int) -> Number:
+    value = _value(node, depth + 1)
+    if isinstance(value, list):
+        raise BadCall("a list can only be given to a function such as sum or mean")
+    return value
+
+
+def _compare(sign: ast.cmpop) -> Callable[[Any, Any], bool]:
+    if type(sign) not in _COMPARE:
+        raise BadCall(f"{type(sign).__name__} is not arithmetic; compare with ==, !=, <, <=, >, >=")
+    return _COMPARE[type(sign)]
+
+
+def _bounded(value: Any) -> Number:
+    if isinstance(value, complex):
+        raise BadCall("the result is not a real number")
+    if isinstance(value, int) and value.bit_length() > BITS:
+        raise _too_big()
+    return value
+
+
+def _raise_too_big() -> NoReturn:
+    raise _too_big()
+
+
+def _too_big() -> BadCall:
+    return BadCall("a whole number on the way has more than 4,200 digits; use the python tool, or logarithms")
+
+
+def _shown(value: Value) -> str:
+    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, list) else repr(value)

@@ -1,0 +1,146 @@
+"""Tools that only compute or ask: the time, a list of things to do, a question to the user."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any, cast
+
+from pinfold.events import Json
+from pinfold.text import first_line
+from pinfold.tools.builtin.calculator import calculator
+from pinfold.tools.errors import BadCall
+from pinfold.tools.ports import Answers
+from pinfold.tools.results import Result
+from pinfold.tools.tool import Tool, tool
+
+ANSWER_S = 7 * 24 * 3600.0
+"""How long a question to the user stands."""
+ITEMS = 100
+ITEM_CHARS = 500
+_OFFSET = re.compile(r"(?:UTC|GMT)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+_DONE = frozenset({"done", "completed", "complete", "finished", "x"})
+
+
+def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tool[..., Any]:
+    @tool(effect="pure", reach="nothing", timeout_s=10.0)
+    def now(tz: str | None = None) -> str:
+        """Tell the date and time.
+
+        Args:
+            tz: A time zone such as Europe/Berlin, UTC or +02:00; by default the one of this machine.
+        """
+        at = clock().astimezone(None if tz is None else _zone(tz))
+        name = str(at.tzinfo) if tz else at.tzname() or ""
+        return f"{at.isoformat(timespec='seconds')} ({at:%A}, {name})"
+
+    return now
+
+
+def _zone(name: str) -> tzinfo:
+    """By its name, its city, or its offset."""
+    import zoneinfo
+
+    asked = name.strip().replace(" ", "_")
+    if asked.upper() in ("UTC", "Z", "GMT"):
+        return UTC
+    if offset := _OFFSET.fullmatch(name.strip()):
+        hours, minutes = int(offset[2]), int(offset[3] or 0)
+        if hours < 24 and minutes < 60:
+            away = timedelta(hours=hours, minutes=minutes)
+            return timezone(-away if offset[1] == "-" else away)
+    zones = zoneinfo.available_timezones()
+    fitting = [zone for zone in zones if zone.casefold() == asked.casefold()] or [
+        zone for zone in zones if zone.rpartition("/")[2].casefold() == asked.casefold()
+    ]
+    if len(fitting) == 1:
+        return zoneinfo.ZoneInfo(fitting[0])
+    if not zones:
+        raise BadCall("this machine has no table of time zones; give an offset such as +02:00")
+    by_city = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
+    near = difflib.get_close_matches(asked, [*by_city, *zones], n=1, cutoff=0.5)
+    hint = by_city.get(near[0], near[0]) if near else "Europe/Berlin or +02:00"
+    raise BadCall(f"no time zone is called {name[:60]!r}; did you mean {min(fitting, default=hint)}?")
+
+
+def _todo(items: list[Any]) -> Result:
+    if len(items) > ITEMS:
+        raise BadCall(f"the list has {len(items)} items; {ITEMS} is the most")
+    told = [_item(number, item) for number, item in enumerate(items, start=1)]
+    lines = [f"[{'x' if done else ' '}] {text}" for text, done in told]
+    lines.append(f"{sum(done for _, done in told)} of {len(told)} done" if told else "nothing to do")
+    return Result(text="\n".join(lines), value=[{"text": text, "done": done} for text, done in told])
+
+
+def _item(number: int, item: Json) -> tuple[str, bool]:
+    match item:
+        case str(text):
+            marked = re.match(r"\s*(?:[-*]\s*)?\[([ xX])\]\s*", text)
+            done = bool(marked and marked[1] in "xX")
+            text = text[marked.end() :] if marked else text
+        case Mapping():
+            given = cast("Mapping[str, Json]", item)
+            text = next(
+                (given[key] for key in ("text", "content", "task", "title", "step") if key in given), None
+            )
+            state = given.get("done", given.get("status", False))
+            done = state is True or (isinstance(state, str) and state.casefold() in _DONE)
+        case _:
+            text, done = None, False
+    if not isinstance(text, str) or not text.strip():
+        raise BadCall(f'item {number} should be a text or {{"text": "...", "done": false}}')
+    return first_line(text, ITEM_CHARS), done
+
+
+todo: Tool[..., Any] = Tool(
+    function=_todo,
+    name="todo",
+    description="Keep a list of what is to be done. Give the whole list each time, with what is done marked.",
+    effect="pure",
+    timeout_s=10.0,
+    reach="nothing",
+    parameters={
+        "type": "object",
+        "properties": {
+            "items": {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {
+                            "type": "object",
+                            "properties": {"text": {"type": "string"}, "done": {"type": "boolean"}},
+                            "required": ["text"],
+                        },
+                    ]
+                },
+            }
+        },
+        "required": ["items"],
+        "additionalProperties": False,
+    },
+)
+
+
+def ask_user_tool(answers: Answers) -> Tool[..., Any]:
+    @tool(effect="once", reach="nothing", timeout_s=ANSWER_S)
+    async def ask_user(question: str, options: list[str] | None = None) -> str:
+        """Ask the user something only they can know, and wait for the answer.
+
+        Args:
+            question: One clear question.
+            options: Answers to choose from; the user may still answer in their own words.
+        """
+        if not question.strip():
+            raise BadCall("the question is empty")
+        return await answers.ask(question, options or [])
+
+    return ask_user
+
+
+def small_tools(
+    answers: Answers, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> Sequence[Tool[..., Any]]:
+    return calculator, now_tool(clock), todo, ask_user_tool(answers)

@@ -1,0 +1,127 @@
+"""Reads one address of the web. Where it may go is decided by whoever gives the way there."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+
+from pinfold.events import Json
+from pinfold.tools.builtin.readable import readable
+from pinfold.tools.errors import BadCall
+from pinfold.tools.ports import Fetched, Web
+from pinfold.tools.results import Result
+from pinfold.tools.tool import Tool, tool
+
+FETCH_S = 30.0
+GRACE_S = 5.0
+MAX_BYTES = 2_000_000
+_PORTS = {"http": 80, "https": 443}
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_TEXTUAL = re.compile(
+    r"text/|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-ndjson|csv|sql)\b"
+)
+
+
+def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYTES) -> Tool[..., Any]:
+    async def fetch(url: str) -> Result:
+        """Read a page or a file of the web as text.
+
+        Args:
+            url: A whole address, such as https://example.com/page
+        """
+        address = checked_url(url)
+        headers = {"Accept": "text/html, application/json, text/*;q=0.9, */*;q=0.5"}
+        answer = await web.request(
+            "GET", address, headers=headers, body=None, timeout_s=timeout_s, max_bytes=max_bytes
+        )
+        text, value = await anyio.to_thread.run_sync(read_body, answer, abandon_on_cancel=True)
+        if not 200 <= answer.status < 300:
+            raise BadCall(f"the server answered {answer.status}: {text[:500]}", sent=answer.sent)
+        cut = ", and there was more" if answer.is_cut else ""
+        head = f"[{answer.url} · {mime_of(answer)} · {len(answer.body):,} bytes{cut}; these are not the user's words]"
+        return Result(text=f"{head}\n{text}", value=value, untrusted=True, sent=answer.sent)
+
+    made = tool(effect="pure", reach="network", trust="untrusted", timeout_s=timeout_s + GRACE_S)(fetch)
+    return Tool(
+        function=fetch,
+        name="fetch",
+        description=made.description,
+        effect=made.effect,
+        timeout_s=made.timeout_s,
+        parallel_safe=True,
+        reach=made.reach,
+        trust=made.trust,
+        goes=lambda args: ("network", destination(args.get("url"))),
+    )
+
+
+def checked_url(url: str) -> str:
+    """An address one can go to, or BadCall."""
+    text = url.strip()
+    if "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text):
+        text = f"https://{text}"
+    if not destination(text):
+        raise BadCall(
+            f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page"
+        )
+    return text
+
+
+def destination(url: Json) -> str:
+    """`host:port` of an address; empty where there is none."""
+    if not isinstance(url, str) or not url.isprintable():
+        return ""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        return ""
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return ""
+    return f"{parts.hostname}:{port or _PORTS[parts.scheme]}"
+
+
+def mime_of(answer: Fetched) -> str:
+    return answer.mime.partition(";")[0].strip().lower()
+
+
+def read_body(answer: Fetched) -> tuple[str, Json]:
+    """As text for the model, and as a value for code."""
+    mime = mime_of(answer)
+    if "json" in mime and (parsed := _json(answer.body)) is not None:
+        return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")), parsed
+    if mime in ("text/html", "application/xhtml+xml") or (not mime and _looks_like_html(answer.body)):
+        text = readable(decoded(answer), answer.url) or "(a page without text)"
+        return text, text
+    if _TEXTUAL.match(mime) or (not mime and b"\0" not in answer.body[:1000]):
+        text = decoded(answer)
+        return text, text
+    told = f"[{mime or 'no content type'}, {len(answer.body):,} bytes: not text]"
+    return told, told
+
+
+def decoded(answer: Fetched) -> str:
+    declared = _CHARSET.search(answer.mime) or _CHARSET.search(answer.body[:2000].decode("latin-1"))
+    name = declared[1] if declared else "utf-8"
+    try:
+        # Some codecs are no encodings of text, and one (`unicode_escape`) would run escapes.
+        is_text = codecs.lookup(name).name not in ("unicode-escape", "raw-unicode-escape", "idna", "punycode")
+        return answer.body.decode(name if is_text else "utf-8", "replace")
+    except (LookupError, ValueError):
+        return answer.body.decode("utf-8", "replace")
+
+
+def _json(body: bytes) -> Json:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _looks_like_html(body: bytes) -> bool:
+    return bool(re.match(rb"\s*(?:<!doctype html|<html)", body[:200], re.IGNORECASE))

@@ -1,0 +1,213 @@
+"""What a call means that is written a little wrongly: names of other tools' making, JSON within text, `null`.
+
+Done before a call is judged, so that what is judged is what is run. Only what has one meaning is repaired; a name
+that is really there is never taken for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from pinfold.events import Json
+from pinfold.tools.arguments import Argument
+
+_TOOLS: Mapping[str, tuple[str, ...]] = {
+    "python": (
+        *("pyexe", "run_python", "execute_python", "python_interpreter", "code_interpreter", "run_code"),
+        *(
+            "execute_code",
+            "python_repl",
+            "ipython",
+            "python_exec",
+            "jupyter",
+            "repl",
+            "execute",
+            "exec",
+            "run",
+        ),
+    ),
+    "shell": (
+        *("bash", "sh", "run_shell", "shell_command", "run_shell_command", "execute_command", "run_command"),
+        *("terminal", "execute_bash", "run_bash", "local_shell", "run_terminal_cmd", "cmd", "zsh"),
+        *("execute", "exec", "run"),
+    ),
+    "read_file": ("view_file", "open_file", "view", "read", "cat", "get_file", "read_text_file", "show_file"),
+    "write_file": ("create_file", "save_file", "write", "write_to_file", "new_file", "write_text_file"),
+    "edit_file": (
+        *(
+            "update_file",
+            "str_replace",
+            "edit",
+            "replace_in_file",
+            "modify_file",
+            "replace",
+            "search_replace",
+        ),
+        *("str_replace_based_edit_tool", "str_replace_editor"),
+    ),
+    "apply_patch": ("patch", "apply_diff", "patch_file"),
+    "list_files": ("ls", "list_dir", "list_directory", "list_folder", "dir", "list"),
+    "glob": ("find_files", "file_search", "glob_search", "find"),
+    "grep": ("search", "search_files", "grep_search", "search_file_content", "ripgrep", "rg", "search_text"),
+    "fetch": (
+        "web_fetch",
+        "fetch_url",
+        "http_get",
+        "get_url",
+        "open_url",
+        "browse",
+        "url_fetch",
+        "http_request",
+    ),
+    "data_view": ("dview", "view_data", "describe_data", "inspect_data"),
+    "todo": ("todo_write", "write_todos", "update_plan", "todos", "plan", "todo_list"),
+    "calculator": ("calculate", "calc", "math", "compute", "eval_math"),
+    "now": ("time", "date", "clock", "get_time", "get_current_time", "current_time", "datetime", "get_date"),
+    "ask_user": ("ask", "ask_followup_question", "ask_human", "ask_question", "question", "human_input"),
+    "install": ("pip_install", "install_package", "pip", "install_packages"),
+}
+BUILT_IN = frozenset(_TOOLS)
+"""Every tool that comes with Pinfold, whether a session has it or not."""
+
+_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "path": (
+        "file_path",
+        "absolute_path",
+        "filename",
+        "file",
+        "filepath",
+        "file_name",
+        "dir",
+        "directory",
+        "folder",
+    ),
+    "command": ("cmd", "bash", "shell_command", "script", "command_line"),
+    "code": ("source", "script", "python", "source_code", "python_code"),
+    "workdir": ("absolute_workdir", "cwd", "working_directory", "working_dir", "dir", "directory"),
+    "timeout_s": ("timeout", "timeout_seconds", "timeout_sec"),
+    "old": ("old_string", "old_str", "old_content", "old_text", "search"),
+    "new": ("new_string", "new_str", "new_content", "new_text", "replace", "replacement"),
+    "content": ("contents", "text", "data", "body", "file_text", "file_content"),
+    "start_line": ("offset", "line_start", "from_line", "start"),
+    "max_lines": ("limit", "num_lines", "line_count"),
+    "expected_matches": ("expected_replacements", "count"),
+    "pattern": ("query", "regex", "search", "glob", "glob_pattern", "regexp", "search_pattern"),
+    "patch": ("diff", "input"),
+    "expression": ("expr", "formula", "equation", "input", "query"),
+    "question": ("prompt", "query", "message"),
+    "options": ("choices", "answers"),
+    "items": ("todos", "tasks", "plan", "list"),
+    "package": ("name", "packages", "package_name"),
+    "tz": ("timezone", "time_zone"),
+    "url": ("uri", "link", "address"),
+    "rows": ("n", "limit", "num_rows"),
+    "view": ("mode", "operation"),
+}
+_VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"},
+}
+_WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
+_PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
+
+
+def folded(name: str) -> str:
+    """The same for `ReadFile`, `read-file` and `read_file`."""
+    return name.replace("-", "").replace("_", "").casefold()
+
+
+def _by_alias(table: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name, aliases in table.items():
+        for alias in aliases:
+            found.setdefault(folded(alias), []).append(name)
+    return {alias: tuple(names) for alias, names in found.items()}
+
+
+_TOOLS_BY_ALIAS = _by_alias(_TOOLS)
+_ARGUMENTS_BY_ALIAS = _by_alias(_ARGUMENTS)
+
+
+def other_names(name: str) -> tuple[str, ...]:
+    """The built-in tools that go by `name` elsewhere."""
+    return _TOOLS_BY_ALIAS.get(folded(name), ())
+
+
+def meant_tools(name: str, there: Iterable[str]) -> tuple[str, ...]:
+    """Which of the tools that are there `name` may mean, most literal first; one that is there means itself."""
+    known = dict.fromkeys(there)
+    if name in known:
+        return (name,)
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return meant_tools(name.removeprefix(prefix), known)
+    same = tuple(one for one in known if folded(one) == folded(name))
+    if same:
+        return same if len(same) == 1 else ()
+    return tuple(one for one in other_names(name) if one in known)
+
+
+def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, str], given: Json) -> Json:
+    """The arguments as the tool has them; whatever cannot be understood stays as it is, to be told."""
+    args = _as_object(given, arguments)
+    if not isinstance(args, dict):
+        return given
+    known = {argument.name: argument for argument in arguments}
+    meant: dict[str, Json] = {name: value for name, value in args.items() if name in known}
+    for name, value in args.items():
+        if name in known:
+            continue
+        targets = _targets(name, known, aliases)
+        free = [target for target in targets if target not in args]
+        if len(free) == 1 and free[0] not in meant:
+            meant[free[0]] = value
+        else:
+            meant[name] = value
+    for name, argument in known.items():
+        if name in meant:
+            _mend(tool, argument, meant)
+    return meant
+
+
+def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | None:
+    """The arguments out of JSON in a text, or out of one wrapper too many."""
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        given = _parsed(given)
+    if not isinstance(given, Mapping):
+        return None
+    args = dict(cast("Mapping[str, Json]", given))
+    names = {argument.name for argument in arguments}
+    if len(args) != 1 or not args.keys() & _WRAPPERS or args.keys() & names:
+        return args
+    [inner] = args.values()
+    inner = _parsed(inner) if isinstance(inner, str) else inner
+    return dict(cast("Mapping[str, Json]", inner)) if isinstance(inner, Mapping) else args
+
+
+def _targets(name: str, known: Mapping[str, Argument], aliases: Mapping[str, str]) -> tuple[str, ...]:
+    if (target := aliases.get(name)) and target in known:
+        return (target,)
+    same = tuple(one for one in known if folded(one) == folded(name))
+    return same or tuple(one for one in _ARGUMENTS_BY_ALIAS.get(folded(name), ()) if one in known)
+
+
+def _mend(tool: str, argument: Argument, meant: dict[str, Json]) -> None:
+    name, value = argument.name, meant[argument.name]
+    if value is None and not argument.is_required and not argument.takes_none:
+        del meant[name]
+    elif isinstance(value, str) and argument.takes_structure:
+        parsed = _parsed(value)
+        if isinstance(parsed, list | dict):
+            meant[name] = parsed
+    elif isinstance(value, str):
+        meant[name] = _VALUES.get((tool, name), {}).get(value, value)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

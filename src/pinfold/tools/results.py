@@ -1,0 +1,95 @@
+"""What comes of a call: text for the model, a value for code, and what the user must be able to account for."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pinfold.events import Json
+
+_PICTURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What went to another machine and came back."""
+
+    to: str
+    """`host:port`."""
+    bytes_out: int
+    bytes_in: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A tool may return one itself where text and value are not the same thing."""
+
+    text: str
+    """For the model; bounded by whoever shows it."""
+    value: Json = None
+    """For a cell that called: whatever JSON can hold."""
+    untrusted: bool = False
+    """It may hold somebody else's words."""
+    sent: tuple[Sent, ...] = ()
+    notices: tuple[str, ...] = ()
+    """For the user."""
+
+
+def as_result(returned: object) -> Result:
+    """What a function returned, as text and as value."""
+    match returned:
+        case Result():
+            return returned
+        case str():
+            return Result(text=returned, value=returned)
+        case bytes() | bytearray():
+            data = bytes(returned)
+            return Result(text=_told(data), value=base64.b64encode(data).decode())
+        case _:
+            return _structured(returned)
+
+
+def _told(data: bytes) -> str:
+    mime = next((mime for magic, mime in _PICTURES if data.startswith(magic)), "")
+    return f"[{mime + ', ' if mime else ''}{len(data):,} bytes]"
+
+
+def _structured(returned: object) -> Result:
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        value = to_jsonable_python(_without_bytes(returned), inf_nan_mode="constants")
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text.encode()  # a lone surrogate has no place in JSON
+    except (PydanticSerializationError, ValueError, RecursionError):
+        text = repr(returned)
+        return Result(text=text, value=text)
+    return Result(text=text, value=value)
+
+
+def _without_bytes(value: Any) -> Any:
+    """Bytes as the base64 that `base64.b64decode` reads; pydantic's own is another alphabet."""
+    match value:
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case dict():
+            items = cast("dict[Any, Any]", value).items()
+            return {key: _without_bytes(item) for key, item in items}
+        case list() | tuple() | set() | frozenset():
+            return [_without_bytes(item) for item in cast("list[Any]", value)]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {
+                field.name: _without_bytes(getattr(value, field.name)) for field in dataclasses.fields(value)
+            }
+        case _ if hasattr(value, "model_dump") and not isinstance(value, type):
+            return _without_bytes(value.model_dump())
+        case _:
+            return value

@@ -1,0 +1,146 @@
+"""Arguments as a model is told of them, and as pydantic checks them."""
+
+from __future__ import annotations
+
+import math
+import typing
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from pinfold.events import Json
+from pinfold.tools.arguments import REQUIRED, Argument, members
+from pinfold.tools.errors import BadTool
+
+if TYPE_CHECKING:
+    import pydantic
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+TAKEN = "use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model"
+
+
+def schema_of(
+    arguments: Sequence[Argument], model: Callable[[], type[pydantic.BaseModel]]
+) -> dict[str, Json]:
+    """Without pydantic where every type is plain: it costs 0.1 s to import."""
+    properties: dict[str, Json] = {}
+    for argument in arguments:
+        told = _plain(argument.hint)
+        if told is None or not _is_json(argument.default):
+            return _by_pydantic(model())
+        if argument.default is None and set(told) == {"anyOf"} and len(told["anyOf"]) == 2:
+            told = dict(told["anyOf"][0])
+        elif not argument.is_required:
+            told["default"] = argument.default
+        if argument.description:
+            told["description"] = argument.description
+        properties[argument.name] = told
+    schema: dict[str, Json] = {"additionalProperties": False, "properties": properties, "type": "object"}
+    if required := [argument.name for argument in arguments if argument.is_required]:
+        schema["required"] = required
+    return schema
+
+
+def _plain(hint: Any) -> dict[str, Json] | None:
+    """The schema of a type that needs no pydantic to be understood."""
+    if isinstance(hint, type) and hint in _SCALARS:
+        return {"type": _SCALARS[hint]}
+    if hint is Any:
+        return {}
+    if hint in (None, type(None)):
+        return {"type": "null"}
+    origin, parts = typing.get_origin(hint), list(typing.get_args(hint))
+    if origin is Annotated:
+        is_text_only = all(isinstance(note, str) for note in parts[1:])
+        return _plain(parts[0]) if is_text_only else None
+    if origin is Literal and len(parts) > 1 and all(type(part) is str for part in parts):
+        return {"enum": list(parts), "type": "string"}
+    if union := members(hint):
+        told = [_plain(member) for member in union]
+        # None last, as pydantic has it.
+        if union[-1] is not type(None) or len(union) != 2 or told[0] is None or told[1] is None:
+            return None
+        return {"anyOf": told}
+    if origin is list and (inner := _plain(parts[0])) is not None:
+        return {"items": inner, "type": "array"}
+    if origin is dict and parts[0] is str and (inner := _plain(parts[1])) is not None:
+        return {"additionalProperties": inner or True, "type": "object"}
+    return None
+
+
+def _is_json(value: Any) -> bool:
+    if value is REQUIRED or value is None or type(value) in (str, int, bool):
+        return True
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is list:
+        return all(_is_json(item) for item in cast("list[Any]", value))
+    if type(value) is dict:
+        return all(type(k) is str and _is_json(v) for k, v in cast("dict[Any, Any]", value).items())
+    return False
+
+
+def _by_pydantic(model: type[pydantic.BaseModel]) -> dict[str, Json]:
+    from pydantic.json_schema import PydanticJsonSchemaWarning
+
+    with warnings.catch_warnings():
+        # A default that JSON cannot hold is left out of the schema, and that is all.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+        return _trimmed(model.model_json_schema())
+
+
+def _trimmed(schema: Json) -> Json:
+    """Without titles, which say the names again, and without `null` where leaving out does the same."""
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: value for key, value in cast("dict[str, Json]", schema).items() if key != "title"}
+    for key in ("properties", "$defs"):
+        if isinstance(told.get(key), dict):
+            told[key] = {name: _trimmed(inner) for name, inner in told[key].items()}
+    for key in ("items", "additionalProperties"):
+        if key in told:
+            told[key] = _trimmed(told[key])
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        if isinstance(told.get(key), list):
+            told[key] = [_trimmed(inner) for inner in told[key]]
+    match told:
+        case {"anyOf": [first, {"type": "null"}], "default": None, **rest}:
+            return {**first, **rest}
+        case _:
+            return told
+
+
+def model_of(title: str, arguments: Sequence[Argument], hints: Mapping[str, Any]) -> type[pydantic.BaseModel]:
+    """What checks the arguments, or BadTool. `hints` are types that were only names when it was declared."""
+    import pydantic
+
+    fields: dict[str, Any] = {}
+    for number, argument in enumerate(arguments):
+        hint = hints.get(argument.name, argument.hint)
+        description = argument.description or None
+        # Under names of our own: `schema`, `copy` or `_x` are fine parameters but no fields for pydantic.
+        alias = pydantic.Field(alias=argument.name, description=description)
+        default = ... if argument.is_required else argument.default
+        fields[f"p{number}"] = (Annotated[hint, alias], default)
+    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False, coerce_numbers_to_str=True)
+    try:
+        made = pydantic.create_model(title, __config__=config, **fields)
+        _by_pydantic(made)
+    except (pydantic.errors.PydanticUserError, NameError, SyntaxError, TypeError) as error:
+        raise BadTool(f"{title} cannot be a tool: {_why(arguments, hints, error)}") from error
+    return made
+
+
+def _why(arguments: Sequence[Argument], hints: Mapping[str, Any], error: Exception) -> str:
+    import pydantic
+
+    for argument in arguments:
+        hint = hints.get(argument.name, argument.hint)
+        try:
+            pydantic.TypeAdapter[Any](hint).json_schema()
+        except NameError as unknown:
+            return f"the type of {argument.name!r} is not there: {unknown}"
+        except Exception:  # noqa: BLE001 - whatever pydantic says of it, it is this one
+            name = getattr(hint, "__name__", None) or str(hint)
+            return f"no JSON can give {argument.name!r} a {name}; {TAKEN}"
+    return str(error).partition("\n")[0]
