@@ -1,0 +1,77 @@
+"""What a tool can know of the action it is called for, and its way into the session from there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pinfold.engine import OnCall, OnOutput
+from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, SandboxUnavailable, Session
+from pinfold.tools import BadCall
+
+if TYPE_CHECKING:
+    from pinfold.net import Destination
+
+
+@dataclass(slots=True, kw_only=True)
+class Doing:
+    """An action, while it is done."""
+
+    on_call: OnCall
+    on_output: OnOutput
+    cell: int | None = None
+    """Its number, if it counts as a cell."""
+    cleared: frozenset[Destination] = frozenset()
+    """What it was judged by, and may reach."""
+
+
+_doing: ContextVar[Doing | None] = ContextVar("doing", default=None)
+
+
+def now_doing() -> Doing | None:
+    return _doing.get()
+
+
+class doing:  # noqa: N801 - used as `with doing(...)`
+    def __init__(self, what: Doing) -> None:
+        self._what = what
+
+    def __enter__(self) -> Doing:
+        self._token = _doing.set(self._what)
+        return self._what
+
+    def __exit__(self, *_: object) -> None:
+        _doing.reset(self._token)
+
+
+class InSession:
+    """Programs that tools run inside. The first of an action that counts as a cell is that cell."""
+
+    def __init__(self, started: Callable[[], Awaitable[Session]]) -> None:
+        self._started = started
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        workdir: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> CommandOutcome:
+        """Raises BadCall where this sandbox cannot."""
+        session = await self._started()
+        what = now_doing()
+        more: dict[str, Any] = {"on_output": what.on_output} if what else {}
+        if what and what.cell is not None and isinstance(session, Resumable):
+            more["cell"], what.cell = what.cell, None
+        try:
+            return await session.command(
+                argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=env, **more
+            )
+        except (NotSupported, FileRefused) as error:
+            raise BadCall(str(error)) from error
+        except SandboxUnavailable:
+            raise

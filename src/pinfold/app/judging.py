@@ -1,0 +1,177 @@
+"""From an action to the verdict on it: what policy must know is found out here, and what the user is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pinfold.app.grants import Grants
+from pinfold.app.outgoing import NETWORK, WayOut
+from pinfold.app.privacy import Privacy
+from pinfold.app.steering import planned, steered_by
+from pinfold.engine import Given
+from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
+from pinfold.net import BadDestination, Destination, parse_url
+from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
+from pinfold.text import capped
+from pinfold.tools import BadCall, Registry
+from pinfold.tools.builtin import EDITS, measure, preview
+from pinfold.tools.ports import Inside
+
+SHOWN = 20_000
+"""Characters of what an action would do."""
+SHELL = "shell"
+QUESTION = "ask_user"
+NO_TUNNELS = (
+    "the session has read private data and text of others, so its code gets no more connections; "
+    "use the tool fetch, which shows what leaves"
+)
+
+
+@dataclass(kw_only=True)
+class Judging:
+    registry: Registry
+    workspace: Path
+    way: WayOut
+    privacy: Privacy
+    inside: Inside
+    handed: frozenset[str] = frozenset()
+    """Tools the user handed over in person."""
+    rules: Rules = field(default_factory=Rules)
+    grants: Grants | None = None
+    """For always."""
+    guards: Guards = field(default_factory=Guards)
+
+    def judge(self, action: Action, given: Given) -> Verdict:
+        if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
+            return _question(action)
+        facts = self.facts(action)
+        # A cell that runs has read what there is to read, though its end is not on record yet.
+        taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
+        if taint.is_full and isinstance(action, CallTool) and action.tool == NETWORK:
+            return Deny(NO_TUNNELS, rule="taint")
+        how: dict[str, Any] = {
+            "mode": given.mode,
+            "taint": taint,
+            "rules": self.rules,
+            "guards": self.guards,
+        }
+        verdict = judge(action, facts, grants=given.grants, **how)
+        if isinstance(verdict, Ask) and verdict.pattern and self.grants:
+            always = self.grants.of(self.workspace)
+            return judge(action, facts, grants=given.grants | always, **how)
+        return verdict
+
+    def effect(self, action: Action) -> Effect:
+        return "once" if isinstance(action, RunCell) else self.facts(action).effect
+
+    def is_step(self, action: Action) -> bool:
+        """Whether it changes the workspace from inside the session, so that an undo takes it back."""
+        return isinstance(action, RunCell) or self.facts(action).reach == "workspace"
+
+    def facts(self, action: Action) -> Facts:
+        if isinstance(action, RunCell):
+            return Facts(effect="once", reach="workspace")
+        if action.tool == NETWORK:
+            return self._network(self.destination(action), "once")
+        tool = self.registry.get(action.tool)
+        if tool is None:
+            return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
+        args: Mapping[str, Json] = action.args if isinstance(action.args, dict) else {}
+        if action.tool == SHELL:
+            facts, _ = shell_facts(str(args.get("command", "")), where=_where(args))
+            return facts
+        if path := steered_by(action, self.workspace):
+            return Facts(effect="once", reach="protected", target=path)
+        reach, target = tool.reached(args)
+        if reach == "network":
+            return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
+        return Facts(
+            effect=tool.effect,
+            reach=reach,
+            target=target,
+            handed=tool.name in self.handed,
+            leaves=reach == "outside" and tool.effect != "pure",
+        )
+
+    def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
+        listed = to is not None and self.way.listed.lists(to)
+        return Facts(
+            effect=effect,
+            reach="network",
+            target=str(to or ""),
+            listed=listed,
+            handed=handed,
+            leaves=True,
+        )
+
+    def destination(self, action: Action) -> Destination | None:
+        """Whom a call reaches, in the one form that is compared and connected to."""
+        args = action.args if isinstance(action, CallTool) and isinstance(action.args, dict) else {}
+        try:
+            match action:
+                case CallTool(tool="network"):
+                    return Destination(str(args.get("host")), int(args.get("port", 0)))
+                case CallTool(tool=name) if tool := self.registry.get(name):
+                    _, target = tool.reached(args)
+                    url = args.get("url") if name == "fetch" else None
+                    return parse_url(str(url)).destination if url else _parsed(target)
+                case _:
+                    return None
+        except (BadDestination, ValueError, TypeError):
+            return None
+
+    async def shows(self, action: Action) -> str:
+        """Raises Unavailable."""
+        if isinstance(action, RunCell):
+            return capped(action.code, SHOWN)
+        try:
+            return capped(await self._shown(action), SHOWN)
+        except BadCall as error:
+            return f"{_arguments(action)}\n({error})"
+
+    async def _shown(self, action: CallTool) -> str:
+        args = action.args if isinstance(action.args, dict) else {}
+        if action.tool == SHELL:
+            return await self._command(str(args.get("command", "")), args)
+        if steered_by(action, self.workspace):
+            return planned(action, self.workspace).diff()
+        if action.tool in EDITS:
+            return await preview(self.inside, action.tool, args)
+        return _arguments(action)
+
+    async def _command(self, command: str, args: Mapping[str, Json]) -> str:
+        script = read_script(command)
+        lines = [command, ""]
+        if _where(args) == "host":
+            lines.append(f"On this machine itself, {len(command.encode())} bytes, in {args.get('workdir') or '.'}")
+        lines += [f"  {one}" for one in script.commands]
+        if script.deletes:
+            found = await measure(self.inside, script.deletes)
+            lines.append(f"Deletes {found}: {', '.join(script.deletes)}")
+        return "\n".join(lines)
+
+
+def _where(args: Mapping[str, Json]) -> Any:
+    # Anything but the sandbox, in so many words, is the host.
+    return "sandbox" if args.get("where", "sandbox") == "sandbox" else "host"
+
+
+def _parsed(target: str) -> Destination | None:
+    from pinfold.net import parse_authority
+
+    return parse_authority(target) if target else None
+
+
+def _arguments(action: CallTool) -> str:
+    return f"{action.tool} {json.dumps(action.args, indent=2, ensure_ascii=False, default=repr)}"
+
+
+def _question(action: CallTool) -> Ask:
+    args = action.args if isinstance(action.args, dict) else {}
+    options = args.get("options") or ()
+    given = tuple(map(str, options)) if isinstance(options, list) else ()
+    return Ask(reason=str(args.get("question", "")), question=True, options=given, rule="a question")

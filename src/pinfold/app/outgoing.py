@@ -1,0 +1,124 @@
+"""A session's way out: the proxy its code goes through, and `fetch`. Who is asked, and what was sent to whom.
+
+Nothing here decides: a new destination becomes an action like any other, and policy and user say whether it may be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from pinfold.events import Json, Sent
+from pinfold.net import (
+    AllowList,
+    Destination,
+    Egress,
+    Gate,
+    How,
+    Proxy,
+    Resolver,
+    Traffic,
+    WhyNot,
+    why_special,
+)
+from pinfold.net.resolving import system_resolver
+from pinfold.sandbox.folders import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+NETWORK = "network"
+"""What code does that opens a connection, as an action. No model calls it by name."""
+NOBODY_RUNS = "{} is not reached from the background: only a cell or a command that runs can be asked about"
+Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
+"""Has a connection judged: None if it may be made, else why not."""
+
+
+@dataclass
+class Running:
+    """One action that may reach out, while it is done."""
+
+    ask: Ask
+    cleared: set[Destination] = field(default_factory=set["Destination"])
+    """What it may reach without being asked again."""
+    moved: dict[Destination, list[int]] = field(default_factory=dict["Destination", "list[int]"])
+    """Bytes out and back."""
+
+    async def gate(self, destination: Destination, how: How) -> str | None:
+        if destination in self.cleared:
+            return None
+        refused = await self.ask({"host": destination.host, "port": destination.port, "how": how})
+        if refused is None:
+            self.cleared.add(destination)
+        return refused
+
+    def sent(self) -> tuple[Sent, ...]:
+        return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
+
+
+class WayOut:
+    def __init__(
+        self,
+        allowed: Iterable[str],
+        *,
+        resolver: Resolver = system_resolver,
+        why_not: WhyNot = why_special,
+    ) -> None:
+        """Raises BadPattern."""
+        self.listed = AllowList(allowed)
+        self._resolver, self._why_not = resolver, why_not
+        self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
+        self._running: Running | None = None
+        self._between: dict[Destination, list[int]] = {}
+        """Moved while nothing ran; told with what runs next."""
+        self.socket: Path | None = None
+
+    def egress_for(self, running: Running) -> Egress:
+        """For a tool that reaches out by itself."""
+        return self._egress(running.gate)
+
+    def _egress(self, gate: Gate) -> Egress:
+        return Egress(self.listed, gate, unlisted="ask", resolver=self._resolver, why_not=self._why_not)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """While it is open, code can ask for connections at `socket`."""
+        folder = Folder("egress")
+        try:
+            async with self._proxy.listening(folder.path / "proxy"):
+                self.socket = folder.path / "proxy"
+                yield
+        finally:
+            self.socket = None
+            folder.remove()
+
+    @contextmanager
+    def during(self, ask: Ask) -> Generator[Running]:
+        """A cell or a command runs; a command that a cell calls for is a part of the cell."""
+        if self._running is not None:
+            yield Running(ask)
+            return
+        self._running = running = Running(ask, moved=self._between)
+        self._between = {}
+        try:
+            yield running
+        finally:
+            self._running = None
+
+    def cut(self) -> None:
+        """End what is connected."""
+        self._proxy.close_all()
+
+    async def _gate(self, destination: Destination, how: How) -> str | None:
+        if self._running is None:
+            return NOBODY_RUNS.format(destination)
+        return await self._running.gate(destination, how)
+
+    def _on_traffic(self, traffic: Traffic) -> None:
+        moved = self._running.moved if self._running else self._between
+        both = moved.setdefault(traffic.destination, [0, 0])
+        both[0] += traffic.sent
+        both[1] += traffic.received

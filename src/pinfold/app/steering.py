@@ -1,0 +1,81 @@
+"""Edits of the files that steer the agent: shown as a diff, and once the user has said yes, written by the host."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinfold.events import CallTool, Json
+from pinfold.sandbox import FileRefused
+from pinfold.sandbox.steering import read_steering, steering_path, write_steering
+from pinfold.tools import BadCall
+
+_EDITS = ("write_file", "edit_file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringEdit:
+    path: str
+    before: bytes | None
+    after: bytes
+
+    def diff(self) -> str:
+        old = (self.before or b"").decode("utf-8", "replace").splitlines(keepends=True)
+        new = self.after.decode("utf-8", "replace").splitlines(keepends=True)
+        return "".join(difflib.unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
+
+
+def is_steering(action: CallTool, workspace: Path) -> bool:
+    """Whether it would change a file that steers."""
+    return bool(steered_by(action, workspace))
+
+
+def steered_by(action: CallTool, workspace: Path) -> str:
+    """The file, relative to the workspace; empty if there is none."""
+    args: Mapping[str, Json] = action.args if isinstance(action.args, dict) else {}
+    if action.tool == "apply_patch":
+        named = (line for line in str(args.get("patch", "")).splitlines() if line.startswith(_HEADS))
+        paths = [word for line in named for word in line.split() if "/" in word or "." in word]
+        return next((f for p in paths for f in (_steering(p, workspace), _steering(p[2:], workspace)) if f), "")
+    path = args.get("path")
+    return _steering(path, workspace) if action.tool in _EDITS and isinstance(path, str) else ""
+
+
+_HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
+
+
+def _steering(path: str, workspace: Path) -> str:
+    return ("\0" not in path and steering_path(path, workspace)) or ""
+
+
+def planned(action: CallTool, workspace: Path) -> SteeringEdit:
+    """What it would make of the file as it is now. Raises BadCall."""
+    path = steered_by(action, workspace)
+    if action.tool not in _EDITS:
+        raise BadCall(f"{path} steers the agent; change it with edit_file or write_file, one file at a time")
+    args = action.args
+    try:
+        before = read_steering(path, workspace)
+    except FileRefused as error:
+        raise BadCall(str(error)) from error
+    if action.tool == "write_file":
+        return SteeringEdit(path=path, before=before, after=str(args.get("content", "")).encode())
+    old, new = str(args.get("old", "")).encode(), str(args.get("new", "")).encode()
+    if before is None:
+        raise BadCall(f"{path} does not exist; make it with write_file")
+    found, wanted = before.count(old) if old else 0, args.get("expected_matches", 1)
+    if found != wanted:
+        raise BadCall(f"the old text is {found} times in {path}, not {wanted} times; give more of it")
+    return SteeringEdit(path=path, before=before, after=before.replace(old, new))
+
+
+def carried_out(action: CallTool, workspace: Path) -> str:
+    """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
+    edit = planned(action, workspace)
+    try:
+        write_steering(edit.path, edit.after, workspace)
+    except FileRefused as error:
+        raise BadCall(str(error)) from error
+    return f"wrote {edit.path}; it is obeyed again once the user trusts it\n{edit.diff()}"

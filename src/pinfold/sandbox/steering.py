@@ -1,0 +1,59 @@
+"""The files of a workspace that steer the agent: which they are, and the one way to change one, from the host."""
+
+from __future__ import annotations
+
+import os.path
+from dataclasses import replace
+from pathlib import Path
+
+from pinfold.sandbox._beneath import FILE_BYTES, Below, File
+from pinfold.sandbox._workspace import STEERING
+from pinfold.sandbox.contract import FileRefused
+
+_OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
+
+
+def steering_path(path: str, workspace: Path) -> str | None:
+    """Relative to the workspace, if it names a file that steers. Only by its name: where links lead is the sandbox's to say."""
+    top = str(workspace)
+    whole = os.path.normpath(os.path.join(top, path))  # noqa: PTH118 - `..` must go
+    if not whole.startswith(f"{top}/"):
+        return None
+    inside = whole[len(top) + 1 :]
+    parts = inside.split("/")
+    if parts[0] in STEERING:
+        return inside
+    git = parts.index(".git") if ".git" in parts else None
+    if git is not None and parts[git + 1 : git + 2] and parts[git + 1] in _OF_GIT:
+        return inside
+    return None
+
+
+def read_steering(path: str, workspace: Path) -> bytes | None:
+    """Its content, None if it is not there. Raises FileRefused."""
+    below = Below(str(workspace))
+    try:
+        content = below.read(path)
+    finally:
+        below.close()
+    if content is None:
+        return None
+    if not isinstance(content, File) or content.data is None:
+        raise FileRefused(f"{path} is no plain file of up to {FILE_BYTES >> 20} MB, and cannot be edited")
+    return content.data
+
+
+def write_steering(path: str, data: bytes, workspace: Path) -> None:
+    """Never through a link. Raises FileRefused."""
+    below = Below(str(workspace))
+    try:
+        now = below.read(path)
+        if now is None:
+            stat = workspace.stat()
+            now = File(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
+        if not isinstance(now, File):
+            raise FileRefused(f"{path} is no plain file, and cannot be written")
+        if not below.put_back(path, replace(now, data=data, stamp=None)):
+            raise FileRefused(f"{path} could not be written")
+    finally:
+        below.close()
