@@ -1,39 +1,160 @@
-"""Decides whether an action may run. Pure: no clock, no disk, no network."""
+"""Decides whether an action may run. Pure: no clock, no disk, no network.
+
+The table is that of the design, section 5. What comes on top of it: a rule of the user's own may be stricter, or say
+yes where the table would ask; a grant says yes where the table would ask; taint asks where bytes would leave. None of
+them says yes where the table says no, nor to a protected file or the host.
+"""
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from pinfold.events import Action, Allow, Ask, CallTool, Deny, Effect, Mode, RunCell, Verdict
+from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
+from pinfold.policy.facts import Facts, Taint
+from pinfold.policy.guards import Guards, check_code
+from pinfold.policy.patterns import covers, pattern_of, script_of
+from pinfold.policy.rules import NO_RULES, Rules
+from pinfold.policy.shell import Script
 
-INSTALL = "install"
-
-
-def judge(action: Action, *, effect: Effect, mode: Mode, granted: frozenset[str]) -> Verdict:
-    """`granted` names the tools the user has handed to this session themselves."""
-    match action:
-        case RunCell():
-            return Allow(rule="cells run in the sandbox")
-        case CallTool(tool=tool):
-            return _judge_tool(tool, effect, mode, granted)
-        case _:
-            assert_never(action)
+Answer: TypeAlias = Literal["allow", "ask", "deny"]
 
 
-def _judge_tool(tool: str, effect: Effect, mode: Mode, granted: frozenset[str]) -> Verdict:
-    if effect == "pure":
-        return Allow(rule="pure tools change nothing")
-    if mode == "read-only" and tool == INSTALL:
-        return Deny("a package would be installed, and the mode is read-only")
-    if mode == "read-only":
-        return Deny(f"{tool} has effects ({effect}), and the mode is read-only")
-    if tool in granted:
-        return Allow(rule=f"{tool} was granted to this session")
-    if mode == "full":
-        return Allow(rule="mode full")
-    if tool == INSTALL:
-        return Ask(
-            reason="a package would be fetched from the package index and put into the session",
-            pattern="tool: install",
-        )
-    return Ask(reason=f"{tool} has effects that may not be undone ({effect})", pattern=f"tool: {tool}")
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    read_only: Answer
+    ask: Answer
+    auto: Answer
+    full: Answer
+
+    def answer(self, mode: Mode) -> Answer:
+        match mode:
+            case "read-only":
+                return self.read_only
+            case "ask":
+                return self.ask
+            case "auto":
+                return self.auto
+            case "full":
+                return self.full
+
+
+CELL = Row("cells run in the sandbox", "allow", "allow", "allow", "allow")
+PURE = Row("pure tools change nothing", "allow", "allow", "allow", "allow")
+READING = Row("the command only reads", "allow", "allow", "allow", "allow")
+WORKSPACE = Row("writes in the workspace", "deny", "ask", "allow", "allow")
+PROTECTED = Row("protected file", "deny", "ask", "deny", "ask")
+PACKAGES = Row("package", "deny", "ask", "ask", "allow")
+LISTED = Row("network, listed host", "ask", "ask", "allow", "allow")
+NETWORK = Row("network, other host", "deny", "ask", "ask", "ask")
+OUTSIDE = Row("effects that may not be undone", "deny", "ask", "ask", "allow")
+HOST = Row("host shell", "deny", "ask", "deny", "ask")
+
+_UNGRANTABLE = (PROTECTED, HOST)
+_UNTAINTED = Taint()
+_NO_GUARDS = Guards()
+
+
+def judge(
+    action: Action,
+    facts: Facts,
+    *,
+    mode: Mode,
+    grants: Collection[str] = (),
+    taint: Taint = _UNTAINTED,
+    rules: Rules = NO_RULES,
+    guards: Guards = _NO_GUARDS,
+) -> Verdict:
+    """`grants` are patterns the user has said yes to for longer than once."""
+    script = script_of(action)
+    row = row_of(action, facts)
+    said = rules.say(action, script)
+    if said and said.verdict == "deny":
+        return Deny(said.reason or f"your rule {said.name!r} is against it", rule=said.name)
+    if isinstance(action, RunCell) and (reason := check_code(action.code, guards)):
+        return Deny(reason, rule="guards")
+    answer = row.answer(mode)
+    handed = _is_handed(facts, row, mode)
+    if answer == "deny" and not handed:
+        return Deny(_refusal(action, facts, row, mode, script), rule=row.name)
+    if taint.is_full and facts.leaves:
+        return Ask(reason=f"{_reason(action, facts, row, script)}; {_TAINTED}", rule="taint")
+    pattern = "" if row in _UNGRANTABLE else pattern_of(action, facts, script)
+    if said and said.verdict == "ask":
+        reason = said.reason or f"your rule {said.name!r} wants to be asked"
+        return Ask(reason=reason, rule=said.name)
+    if handed:
+        return Allow(rule=f"{_tool(action)} was handed to this session")
+    if answer == "allow":
+        return Allow(rule=f"mode {mode}" if row not in (CELL, PURE, READING) else row.name)
+    if row not in _UNGRANTABLE:
+        if said:
+            return Allow(rule=said.name)
+        if grant := next((one for one in sorted(grants) if covers(one, action, facts, script)), None):
+            return Allow(rule=f"granted: {grant}")
+    return Ask(reason=_reason(action, facts, row, script), pattern=pattern, rule=row.name)
+
+
+_TAINTED = "this session has read private data and text of others, so nothing leaves unseen"
+
+
+def row_of(action: Action, facts: Facts) -> Row:
+    """Which row of the table an action falls in."""
+    if isinstance(action, RunCell):
+        return CELL
+    match facts.reach:
+        case "nothing":
+            return PURE
+        case "files":
+            return READING if action.tool == "shell" else PURE
+        case "workspace":
+            return WORKSPACE
+        case "protected":
+            return PROTECTED
+        case "packages":
+            return PACKAGES
+        case "network":
+            return LISTED if facts.listed else NETWORK
+        case "outside":
+            return PURE if facts.effect == "pure" else OUTSIDE
+        case "host":
+            return HOST
+
+
+def _is_handed(facts: Facts, row: Row, mode: Mode) -> bool:
+    return facts.handed and mode != "read-only" and row not in _UNGRANTABLE
+
+
+def _tool(action: Action) -> str:
+    return action.tool if isinstance(action, CallTool) else "python"
+
+
+def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> str:
+    """What the user is asked, in words that say what would happen."""
+    tool, target = _tool(action), facts.target
+    if script is not None and row in (WORKSPACE, OUTSIDE):
+        return script.dangerous or script.why or "the command writes"
+    if row is HOST:
+        return f"{tool} would run on this machine itself, outside any sandbox"
+    if row is PROTECTED:
+        return f"{tool} would change {target or 'a protected file'}, which steers the agent"
+    if row is PACKAGES:
+        what = f"the package {target}" if target else "a package"
+        return f"{what} would be fetched from the package index and put into the session"
+    if row in (LISTED, NETWORK):
+        return f"{tool} would reach {target or 'another machine'}"
+    if row is WORKSPACE:
+        return f"{tool} would change {target or 'files of the workspace'}"
+    if row is CELL:
+        return "the code may send what it has read to another machine"
+    return f"{tool} has effects that may not be undone ({facts.effect})"
+
+
+def _refusal(action: Action, facts: Facts, row: Row, mode: Mode, script: Script | None) -> str:
+    if row is PACKAGES and mode == "read-only":
+        return "a package would be installed, and the mode is read-only"
+    if row is OUTSIDE and script is None and mode == "read-only":
+        return f"{_tool(action)} has effects ({facts.effect}), and the mode is read-only"
+    return f"{_reason(action, facts, row, script)}, and the mode is {mode}"

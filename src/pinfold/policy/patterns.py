@@ -1,0 +1,111 @@
+"""What a yes for longer than once would allow: plain strings that can be shown, kept and taken back.
+
+shell: git commit *        these words, then any others, as one command on its own
+shell: make test           this very command
+edit: src/*                files right in that folder
+network: api.github.com:443
+install: polars
+tool: send_mail            any call of the tool
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from pinfold.events import Action, CallTool
+from pinfold.policy.facts import Facts
+from pinfold.policy.lists import lists, named
+from pinfold.policy.rules import arguments
+from pinfold.policy.shell import Script, read_script
+from pinfold.policy.shell.known import base_name
+
+SHELL = "shell"
+
+
+def script_of(action: Action) -> Script | None:
+    """The command of a shell action, read."""
+    if not isinstance(action, CallTool) or action.tool != SHELL:
+        return None
+    command = arguments(action).get("command")
+    return read_script(command) if isinstance(command, str) else None
+
+
+def pattern_of(action: Action, facts: Facts, script: Script | None) -> str:
+    """The most narrow that is still of use; empty where there is none."""
+    if not isinstance(action, CallTool):
+        return ""
+    if action.tool == SHELL:
+        return _shell_pattern(script) if facts.reach == "workspace" else ""
+    match facts.reach:
+        case "workspace":
+            folders = {_folder(path) for path in facts.target.split("\n")}
+            return f"edit: {folders.pop()}/*" if len(folders) == 1 and "" not in folders else ""
+        case "packages":
+            return f"install: {facts.target}" if facts.target else ""
+        case "network":
+            return f"network: {facts.target}" if facts.target else ""
+        case "outside":
+            return f"tool: {action.tool}"
+        case "nothing" | "files" | "protected" | "host":
+            return ""
+
+
+def covers(pattern: str, action: Action, facts: Facts, script: Script | None) -> bool:
+    """Whether a pattern speaks of this action. It never does of one for which no pattern would be offered."""
+    offered = pattern_of(action, facts, script)
+    if not offered:
+        return False
+    if not pattern.startswith("shell: ") or script is None:
+        return pattern == offered
+    words = _words(script)
+    try:
+        wanted = shlex.split(pattern.removeprefix("shell: ").removesuffix(" *"))
+    except ValueError:  # not one of ours
+        return False
+    if not pattern.endswith(" *"):
+        return bool(wanted) and words == wanted
+    # Only a pattern that is offered too: a stored string cannot be wider than one.
+    return tuple(wanted) in lists().prefixes and words[: len(wanted)] == wanted
+
+
+def _shell_pattern(script: Script | None) -> str:
+    known = lists()
+    if script is None or not script.is_plain:
+        return ""
+    words = script.commands[0].words
+    name = base_name(script.commands[0].name)
+    for length in (3, 2, 1):
+        prefix = tuple(word.text or "" for word in words[:length])
+        if len(prefix) == length and prefix in known.prefixes:
+            return f"shell: {shlex.join(prefix)} *"
+    closed = (
+        known.never
+        | known.shells
+        | known.interpreters
+        | known.remote
+        | known.fetchers
+        | known.wrappers.keys()
+    )
+    if name in closed or "/" in name or named(name, known.dangerous) or name in known.system:
+        return ""
+    if any(word.text is None for word in words):
+        return ""
+    return f"shell: {shlex.join(_words(script))}"
+
+
+def _words(script: Script) -> Sequence[str]:
+    return [word.shown if word.text is None else word.text for word in script.commands[0].words]
+
+
+def _folder(path: str) -> str:
+    """As it is shown; empty if it is no place in the workspace."""
+    if not path or "\0" in path:
+        return ""
+    parts = PurePosixPath(path)
+    if ".." in parts.parts:
+        return ""
+    folder = posixpath.dirname(posixpath.normpath(path))
+    return folder or "."

@@ -1,0 +1,177 @@
+"""The user's own rules, in TOML. Pure: the app reads the file.
+
+[[rule]]
+name = "no pushing"
+command = ["git", "push"]        # how a simple command begins; or a glob over its words, "git push *"
+verdict = "deny"                 # allow, ask or deny
+reason = "I push myself"
+match = ["git push origin main", "cd x && git -C . push"]
+not_match = ["git pull"]
+
+[[rule]]
+name = "mail to the team"
+tool = "send_mail"               # a glob over tool names; shell if there is a command
+args = { to = "*@example.org" }  # globs over arguments
+verdict = "allow"
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from pinfold.events import Action, CallTool
+from pinfold.policy.lists import lists
+from pinfold.policy.shell import Command, Script, read_script
+from pinfold.policy.shell.known import base_name
+
+Says: TypeAlias = Literal["allow", "ask", "deny"]
+SHELL = "shell"
+
+
+class RuleError(ValueError):
+    """The rules file is wrong; the words say where and how."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    verdict: Says
+    tool: str = ""
+    command: tuple[str, ...] | str = ()
+    args: Mapping[str, str] = {}
+    reason: str = ""
+    match: tuple[str, ...] = ()
+    not_match: tuple[str, ...] = ()
+
+    @property
+    def is_for_shell(self) -> bool:
+        return bool(self.command)
+
+    def speaks_of(self, command: Command) -> bool:
+        words = [word.shown if word.text is None else word.text for word in command.words]
+        if not words or command.words[0].text is None:
+            return False
+        words[0] = base_name(words[0])
+        return any(self._fits(form) for form in (words, _without_options(words)))
+
+    def _fits(self, words: Sequence[str]) -> bool:
+        if isinstance(self.command, str):
+            joined = " ".join(words)
+            return fnmatchcase(joined, self.command) or fnmatchcase(f"{joined} ", self.command)
+        return tuple(words[: len(self.command)]) == self.command
+
+    def speaks_of_call(self, action: CallTool) -> bool:
+        if self.is_for_shell or not fnmatchcase(action.tool, self.tool):
+            return False
+        if action.tool == SHELL and self.verdict == "allow":
+            return False  # commands are allowed one by one, never by the tool's name
+        given = arguments(action)
+        return all(key in given and fnmatchcase(str(given[key]), glob) for key, glob in self.args.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    rules: tuple[Rule, ...] = ()
+
+    def say(self, action: Action, script: Script | None) -> Rule | None:
+        """The strictest rule there is on an action; a yes only if all of it is covered."""
+        if not isinstance(action, CallTool):
+            return None
+        found = [rule for rule in self.rules if rule.speaks_of_call(action)]
+        if script is not None:
+            found += self._on_script(script)
+        for verdict in ("deny", "ask", "allow"):
+            for rule in found:
+                if rule.verdict == verdict:
+                    return rule
+        return None
+
+    def _on_script(self, script: Script) -> list[Rule]:
+        mine = [rule for rule in self.rules if rule.is_for_shell]
+        if not mine:
+            return []
+        against = [rule for rule in mine if rule.verdict != "allow"]
+        found = [rule for rule in against for command in script.commands if rule.speaks_of(command)]
+        if (
+            not found
+            and against
+            and (script.unparsed or not all(command.name for command in script.commands))
+        ):
+            # Something is run that cannot be named, so it may be what a rule is against.
+            return [Rule(name=against[0].name, verdict="ask", reason=_cannot_tell(against[0]))]
+        if found or script.unparsed or script.besides or script.dangerous:
+            return found
+        allowing = [rule for rule in mine if rule.verdict == "allow"]
+        needed = [command for command in script.commands if not command.reads_only]
+        by = [next((rule for rule in allowing if rule.speaks_of(command)), None) for command in needed]
+        return [rule for rule in by if rule] if needed and all(by) else []
+
+
+NO_RULES = Rules()
+
+
+def load_rules(text: str) -> Rules:
+    """Raises RuleError: for bad TOML, unknown keys, or an example that does not hold."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RuleError(f"not valid TOML: {error}") from error
+    if unknown := sorted(table.keys() - {"rule"}):
+        raise RuleError(f"unknown key {unknown[0]!r}; every rule begins with [[rule]]")
+    rules: list[Rule] = []
+    listed: Any = table.get("rule", [])
+    if not isinstance(listed, list):
+        raise RuleError("every rule begins with [[rule]], in double brackets")
+    for number, given in enumerate(cast(list[Any], listed), 1):
+        try:
+            rule = msgspec.convert(given, Rule)
+        except msgspec.ValidationError as error:
+            raise RuleError(f"rule {number}: {error}") from error
+        _check(rule)
+        rules.append(rule)
+    return Rules(tuple(rules))
+
+
+def arguments(action: CallTool) -> Mapping[str, object]:
+    """By name; none where a model wrote something else."""
+    args: object = action.args
+    return cast(Mapping[str, object], args) if isinstance(args, Mapping) else {}
+
+
+def _check(rule: Rule) -> None:
+    if rule.is_for_shell == bool(rule.tool) and rule.tool != SHELL:
+        raise RuleError(f"rule {rule.name!r}: give it either a command or a tool")
+    if rule.tool == SHELL and not rule.is_for_shell and rule.verdict == "allow":
+        raise RuleError(f"rule {rule.name!r}: to allow shell commands, say which: command = [...]")
+    if (rule.match or rule.not_match) and not rule.is_for_shell:
+        raise RuleError(f"rule {rule.name!r}: match and not_match are commands; use them with command")
+    for example in rule.match:
+        if not _holds(rule, example):
+            raise RuleError(f"rule {rule.name!r}: it does not match its example {example!r}")
+    for example in rule.not_match:
+        if _holds(rule, example):
+            raise RuleError(f"rule {rule.name!r}: it matches {example!r}, which it should not")
+
+
+def _holds(rule: Rule, example: str) -> bool:
+    return any(rule.speaks_of(command) for command in read_script(example).commands)
+
+
+def _cannot_tell(rule: Rule) -> str:
+    shown = rule.command if isinstance(rule.command, str) else shlex.join(rule.command)
+    return f"it cannot be told whether this runs {shown!r}, which your rule {rule.name!r} is about"
+
+
+def _without_options(words: Sequence[str]) -> list[str]:
+    """`git -C x push` is a `git push` too."""
+    valued = lists().option_values.get(words[0], frozenset())
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in valued else 1
+    return [words[0], *words[at:]]

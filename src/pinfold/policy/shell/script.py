@@ -1,0 +1,87 @@
+"""What is found in a shell command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command, as far as it is known before the shell has expanded it."""
+
+    shown: str
+    """As it was written."""
+    text: str | None
+    """What the command gets, where that is certain."""
+    head: str = ""
+    """How it begins for certain, where the whole is not."""
+    many: bool = False
+    """It may become none or several words."""
+    splits: bool = False
+    """Those may begin with anything."""
+
+    @property
+    def may_be_flag(self) -> bool:
+        if self.text is not None:
+            return self.text.startswith("-")
+        return self.splits or self.head[:1] in ("", "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A simple command, wherever it stands: in a chain, a substitution, a loop, another command's arguments."""
+
+    words: tuple[Word, ...]
+    shown: str
+    why: str = ""
+    """Why it does not only read; empty if it does."""
+    plain: bool = False
+    """Nothing but words that are known, or that cannot be flags: no assignment, no substitution."""
+
+    @property
+    def name(self) -> str:
+        """Empty if it is not certain."""
+        return self.words[0].text or "" if self.words else ""
+
+    @property
+    def reads_only(self) -> bool:
+        return not self.why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A shell command, read as far as it can be."""
+
+    commands: tuple[Command, ...] = ()
+    """In the order they are written; a command that another one runs comes after it."""
+    besides: tuple[str, ...] = ()
+    """What it does that is not for one of the commands to answer for: redirects, assignments, functions."""
+    writes: tuple[str, ...] = ()
+    """Paths it writes to, where they are known."""
+    deletes: tuple[str, ...] = ()
+    """Paths it deletes, where they are known."""
+    why: str = ""
+    """The first reason it does not only read."""
+    dangerous: str | None = None
+    """Why it may harm more than the workspace."""
+    unparsed: bool = False
+    """Some of it is not understood, so there may be more to it than the commands say."""
+
+    @property
+    def reads_only(self) -> bool:
+        return not self.why and not self.unparsed and self.dangerous is None
+
+    @property
+    def is_plain(self) -> bool:
+        """One simple command and nothing else."""
+        return (
+            len(self.commands) == 1
+            and self.commands[0].plain
+            and not self.besides
+            and not self.unparsed
+            and self.dangerous is None
+        )
+
+
+class NotUnderstood(Exception):
+    """A piece of the text cannot be read with certainty; the words say which."""
