@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -107,6 +108,14 @@ class _Answer:
     """With one byte over the limit if it is longer."""
 
 
+@cache
+def _usual_tls() -> ssl.SSLContext:
+    """Takes longer to make than a request."""
+    import httpx2
+
+    return httpx2.create_ssl_context(trust_env=False)
+
+
 def _parsed(url: str) -> Url:
     """A person may write spaces and other alphabets in path and query; never in the host."""
     scheme, separator, rest = url.strip().partition("://")
@@ -137,7 +146,8 @@ class _Fetcher:
         import httpcore2
         import httpx2
 
-        self._tls = self._tls or httpx2.create_ssl_context(trust_env=False)
+        if url.scheme == "https":
+            self._tls = self._tls or _usual_tls()
         backend = _pinned_backend(url.destination, self._egress, addresses)
         began = anyio.current_time()
         try:

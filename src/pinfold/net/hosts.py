@@ -87,7 +87,11 @@ class Url:
         """Where a redirect leads. Raises BadDestination."""
         if not _PRINTABLE.fullmatch(location):  # `urljoin` would drop some of these in silence
             raise BadDestination(f"the redirect to {_shown(location)} holds a character that no URL has")
-        return parse_url(urljoin(str(self), location))
+        try:
+            joined = urljoin(str(self), location)
+        except ValueError:
+            raise BadDestination(f"the redirect to {_shown(location)} is no URL") from None
+        return parse_url(joined)
 
 
 def parse_authority(text: str, *, port: int | None = None) -> Destination:
