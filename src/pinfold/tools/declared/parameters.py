@@ -1,0 +1,221 @@
+"""The parameters of a declared tool: as JSON schema, as a list, or simply by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from pinfold.events import Json
+from pinfold.tools.arguments import REQUIRED, Argument
+from pinfold.tools.declared.tables import Table, kind_of
+from pinfold.tools.errors import BadCall
+
+Kind = Literal["string", "integer", "number", "boolean", "array", "object"]
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("string", "str", "text"), "string"),
+    **dict.fromkeys(("integer", "int"), "integer"),
+    **dict.fromkeys(("number", "float", "double"), "number"),
+    **dict.fromkeys(("boolean", "bool"), "boolean"),
+    **dict.fromkeys(("array", "list"), "array"),
+    **dict.fromkeys(("object", "dict", "mapping"), "object"),
+}
+_PYTHON: Mapping[Kind, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+}
+_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+_BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "pattern")
+_KEYS = ("type", "description", "default", "enum", "required", "items", *_BOUNDS)
+_NOTHING: Any = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    argument: Argument
+    kind: Kind
+    schema: Mapping[str, Json]
+    bounds: Mapping[str, Json]
+
+    def check(self, value: Json) -> None:
+        """Raises BadCall unless the value keeps to its bounds."""
+        name = self.argument.name
+        for bound, limit in self.bounds.items():
+            match bound:
+                case "minimum" if value < limit:
+                    raise BadCall(f"{name!r} must be at least {limit}, not {value}")
+                case "maximum" if value > limit:
+                    raise BadCall(f"{name!r} must be at most {limit}, not {value}")
+                case "minLength" if len(value) < limit:
+                    raise BadCall(f"{name!r} must have at least {limit} characters")
+                case "maxLength" if len(value) > limit:
+                    raise BadCall(f"{name!r} must have at most {limit} characters, not {len(value)}")
+                case "pattern" if not re.search(limit, value):
+                    raise BadCall(f"{name!r} must match {limit}, and {value[:60]!r} does not")
+                case _:
+                    pass
+
+
+def read_parameters(top: Table) -> dict[str, Parameter]:
+    content = top.take("parameters")
+    match content:
+        case None | {} | []:
+            return {}
+        case list():
+            named = _of_list(top, cast("list[Json]", content))
+            needed = None
+        case {"properties": properties} if isinstance(properties, dict):
+            named = cast("dict[str, Json]", properties)
+            needed = _required(top, cast("dict[str, Json]", content))
+        case dict():
+            named = cast("dict[str, Json]", content)
+            needed = None
+        case _:
+            top.fault("parameters", f"should be a mapping of names, not {kind_of(content)}")
+    return {name: _parameter(top, name, value, needed) for name, value in named.items()}
+
+
+def schema_of(parameters: Mapping[str, Parameter]) -> dict[str, Json]:
+    required = [name for name, one in parameters.items() if one.argument.is_required]
+    return {
+        "type": "object",
+        "properties": {name: dict(one.schema) for name, one in parameters.items()},
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+def _of_list(top: Table, content: list[Json]) -> dict[str, Json]:
+    named: dict[str, Json] = {}
+    for number, entry in enumerate(content):
+        if not isinstance(entry, dict) or not isinstance(cast("dict[str, Json]", entry).get("name"), str):
+            top.fault(f"parameters.{number}", "each entry of the list needs a `name`")
+        rest = dict(cast("dict[str, Json]", entry))
+        name = rest.pop("name")
+        if name in named:
+            top.fault(f"parameters.{number}", f"{name!r} stands there twice; rename one")
+        named[name] = rest
+    return named
+
+
+def _required(top: Table, content: Mapping[str, Json]) -> frozenset[str]:
+    required = content.get("required", [])
+    names = cast("list[Json]", required) if isinstance(required, list) else [None]
+    properties = content["properties"]
+    for name in names:
+        if not isinstance(name, str) or name not in properties:
+            top.fault("parameters.required", f"should list names of parameters, not {kind_of(name)}")
+    if unknown := content.keys() - {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "title",
+        "$schema",
+    }:
+        top.fault("parameters", f"{min(unknown)!r} is not understood here; leave it out")
+    if content.get("type", "object") != "object":
+        top.fault("parameters.type", "should be object, or left out")
+    return frozenset(cast("list[str]", names))
+
+
+def _parameter(top: Table, name: Json, content: Json, needed: frozenset[str] | None) -> Parameter:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        top.fault("parameters", f"{name!r} is no name; use letters, digits and underscores")
+    if content is None or isinstance(content, str):
+        content = {"type": content or "string"}
+    table = Table(top.source, top.path(f"parameters.{name}"), content)
+    choices = _choices(table)
+    kind = _kind(table, choices)
+    description = table.text("description")
+    default = table.take("default", _NOTHING)
+    flag = table.flag("required", None)
+    is_required = name in needed if needed is not None and flag is None else bool(flag)
+    if needed is None and flag is None:
+        is_required = default is _NOTHING
+    if default is not _NOTHING:
+        is_required = False
+        if default is not None and not _fits(default, kind, choices):
+            table.fault(
+                "default",
+                f"should be {'one of the enum' if choices else f'of type {kind}'}, not {kind_of(default)}",
+            )
+    items = table.take("items")
+    bounds = _bounds(table, kind)
+    table.end(_KEYS)
+    hint = Literal[tuple(choices)] if choices else _PYTHON[kind]  # pyright: ignore[reportInvalidTypeForm, reportInvalidTypeArguments]
+    if not is_required and default in (_NOTHING, None):
+        hint, default = cast("Any", hint) | None, None
+    schema: dict[str, Json] = {"type": kind}
+    schema |= {"description": description} if description else {}
+    schema |= {"enum": list(choices)} if choices else {}
+    schema |= {"items": items} if items is not None else {}
+    schema |= {"default": default} if not is_required and default is not None else {}
+    argument = Argument(
+        name=name, hint=hint, default=REQUIRED if is_required else default, description=description
+    )
+    return Parameter(argument=argument, kind=kind, schema={**schema, **bounds}, bounds=bounds)
+
+
+def _kind(table: Table, choices: Sequence[Json]) -> Kind:
+    given = table.take("type", "string" if all(isinstance(one, str) for one in choices) else "number")
+    kind = _KINDS.get(given) if isinstance(given, str) else None
+    if kind is None:
+        table.fault("type", f"should be one of {', '.join(_PYTHON)}, not {given!r}")
+    for one in choices:
+        if not _fits(one, kind, ()):
+            quotes = "; put it in quotes" if kind == "string" else ""
+            table.fault("enum", f"{one!r} is not of type {kind}{quotes}")
+    return kind
+
+
+def _choices(table: Table) -> tuple[Json, ...]:
+    content = table.take("enum")
+    if content is None:
+        return ()
+    if not isinstance(content, list) or not content:
+        table.fault("enum", f"should be a list of values, not {kind_of(content)}")
+    return tuple(cast("list[Json]", content))
+
+
+def _bounds(table: Table, kind: Kind) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for bound in _BOUNDS:
+        value = table.take(bound)
+        if value is None:
+            continue
+        of_number = bound in ("minimum", "maximum")
+        if (kind in ("integer", "number")) != of_number or (not of_number and kind != "string"):
+            table.fault(bound, f"says nothing of type {kind}; leave it out")
+        if bound == "pattern":
+            try:
+                re.compile(value)
+            except (re.error, TypeError) as error:
+                table.fault(bound, f"is no regular expression: {error}")
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            table.fault(bound, f"should be a number, not {kind_of(value)}")
+        found[bound] = value
+    return found
+
+
+def _fits(value: Json, kind: Kind, choices: Sequence[Json]) -> bool:
+    if choices:
+        return value in choices
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case "array":
+            return isinstance(value, list)
+        case "object":
+            return isinstance(value, dict)

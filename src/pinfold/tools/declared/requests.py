@@ -1,0 +1,339 @@
+"""A request to one server as a tool: host fixed by the file, values encoded for their place, secrets in headers only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from pinfold.events import Json
+from pinfold.tools.builtin.web import destination, mime_of, read_body
+from pinfold.tools.declared.parameters import Parameter
+from pinfold.tools.declared.ports import Ports
+from pinfold.tools.declared.selecting import select
+from pinfold.tools.declared.tables import Table, kind_of
+from pinfold.tools.declared.templates import Template, template
+from pinfold.tools.errors import BadCall
+from pinfold.tools.ports import Fetched
+from pinfold.tools.results import Result, Sent
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+MAX_BYTES = 2_000_000
+MOST_BYTES = 50_000_000
+_KEYS = ("method", "url", "headers", "query", "body", "form", "timeout_s", "max_bytes", "select")
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[^/?#\s]+)(?P<path>[^?#\s]*)(?:\?(?P<query>[^#\s]*))?(?:#\S*)?"
+)
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_WORDS = 500
+"""Characters told of an answer that is an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer with our own secrets taken out."""
+
+    status: int
+    url: str
+    mime: str
+    body: bytes
+    is_cut: bool
+    sent: tuple[Sent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A request with holes."""
+
+    method: str
+    origin: str
+    path: Template
+    inline: Template
+    """The query that is part of the address."""
+    query: Mapping[str, Template]
+    headers: Mapping[str, Template]
+    body: Json
+    form: Mapping[str, Template] | None
+    timeout_s: float
+    max_bytes: int
+    select: str
+
+    @property
+    def to(self) -> str:
+        return destination(self.origin)
+
+    def used(self) -> set[str]:
+        mine = [
+            self.path,
+            self.inline,
+            *self.query.values(),
+            *self.headers.values(),
+            *(self.form or {}).values(),
+        ]
+        return {name for one in (*mine, *_templates(self.body)) for name in one.holes}
+
+
+def request_of(
+    http: Table, parameters: Mapping[str, Parameter], ports: Ports, timeout_s: float
+) -> tuple[Callable[..., Awaitable[Result]], Outline]:
+    outline = _outline(http, parameters, timeout_s)
+    host = outline.to.rpartition(":")[0]
+
+    async def run(**values: Any) -> Result:
+        if ports.web is None:
+            raise BadCall("no other machine can be reached in this session")
+        for name, value in values.items():
+            if value is not None:
+                parameters[name].check(value)
+        url = _url(outline, values)
+        headers, body = _body(outline, values)
+        secrets = await _secrets(outline, ports, host)
+        for name, one in outline.headers.items():
+            if not one.lacks(values):
+                headers[name] = _header(name, one.filled(values, secrets=secrets))
+        try:
+            fetched = await ports.web.request(
+                outline.method,
+                url,
+                headers=headers,
+                body=body,
+                timeout_s=outline.timeout_s,
+                max_bytes=outline.max_bytes,
+            )
+        except BadCall as error:
+            raise BadCall(_without(str(error), secrets), sent=error.sent) from None
+        except Exception as error:  # noqa: BLE001 - its words may hold what must not be told
+            raise BadCall(
+                f"the request failed: {type(error).__name__}: {_without(str(error), secrets)}"
+            ) from None
+        return _told(_cleaned(fetched, secrets), outline)
+
+    return run, outline
+
+
+def _outline(http: Table, parameters: Mapping[str, Parameter], timeout_s: float) -> Outline:
+    known = set(parameters)
+    address = http.text("url")
+    parts = _URL.fullmatch(address)
+    if parts is None:
+        http.fault(
+            "url",
+            f"should be a whole address such as https://api.example.com/items/{{id}}, not {address[:80]!r}",
+        )
+    if re.search(r"[{}$@]", parts["host"]) or not destination(f"{parts['scheme']}://{parts['host']}"):
+        http.fault(
+            "url", f"the host {parts['host']!r} must be written out, without parameters, names or passwords"
+        )
+    method = http.text("method", "").upper()
+    has_body = "body" in http or "form" in http
+    method = method or ("POST" if has_body else "GET")
+    if method not in METHODS:
+        http.fault("method", f"should be one of {', '.join(METHODS)}, not {method!r}")
+    if has_body and method in ("GET", "HEAD"):
+        http.fault("body" if "body" in http else "form", f"{method} has none; use POST, or `query`")
+    if "body" in http and "form" in http:
+        http.fault("form", "there is a `body` too; keep one of them")
+    path = template(http, "url", parts["path"], known)
+    for name in path.holes:
+        if parameters[name].kind in ("array", "object"):
+            http.fault("url", f"{name!r} is a list or an object; put it into `query` or `body`")
+    outline = Outline(
+        method=method,
+        origin=f"{parts['scheme']}://{parts['host']}",
+        path=path,
+        inline=template(http, "url", parts["query"] or "", known),
+        query=_texts(http, "query", known),
+        headers=_texts(http, "headers", known, secrets=True),
+        body=_tree(http, "body", http.take("body"), known),
+        form=_texts(http, "form", known) if "form" in http else None,
+        timeout_s=http.number("timeout_s", timeout_s, 600),
+        max_bytes=int(http.number("max_bytes", MAX_BYTES, MOST_BYTES)),
+        select=http.text("select"),
+    )
+    _check_headers(http, outline, parts["scheme"], parts["host"].partition(":")[0])
+    http.end(_KEYS)
+    return outline
+
+
+def _texts(http: Table, key: str, known: set[str], *, secrets: bool = False) -> dict[str, Template]:
+    content: Json = http.take(key) or cast("Json", {})
+    if not isinstance(content, dict):
+        http.fault(key, f"should be a mapping of names to texts, not {kind_of(content)}")
+    found: dict[str, Template] = {}
+    for name, value in cast("dict[Json, Json]", content).items():
+        if not isinstance(name, str) or isinstance(value, bool) or not isinstance(value, str | int | float):
+            http.fault(f"{key}.{name}", f"should be text, not {kind_of(value)}; put it in quotes")
+        found[name] = template(http, f"{key}.{name}", str(value), known, secrets=secrets)
+    return found
+
+
+def _tree(http: Table, key: str, content: Json, known: set[str]) -> Json:
+    """A body with a template for each text in it."""
+    match content:
+        case str():
+            if (
+                key == "body"
+                and content.lstrip()[:1] in ("{", "[")
+                and not re.fullmatch(r"\{\w+\}", content.strip())
+            ):
+                http.fault(
+                    key, "write JSON as YAML keys and values: they are sent as JSON, and values stay values"
+                )
+            return template(http, key, content, known)
+        case dict():
+            items = cast("dict[Json, Json]", content).items()
+            return {str(name): _tree(http, f"{key}.{name}", value, known) for name, value in items}
+        case list():
+            values = cast("list[Json]", content)
+            return [_tree(http, f"{key}.{number}", value, known) for number, value in enumerate(values)]
+        case _:
+            return content
+
+
+def _templates(tree: Json) -> list[Template]:
+    match tree:
+        case Template():
+            return [tree]
+        case dict():
+            return [one for value in cast("dict[str, Json]", tree).values() for one in _templates(value)]
+        case list():
+            return [one for value in cast("list[Json]", tree) for one in _templates(value)]
+        case _:
+            return []
+
+
+def _check_headers(http: Table, outline: Outline, scheme: str, host: str) -> None:
+    for name, one in outline.headers.items():
+        if not _HEADER.fullmatch(name) or name.lower() in _OURS:
+            http.fault(f"headers.{name}", "this header cannot be set; leave it out")
+        if one.secrets and scheme != "https" and host not in _LOOPBACK:
+            http.fault(f"headers.{name}", "a secret goes over https only; change the url")
+
+
+def _url(outline: Outline, values: Mapping[str, Json]) -> str:
+    def segment(name: str, text: str) -> str:
+        if text in ("", ".", ".."):
+            raise BadCall(f"{name!r} cannot be {text!r}: it is a part of the address")
+        return quote(text, safe="", errors="replace")
+
+    def word(_: str, text: str) -> str:
+        return quote(text, safe="", errors="replace")
+
+    path = outline.path.filled(values, segment)
+    if any(part in (".", "..") for part in path.split("/")):
+        raise BadCall("the values make '..' in the address; that leads elsewhere")
+    query = outline.inline.filled(values, word)
+    more: list[tuple[str, str]] = []
+    for name, one in outline.query.items():
+        given = values.get(one.only) if one.only else None
+        if isinstance(given, list):
+            more += [(name, _text(item)) for item in cast("list[Json]", given)]
+        elif not one.lacks(values):
+            more.append((name, _text(given) if given is not None else one.filled(values)))
+    query = "&".join(filter(None, (query, urlencode(more, errors="replace"))))
+    return f"{outline.origin}{path}{'?' + query if query else ''}"
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str], bytes | None]:
+    if outline.form is not None:
+        pairs = {name: one.filled(values) for name, one in outline.form.items() if not one.lacks(values)}
+        return {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(
+            pairs, errors="replace"
+        ).encode()
+    match outline.body:
+        case None:
+            return {}, None
+        case Template() as text:
+            return {"Content-Type": "text/plain; charset=utf-8"}, text.filled(values).encode(
+                "utf-8", "replace"
+            )
+        case tree:
+            data = json.dumps(_grown(tree, values), ensure_ascii=False).encode("utf-8", "replace")
+            return {"Content-Type": "application/json"}, data
+
+
+_LEFT_OUT: Any = object()
+
+
+def _grown(tree: Json, values: Mapping[str, Json]) -> Json:
+    """A whole hole gives the value itself, with its type; what has no value is left out."""
+    match tree:
+        case Template():
+            if tree.lacks(values):
+                return _LEFT_OUT
+            return values[tree.only] if tree.only else tree.filled(values)
+        case dict():
+            pairs = {name: _grown(value, values) for name, value in cast("dict[str, Json]", tree).items()}
+            return {name: value for name, value in pairs.items() if value is not _LEFT_OUT}
+        case list():
+            items = [_grown(value, values) for value in cast("list[Json]", tree)]
+            return [value for value in items if value is not _LEFT_OUT]
+        case _:
+            return tree
+
+
+def _header(name: str, text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise BadCall(f"the header {name} may hold plain characters only")
+    return text
+
+
+async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in {name for one in outline.headers.values() for name in one.secrets}:
+        value = await ports.secrets.secret(name, host) if ports.secrets else None
+        if not value:
+            raise BadCall(
+                f"the secret {name} is not set for {host}; the user can set it: pinfold secret set {name}"
+            )
+        found[name] = value
+    return found
+
+
+def _without(text: str, secrets: Mapping[str, str]) -> str:
+    """However a server or a library would say them back."""
+    for value in sorted(secrets.values(), key=len, reverse=True):
+        for form in dict.fromkeys((value, json.dumps(value)[1:-1], quote(value, safe=""), quote(value))):
+            text = text.replace(form, "[redacted]")
+    return text
+
+
+def _cleaned(fetched: Fetched, secrets: Mapping[str, str]) -> Answer:
+    # As bytes that stand for themselves, so that a body which is no text stays as it is.
+    body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
+    return Answer(
+        status=fetched.status,
+        url=_without(fetched.url, secrets),
+        mime=_without(fetched.mime, secrets),
+        body=body,
+        is_cut=fetched.is_cut,
+        sent=fetched.sent,
+    )
+
+
+def _told(answer: Answer, outline: Outline) -> Result:
+    text, value = read_body(answer)
+    if not 200 <= answer.status < 300:
+        raise BadCall(f"{outline.to} answered {answer.status}: {text[:_WORDS]}", sent=answer.sent)
+    if outline.select:
+        if "json" not in mime_of(answer) or isinstance(value, str):
+            raise BadCall(f"{outline.to} answered with no JSON, so `select` finds nothing", sent=answer.sent)
+        try:
+            value = select(value, outline.select)
+        except LookupError as error:
+            raise BadCall(f"the answer has no {error.args[0]}: {text[:_WORDS]}", sent=answer.sent) from None
+        text = (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        )
+    if answer.is_cut:
+        text += f"\n[only the first {len(answer.body):,} bytes were read]"
+    return Result(text=text or "(an empty answer)", value=value, sent=answer.sent)

@@ -1,0 +1,149 @@
+"""A YAML file as tables whose every fault names the file, the key and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+from pinfold.events import Json
+from pinfold.text import first_line
+from pinfold.tools.errors import BadTool
+
+FILE_BYTES = 64_000
+_DEPTH = 20
+T = TypeVar("T", bound=str)
+
+
+class Table:
+    """One mapping of the file. What is not taken out of it is a fault."""
+
+    def __init__(self, source: str, where: str, content: Json) -> None:
+        self.source = source
+        self.where = where
+        if not isinstance(content, Mapping):
+            self.fault("", f"should be a mapping of keys to values, not {kind_of(content)}")
+        self._left = dict(cast("Mapping[str, Json]", content))
+        for key in self._left:
+            if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - YAML's may be anything
+                self.fault("", f"the key {key!r} is {kind_of(key)}; put it in quotes")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._left
+
+    def path(self, key: str) -> str:
+        return ".".join(filter(None, (self.where, key)))
+
+    def fault(self, key: str, words: str) -> NoReturn:
+        path = self.path(key)
+        raise BadTool(f"{self.source}: {path + ': ' if path else ''}{words}")
+
+    def take(self, key: str, default: Json = None) -> Json:
+        return self._left.pop(key, default)
+
+    def table(self, key: str) -> Table | None:
+        content = self.take(key)
+        return None if content is None else Table(self.source, self.path(key), content)
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.take(key, default)
+        if not isinstance(value, str):
+            self.fault(key, f"should be text, not {kind_of(value)}; put it in quotes")
+        return value
+
+    def flag(self, key: str, default: bool | None) -> bool | None:
+        value = self.take(key, default)
+        if value is not default and not isinstance(value, bool):
+            self.fault(key, f"should be true or false, not {kind_of(value)}")
+        return value
+
+    def number(self, key: str, default: float, most: float) -> float:
+        value = self.take(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self.fault(key, f"should be a number, not {kind_of(value)}")
+        if not 0 < value <= most:
+            self.fault(key, f"should be more than 0 and at most {most:g}, not {value:g}")
+        return value
+
+    def choice(self, key: str, choices: Sequence[T], default: T) -> T:
+        value = self.take(key, default)
+        found = next((choice for choice in choices if value == choice), None)
+        if found is not None:
+            return found
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        more = f"; did you mean {near[0]}?" if near else ""
+        return self.fault(key, f"should be one of {', '.join(choices)}, not {value!r}{more}")
+
+    def end(self, known: Iterable[str]) -> None:
+        """Nothing may be left."""
+        for key in self._left:
+            near = difflib.get_close_matches(key, list(known), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            self.fault("", f"there is no key {key!r} here; {hint}")
+
+
+def kind_of(value: Json) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return f"the truth value {str(value).lower()}"
+        case str():
+            return f"the text {first_line(value, 40)!r}"
+        case int() | float():
+            return f"the number {value}"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            return f"a {type(cast('object', value)).__name__}"
+
+
+def parse(content: bytes, source: str) -> Json:
+    """The plain values of a YAML text, or BadTool. Anchors, tags of Python's and doubled keys are refused."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[Any] = set()
+            for key_node, _ in node.value:
+                key = key_node.value
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} stands there twice", key_node.start_mark
+                    )
+                seen.add(key)
+            return super().construct_mapping(node, deep=deep)
+
+    if len(content) > FILE_BYTES:
+        raise BadTool(f"{source}: it has {len(content):,} bytes; a tool has at most {FILE_BYTES:,}")
+    try:
+        text = content.decode("utf-8")
+        for event in cast("Iterable[yaml.Event]", cast("Any", yaml).parse(text, Loader)):
+            if isinstance(event, yaml.AliasEvent):
+                words = "an alias (*name) is not taken; write the value out"
+                raise yaml.constructor.ConstructorError(None, None, words, event.start_mark)
+        loaded = yaml.load(text, Loader)  # noqa: S506 - a loader of plain values
+    except UnicodeDecodeError as error:
+        raise BadTool(f"{source}: it is not UTF-8; save it as such") from error
+    except yaml.YAMLError as error:
+        mark: yaml.Mark | None = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise BadTool(
+            f"{source}: {where}{first_line(getattr(error, 'problem', None) or str(error))}"
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise BadTool(f"{source}: {first_line(str(error))}") from error
+    if _depth(loaded) > _DEPTH:
+        raise BadTool(f"{source}: it is nested deeper than {_DEPTH}; make it flatter")
+    return loaded
+
+
+def _depth(value: Json) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, cast("dict[Any, Json]", value).values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, cast("list[Json]", value)), default=0)
+    return 0

@@ -1,0 +1,112 @@
+"""Text with `{parameter}` in it. A hole is filled by one value, which is never read as a template again."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from pinfold.events import Json
+from pinfold.tools.declared.tables import Table
+
+_MARK = re.compile(r"\{\{|\}\}|\$\{secret:(?P<secret>[^{}]*)\}|\{(?P<hole>[A-Za-z_]\w*)\}", re.ASCII)
+_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    parts: tuple[str | Hole | Secret, ...]
+
+    @property
+    def holes(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self.parts if isinstance(part, Hole))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self.parts if isinstance(part, Secret))
+
+    @property
+    def only(self) -> str | None:
+        """The parameter that is all of it."""
+        match self.parts:
+            case (Hole(name=name),):
+                return name
+            case _:
+                return None
+
+    def lacks(self, values: Mapping[str, Json]) -> bool:
+        """Whether a parameter in it has no value."""
+        return any(values.get(name) is None for name in self.holes)
+
+    def filled(
+        self,
+        values: Mapping[str, Json],
+        fit: Callable[[str, str], str] = lambda _, text: text,
+        secrets: Mapping[str, str] | None = None,
+    ) -> str:
+        """`fit(name, text)` makes a value fit for its place."""
+        done: list[str] = []
+        for part in self.parts:
+            match part:
+                case str():
+                    done.append(part)
+                case Hole(name=name):
+                    done.append(fit(name, as_text(values.get(name))))
+                case Secret(name=name):
+                    done.append((secrets or {})[name])
+        return "".join(done)
+
+
+def template(
+    table: Table, key: str, text: str, known: AbstractSet[str], *, secrets: bool = False
+) -> Template:
+    """Raises BadTool for a hole that no parameter fills, and for a secret outside a header."""
+    parts: list[str | Hole | Secret] = []
+    at = 0
+    for mark in _MARK.finditer(text):
+        parts.append(text[at : mark.start()])
+        at = mark.end()
+        if (hole := mark["hole"]) is not None:
+            if hole not in known:
+                near = difflib.get_close_matches(hole, known, n=1)
+                meant = (
+                    f"did you mean {{{near[0]}}}?"
+                    if near
+                    else f"declare it, or write {{{{{hole}}}}} for the text itself"
+                )
+                table.fault(key, f"no parameter is called {hole!r}; {meant}")
+            parts.append(Hole(hole))
+        elif (secret := mark["secret"]) is not None:
+            if not secrets:
+                table.fault(key, "a secret may stand in http.headers only")
+            if not _SECRET_NAME.fullmatch(secret):
+                table.fault(key, f"{secret!r} is no name of a secret; use letters, digits and underscores")
+            parts.append(Secret(secret))
+        else:
+            parts.append(mark.group()[0])
+    parts.append(text[at:])
+    return Template(tuple(part for part in parts if part != ""))
+
+
+def as_text(value: Json) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float() if value.is_integer() and abs(value) < 1e15:
+            return str(int(value))
+        case _:
+            return str(value)

@@ -1,0 +1,59 @@
+"""Tools of other packages: the entry points `pinfold.tools`. A package is imported only when its tool is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
+
+from pinfold.text import first_line
+from pinfold.tools.errors import BadTool
+from pinfold.tools.tool import Tool, as_tool
+
+GROUP = "pinfold.tools"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    tools: tuple[Tool[..., Any], ...]
+    faults: tuple[str, ...]
+    """A line for each entry point that gave none."""
+
+
+def installed() -> Mapping[str, EntryPoint]:
+    """By name; nothing is imported."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def plugged(wanted: Iterable[str] = ("*",)) -> Plugged:
+    """The tools of all entry points whose names match; one that is broken is named and left out."""
+    patterns = tuple(wanted)
+    tools: list[Tool[..., Any]] = []
+    faults: list[str] = []
+    for name, point in sorted(installed().items()):
+        if not any(fnmatchcase(name, pattern) for pattern in patterns):
+            continue
+        try:
+            tools += _given(point.load())
+        except BadTool as fault:
+            faults.append(_told(point, str(fault)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's package must not take us with it
+            faults.append(_told(point, f"{type(error).__name__}: {error}"))
+    return Plugged(tuple(tools), tuple(faults))
+
+
+def _given(loaded: object) -> list[Tool[..., Any]]:
+    if isinstance(loaded, Tool) or callable(loaded):
+        return [as_tool(cast("Callable[..., Any]", loaded))]
+    if isinstance(loaded, Iterable) and not isinstance(loaded, str | bytes | Mapping):
+        return [tool for one in cast("Iterable[object]", loaded) for tool in _given(one)]
+    raise BadTool(
+        f"it gives a {type(cast('object', loaded)).__name__}; it should be a tool, a function or a list of them"
+    )
+
+
+def _told(point: EntryPoint, why: str) -> str:
+    package = point.dist.name if point.dist else point.module
+    return f"the tool {point.name!r} of {package} is left out: {first_line(why)}"
