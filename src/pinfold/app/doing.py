@@ -7,8 +7,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pinfold.app.outgoing import NETWORK
 from pinfold.engine import OnCall, OnOutput
-from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, SandboxUnavailable, Session
+from pinfold.events import Json
+from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session
 from pinfold.tools import BadCall
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ class Doing:
     """Its number, if it counts as a cell."""
     cleared: frozenset[Destination] = frozenset()
     """What it was judged by, and may reach."""
+
+    async def ask(self, args: dict[str, Json]) -> str | None:
+        """Have a connection judged, as a part of this action: why it may not be made, if so."""
+        performed = await self.on_call(NETWORK, args)
+        return None if performed.outcome == "ok" else performed.observation
 
 
 _doing: ContextVar[Doing | None] = ContextVar("doing", default=None)
@@ -73,5 +80,3 @@ class InSession:
             )
         except (NotSupported, FileRefused) as error:
             raise BadCall(str(error)) from error
-        except SandboxUnavailable:
-            raise

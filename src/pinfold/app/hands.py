@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, assert_never
 
 from msgspec import UNSET
 
 from pinfold.app.checkpoints import Checkpoints, Restored
+from pinfold.app.doing import Doing, doing
 from pinfold.app.errors import CheckpointError
-from pinfold.app.observing import NETWORK, changed, needs_network, observation
+from pinfold.app.judging import Judging
+from pinfold.app.observing import NO_NETWORK, changed, needs_network, observation
+from pinfold.app.outgoing import NETWORK, WayOut
+from pinfold.app.privacy import Privacy
+from pinfold.app.steering import carried_out
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -24,7 +29,6 @@ from pinfold.events import (
     DisplayRef,
     Effect,
     Json,
-    Mode,
     Noticed,
     Redo,
     RunCell,
@@ -33,7 +37,6 @@ from pinfold.events import (
     Verdict,
 )
 from pinfold.log import BlobMissing, Blobs, LogUnwritable
-from pinfold.policy import judge
 from pinfold.sandbox import (
     Answer,
     CommandOutcome,
@@ -49,13 +52,15 @@ from pinfold.sandbox import (
     Variable,
 )
 from pinfold.text import capped
-from pinfold.tools import Registry, ToolFailed
+from pinfold.tools import BadCall, Registry, ToolFailed
 
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
 GLANCE_S = 5.0
 _GLANCE = files("pinfold") / "guest" / "glance.py"
+_READING = ("files", "workspace", "protected", "outside", "host")
+"""How far an action goes that may read what is the user's own."""
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
 
@@ -65,9 +70,9 @@ class SandboxAndTools:
     provider: Provider
     spec: Spec
     registry: Registry
-    granted: frozenset[str]
-    """Tools the user handed over in person."""
-    mode: Mode
+    judging: Judging
+    way: WayOut
+    privacy: Privacy
     journal: Journal
     blobs: Blobs
     checkpoints: Checkpoints | None = None
@@ -89,36 +94,28 @@ class SandboxAndTools:
         return self.registry.action(call.tool, call.args)
 
     def effect(self, action: Action) -> Effect:
-        match action:
-            case RunCell():
-                return "once"
-            case CallTool(tool=name):
-                tool = self.registry.get(name)
-                # A tool that does not exist does nothing but say so.
-                return tool.effect if tool else "pure"
-            case _:
-                assert_never(action)
+        return self.judging.effect(action)
 
     def parallel_safe(self, action: Action) -> bool:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
 
     def is_step(self, action: Action) -> bool:
-        return isinstance(action, RunCell)
+        return self.judging.is_step(action)
 
     def judge(self, action: Action, given: Given) -> Verdict:
-        granted = {pattern.removeprefix("tool: ") for pattern in given.grants}
-        return judge(action, effect=self.effect(action), mode=given.mode, granted=self.granted | granted)
+        return self.judging.judge(action, given)
 
     async def shows(self, action: Action) -> str:
-        return ""
+        return await self.judging.shows(action)
 
     async def grant(self, pattern: str) -> None:
-        raise NotImplementedError(pattern)
+        if self.judging.grants:
+            self.judging.grants.add(pattern, self.spec.workspace)
 
     @property
     def grants_at(self) -> str:
-        return ""
+        return str(self.judging.grants.file) if self.judging.grants else ""
 
     async def perform(
         self,
@@ -128,24 +125,38 @@ class SandboxAndTools:
         on_call: OnCall,
         cell: int | None,
     ) -> Performed:
-        match action:
-            case RunCell():
-                outcome = await self._run(action, on_output, on_call, cell)
-                logger.debug("cell %s: %s in %.3f s", id, outcome.status, outcome.duration_s)
-                return self._seen(outcome, await self._look_at_variables())
-            case CallTool():
-                return await self._call(action)
-            case _:
-                assert_never(action)
+        if isinstance(action, CallTool) and action.tool == NETWORK:
+            # What comes back through it is somebody else's, whatever it is.
+            return Performed(outcome="ok", observation="", untrusted=True)
+        reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
+        if reads:
+            self.privacy.about_to_read()
+        what = Doing(on_call=on_call, on_output=on_output, cell=cell, cleared=self.judging.cleared(action))
+        with self.way.during(what.ask) as running, doing(what):
+            match action:
+                case RunCell():
+                    performed = await self._run(id, action, what)
+                case CallTool():
+                    performed = await self._call(action, cell)
+                case _:
+                    assert_never(action)
+        if reads:
+            self.privacy.has_acted()
+        return replace(
+            performed,
+            private=reads and self.privacy.holds,
+            sent=(*performed.sent, *running.sent()),
+        )
 
-    async def _run(self, action: RunCell, on_output: OnOutput, on_call: OnCall, cell: int | None) -> Outcome:
+    async def _run(self, id_: ActionId, action: RunCell, what: Doing) -> Performed:
         session = await self._started()
         if self.checkpoints:
             await self.checkpoints.before(session, self.limits.shell_s)
-        outcome = await self._run_in(session, action, on_output, on_call, cell)
+        outcome = await self._run_in(session, action, what)
         if self.checkpoints:
             await self.checkpoints.after(session, action.code, self.limits.shell_s)
-        return outcome
+        logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
+        return self._seen(outcome, await self._look_at_variables())
 
     async def restore(self, number: int) -> Restored:
         """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
@@ -154,17 +165,15 @@ class SandboxAndTools:
         return await self.checkpoints.restore(await self._started(), number, self.limits.shell_s)
 
     @staticmethod
-    async def _run_in(
-        session: Session, action: RunCell, on_output: OnOutput, on_call: OnCall, cell: int | None
-    ) -> Outcome:
+    async def _run_in(session: Session, action: RunCell, what: Doing) -> Outcome:
 
         async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
-            return _answer(await on_call(tool, args))
+            return _answer(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}
         if isinstance(session, Resumable):
-            more["cell"] = cell
-        return await session.run(action.code, timeout_s=action.timeout_s, on_output=on_output, **more)
+            more["cell"] = what.cell
+        return await session.run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, **more)
 
     async def shell(self, command: str) -> CommandOutcome:
         session = await self._started()
@@ -251,8 +260,19 @@ class SandboxAndTools:
                 await self.journal.append(*(Noticed(text=line) for line in lines))
         return self._session
 
-    async def _call(self, action: CallTool) -> Performed:
+    async def _call(self, action: CallTool, cell: int | None) -> Performed:
+        if cell is not None and self.checkpoints:
+            await self.checkpoints.before(await self._started(), self.limits.shell_s)
+        performed = await self._called(action)
+        if cell is not None and self.checkpoints:
+            await self.checkpoints.after(await self._started(), _told(action), self.limits.shell_s)
+        return performed
+
+    async def _called(self, action: CallTool) -> Performed:
         try:
+            if self.judging.is_steering(action):
+                text = carried_out(action, self.spec.workspace)
+                return Performed(outcome="ok", observation=text)
             result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
             unknown = failure.may_have_happened and self.effect(action) != "pure"
@@ -261,10 +281,23 @@ class SandboxAndTools:
                 outcome="outcome_unknown" if unknown else "error",
                 observation=capped(words, OBSERVATION),
                 at_fault=action.tool if failure.at_fault else None,
+                untrusted=failure.untrusted,
+                sent=failure.sent,
             )
+        except BadCall as error:
+            return Performed(outcome="error", observation=f"{action.tool} failed: {error}")
         tool = self.registry.get(action.tool)
         shown, blobs = self._bounded(result.text, tool.max_output if tool else OBSERVATION)
-        return Performed(outcome="ok", observation=shown, blobs=blobs, whole=result.value)
+        if result.notices:
+            await self.journal.append(*(Noticed(text=text) for text in result.notices))
+        return Performed(
+            outcome="ok",
+            observation=shown,
+            blobs=blobs,
+            whole=result.value,
+            untrusted=result.untrusted,
+            sent=result.sent,
+        )
 
     def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
         shown, blobs = self._bounded(observation(outcome))
@@ -281,7 +314,7 @@ class SandboxAndTools:
             displays=displays,
             variables=variables,
             rolled_back=outcome.rolled_back,
-            lacked=NETWORK if outcome.error and needs_network(outcome.error) else "",
+            lacked=NO_NETWORK if outcome.error and needs_network(outcome.error) else "",
         )
 
     def _bounded(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
@@ -293,6 +326,12 @@ class SandboxAndTools:
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return capped(text, limit, whole="not kept, the disk is full"), ()
         return capped(text, limit, whole=f"blob {blob[:19]}"), (blob,)
+
+
+def _told(action: CallTool) -> str:
+    """In a line, for the message of a checkpoint."""
+    args = action.given
+    return str(args.get("command") or f"{action.tool} {args.get('path', '')}")
 
 
 def _answer(performed: Performed) -> Answer:

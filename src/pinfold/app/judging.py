@@ -69,8 +69,19 @@ class Judging:
         return "once" if isinstance(action, RunCell) else self.facts(action).effect
 
     def is_step(self, action: Action) -> bool:
-        """Whether it changes the workspace from inside the session, so that an undo takes it back."""
-        return isinstance(action, RunCell) or self.facts(action).reach == "workspace"
+        """Whether it may change the workspace from inside the session, so that an undo takes it back."""
+        if isinstance(action, RunCell):
+            return True
+        facts = self.facts(action)
+        return facts.reach == "workspace" or (action.tool == SHELL and facts.reach == "outside")
+
+    def is_steering(self, action: CallTool) -> bool:
+        return bool(self.registry.get(action.tool) and steered_by(action, self.workspace))
+
+    def cleared(self, action: Action) -> frozenset[Destination]:
+        """What it was judged by, and may reach without being asked again."""
+        to = self.destination(action)
+        return frozenset((to,)) if to else frozenset()
 
     def facts(self, action: Action) -> Facts:
         if isinstance(action, RunCell):
@@ -80,7 +91,7 @@ class Judging:
         tool = self.registry.get(action.tool)
         if tool is None:
             return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
-        args: Mapping[str, Json] = action.args if isinstance(action.args, dict) else {}
+        args = action.given
         if action.tool == SHELL:
             facts, _ = shell_facts(str(args.get("command", "")), where=_where(args))
             return facts
@@ -110,7 +121,7 @@ class Judging:
 
     def destination(self, action: Action) -> Destination | None:
         """Whom a call reaches, in the one form that is compared and connected to."""
-        args = action.args if isinstance(action, CallTool) and isinstance(action.args, dict) else {}
+        args = action.given if isinstance(action, CallTool) else {}
         try:
             match action:
                 case CallTool(tool="network"):
@@ -134,7 +145,7 @@ class Judging:
             return f"{_arguments(action)}\n({error})"
 
     async def _shown(self, action: CallTool) -> str:
-        args = action.args if isinstance(action.args, dict) else {}
+        args = action.given
         if action.tool == SHELL:
             return await self._command(str(args.get("command", "")), args)
         if steered_by(action, self.workspace):
@@ -147,7 +158,9 @@ class Judging:
         script = read_script(command)
         lines = [command, ""]
         if _where(args) == "host":
-            lines.append(f"On this machine itself, {len(command.encode())} bytes, in {args.get('workdir') or '.'}")
+            lines.append(
+                f"On this machine itself, {len(command.encode())} bytes, in {args.get('workdir') or '.'}"
+            )
         lines += [f"  {one}" for one in script.commands]
         if script.deletes:
             found = await measure(self.inside, script.deletes)
@@ -171,7 +184,7 @@ def _arguments(action: CallTool) -> str:
 
 
 def _question(action: CallTool) -> Ask:
-    args = action.args if isinstance(action.args, dict) else {}
+    args = action.given
     options = args.get("options") or ()
     given = tuple(map(str, options)) if isinstance(options, list) else ()
     return Ask(reason=str(args.get("question", "")), question=True, options=given, rule="a question")

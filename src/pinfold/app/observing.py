@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pinfold.events import Changed
 from pinfold.sandbox import Display, Outcome, Variable
 
-NETWORK = "the network (refused inside the sandbox)"
+NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
     "Name or service not known",
     "Temporary failure in name resolution",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,5 +29,5 @@ class Privacy:
 
     def _names(self) -> frozenset[str]:
         with suppress(OSError):
-            return frozenset(os.listdir(self._workspace))
+            return frozenset(path.name for path in self._workspace.iterdir())
         return frozenset()

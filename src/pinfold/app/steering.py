@@ -34,11 +34,13 @@ def is_steering(action: CallTool, workspace: Path) -> bool:
 
 def steered_by(action: CallTool, workspace: Path) -> str:
     """The file, relative to the workspace; empty if there is none."""
-    args: Mapping[str, Json] = action.args if isinstance(action.args, dict) else {}
+    args = action.given
     if action.tool == "apply_patch":
         named = (line for line in str(args.get("patch", "")).splitlines() if line.startswith(_HEADS))
         paths = [word for line in named for word in line.split() if "/" in word or "." in word]
-        return next((f for p in paths for f in (_steering(p, workspace), _steering(p[2:], workspace)) if f), "")
+        return next(
+            (f for p in paths for f in (_steering(p, workspace), _steering(p[2:], workspace)) if f), ""
+        )
     path = args.get("path")
     return _steering(path, workspace) if action.tool in _EDITS and isinstance(path, str) else ""
 
@@ -55,7 +57,7 @@ def planned(action: CallTool, workspace: Path) -> SteeringEdit:
     path = steered_by(action, workspace)
     if action.tool not in _EDITS:
         raise BadCall(f"{path} steers the agent; change it with edit_file or write_file, one file at a time")
-    args = action.args
+    args = action.given
     try:
         before = read_steering(path, workspace)
     except FileRefused as error:

@@ -6,7 +6,7 @@ Fields are only ever added, with a default; a rename goes through an upcaster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct, field
 
@@ -40,6 +40,11 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool"):
 
     tool: str
     args: Json
+
+    @property
+    def given(self) -> Mapping[str, Json]:
+        """Its arguments by name; none where they make no sense."""
+        return cast("dict[str, Json]", self.args) if isinstance(self.args, dict) else {}
 
 
 Action: TypeAlias = RunCell | CallTool

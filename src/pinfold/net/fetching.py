@@ -62,26 +62,29 @@ async def fetch(
     url: str,
     *,
     egress: Egress,
+    method: str = "GET",
     headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
     limits: FetchLimits | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Fetched:
-    """GET. `headers` go to the scheme, host and port of `url` only, not to where it redirects.
+    """`headers` and `body` go to the scheme, host and port of `url` only, not to where it redirects.
 
+    Redirects of a GET or HEAD are followed; of any other method they are the answer.
     Raises BadDestination, Refused and Unreachable; an answer with a status of failure is an answer.
     """
     first = _parsed(url)
     given = dict(headers or {})
     _check(given)
     bounds = limits or FetchLimits()
-    fetcher = _Fetcher(egress, bounds, tls)
+    fetcher = _Fetcher(egress, bounds, tls, method, body)
     here, hops, sent = first, list[str](), 0
     for _ in range(bounds.redirects + 1):
         hops.append(str(here))
         if (here.scheme, here.destination) != (first.scheme, first.destination):
             given = {}  # once away they stay away
         addresses = await egress.cleared(here.destination, "request")
-        sent += len(str(here)) + sum(map(len, (*given, *given.values())))
+        sent += len(str(here)) + sum(map(len, (*given, *given.values()))) + len(body or b"")
         got = await fetcher.got(here, given, addresses)
         if isinstance(got, Url):
             here = got
@@ -133,7 +136,17 @@ def _check(headers: Mapping[str, str]) -> None:
 
 
 class _Fetcher:
-    def __init__(self, egress: Egress, limits: FetchLimits, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        egress: Egress,
+        limits: FetchLimits,
+        tls: ssl.SSLContext | None,
+        method: str,
+        body: bytes | None,
+    ) -> None:
+        self._method = method
+        self._body = body
+        self._follows = method in ("GET", "HEAD") and body is None
         self._egress = egress
         self._limits = limits
         self._left_s = limits.whole_s
@@ -176,9 +189,13 @@ class _Fetcher:
         ours = [(name, value) for name, value in _USUAL if name.lower() not in known]
         said = [("Host", url.host_header), *ours, *headers.items()]
         patience = dict.fromkeys(("connect", "read", "write", "pool"), self._limits.idle_s)
-        async with pool.stream("GET", whole, headers=said, extensions={"timeout": patience}) as answer:
+        if self._body is not None:
+            said.append(("Content-Length", str(len(self._body))))
+        async with pool.stream(
+            self._method, whole, headers=said, content=self._body, extensions={"timeout": patience}
+        ) as answer:
             named = _first_of(answer.headers)
-            if answer.status in _REDIRECTS and "location" in named:
+            if self._follows and answer.status in _REDIRECTS and "location" in named:
                 return url.joined(named["location"])
             body = await _decoded(answer, self._limits.body_bytes)
         mime, _, parameters = named.get("content-type", "").partition(";")

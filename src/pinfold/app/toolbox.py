@@ -1,0 +1,89 @@
+"""The tools of a session: those that come with Pinfold, the user's own, and what of them the model is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pinfold.app.on_host import OnHost
+from pinfold.app.outgoing import WayOut
+from pinfold.app.paths import config_dir
+from pinfold.app.secrets import Secrets
+from pinfold.app.web import WebAccess
+from pinfold.policy import Guards
+from pinfold.tools import SHOWN, Registry, Tool, as_tool
+from pinfold.tools.ports import Inside, Kept
+
+Given = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    enable: tuple[str, ...] | None = None
+    """Names or patterns; None: all."""
+    disable: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """That may be reached without asking, where the mode says so."""
+    guards: Guards = field(default_factory=Guards)
+    declared: tuple[tuple[str, bytes], ...] = ()
+    """YAML files of the workspace that are trusted, by name."""
+
+
+class _ByHost:
+    """The user's secrets, as tools ask for them."""
+
+    async def secret(self, name: str, host: str) -> str | None:
+        return Secrets().get(name, host)
+
+
+def tools_of(
+    options: ToolOptions,
+    own: Iterable[Tool[..., Any]],
+    *,
+    inside: Inside,
+    kept: Kept,
+    way: WayOut,
+    workspace: Path,
+    shell_s: float,
+) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
+    """All of them, and a line for each that could not be had."""
+    from pinfold.tools.builtin import file_tools
+    from pinfold.tools.builtin.shell import shell_tool
+    from pinfold.tools.builtin.small import small_tools
+    from pinfold.tools.builtin.web import fetch_tool
+    from pinfold.tools.declared import Ports, load_folder, yaml_tool
+    from pinfold.tools.entry_points import plugged
+
+    web = WebAccess(way)
+    made: list[Tool[..., Any]] = [
+        shell_tool(inside, str(workspace), host=OnHost(workspace), default_s=shell_s),
+        *file_tools(inside, kept),
+        fetch_tool(web),
+        *small_tools(),
+    ]
+    ports = Ports(inside=inside, web=web, secrets=_ByHost())
+    folder = load_folder(config_dir() / "tools", ports)
+    faults = list(folder.faults)
+    made += folder.tools
+    for name, content in options.declared:
+        made.append(yaml_tool(content, name, ports))
+    others = plugged()
+    made += others.tools
+    faults += others.faults
+    return [*made, *own], tuple(faults)
+
+
+def registry_of(
+    options: ToolOptions, tools: Iterable[Tool[..., Any]], handed: Iterable[str], *, small: bool
+) -> Registry:
+    """A small model is told of `python` alone, and of what the user handed over."""
+    shown = ("python",) if small else SHOWN
+    return Registry(
+        tools, enable=options.enable, disable=options.disable, shown=(*shown, "install", *handed)
+    )
+
+
+def handed_over(given: Iterable[Given]) -> list[Tool[..., Any]]:
+    return [as_tool(one) for one in given]
