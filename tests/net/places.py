@@ -33,6 +33,8 @@ class Place:
     address: str
     port: int
     answer: bytes = b""
+    waits_for: int = 0
+    """Bytes to be said to it before it answers."""
     said: list[bytearray] = field(default_factory=list[bytearray])
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +44,7 @@ class Place:
             is_answered = False
             while piece := await reader.read(1 << 16):
                 heard += piece
-                if b"\r\n\r\n" in heard and not is_answered:
+                if b"\r\n\r\n" in heard and len(heard) >= self.waits_for and not is_answered:
                     is_answered = True
                     writer.write(self.answer or f"HTTP/1.1 200 OK\r\n\r\n{self.address}".encode())
                     await writer.drain()
