@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pinfold.app import ConfigError, config_schema, load_config
+from pinfold.app.obeyed import obeyed
+from pinfold.app.trust import trust
 from pinfold.sandbox import Limits, default_memory
 
 pytestmark = pytest.mark.unit
@@ -18,8 +20,14 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
     path = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, mode=0o700)
     return path
+
+
+def project(workspace: Path, text: str) -> None:
+    """A project's own file, trusted as it is."""
+    (workspace / "pinfold.toml").write_text(text)
+    trust(obeyed(workspace))
 
 
 def test_flags_win_over_environment_over_project_over_user_file_over_defaults(
@@ -28,7 +36,7 @@ def test_flags_win_over_environment_over_project_over_user_file_over_defaults(
     user_file.write_text(
         "[run]\nmax_steps = 15\nmax_tokens = 900\nmax_seconds = 60\n[model]\ntemperature = 0.5\n"
     )
-    (workspace / "pinfold.toml").write_text("[run]\nmax_steps = 12\nmax_tokens = 800\nmax_seconds = 50\n")
+    project(workspace, "[run]\nmax_steps = 12\nmax_tokens = 800\nmax_seconds = 50\n")
     monkeypatch.setenv("PINFOLD_RUN_MAX_TOKENS", "700")
     monkeypatch.setenv("PINFOLD_RUN_MAX_SECONDS", "40")
     loaded = load_config(workspace, {"run.max_seconds": 30.0, "run.max_cost": None})
@@ -82,7 +90,7 @@ def test_a_broken_file_is_named_with_what_to_fix(user_file: Path, text: str, wor
     ],
 )
 def test_a_projects_file_may_only_lower_limits(workspace: Path, text: str, words: str) -> None:
-    (workspace / "pinfold.toml").write_text(text)
+    project(workspace, text)
     with pytest.raises(ConfigError) as caught:
         load_config(workspace)
     assert words in str(caught.value)
@@ -90,7 +98,7 @@ def test_a_projects_file_may_only_lower_limits(workspace: Path, text: str, words
 
 def test_a_projects_packages_come_on_top_of_the_users(user_file: Path, workspace: Path) -> None:
     user_file.write_text("[sandbox]\npackages = ['shapely']\n")
-    (workspace / "pinfold.toml").write_text("[sandbox]\npackages = ['networkx']\nmemory_mb = 128\n")
+    project(workspace, "[sandbox]\npackages = ['networkx']\nmemory_mb = 128\n")
     sandbox = load_config(workspace).config.sandbox
     assert sandbox.packages == ("shapely", "networkx")
     assert sandbox.limits().memory_bytes == 128 << 20

@@ -271,6 +271,7 @@ def test_ctrl_c_stops_only_what_it_was_meant_for(start: Any, pinfold: Pinfold) -
 
 def test_a_projects_limits_hold_on_resume(pinfold: Pinfold, workspace: Path, script: Any, cell: Any) -> None:
     (workspace / "pinfold.toml").write_text("[run]\nmax_steps = 1\n")
+    assert pinfold("trust", "--yes").code == 0
     model = script({"text": "one"}, cell("1"), cell("2"), {"text": "never"})
     assert pinfold("run", *LOCAL, "--model", model, "go").out == "one\n"
     done = pinfold("resume", "last", "go")

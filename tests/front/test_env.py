@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from tests.wheels import Index
 
+from pinfold.app.obeyed import obeyed
+from pinfold.app.trust import trust
+
 pytestmark = pytest.mark.integration
 
 DRIVER = """
@@ -90,6 +93,7 @@ def test_show_says_how_to_build_and_then_what_is_there(env: Any, index: Index) -
 def test_a_projects_packages_are_added(env: Any, index: Index, workspace: Path) -> None:
     index.add("nest")
     (workspace / "pinfold.toml").write_text('[sandbox]\npackages = ["nest"]\n')
+    trust(obeyed(workspace))
     assert env("build").returncode == 0
     assert json.loads(env("show", "--json").stdout)["packages"] == {"heron": "1.0", "nest": "1.0"}
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.text import capped, first_line, printable, redacted
+from pinfold.text.clean import MARKS
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]
 
@@ -61,7 +62,18 @@ def test_every_hidden_letter_is_shown_as_an_escape(letter: str) -> None:
     assert printable(f"a{letter}b") == (f"a\\x{code:02x}b" if code < 256 else f"a\\u{code:04x}b")
 
 
-@given(st.text(alphabet=st.characters(categories=["L", "N", "P", "S", "Zs", "M", "So"])))
+# Letters and marks by their category that no screen shows.
+UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0" + "".join(
+    map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
+)
+
+
+@given(
+    st.text(
+        alphabet=st.characters(categories=["L", "N", "P", "S", "Zs", "M", "So"], exclude_characters=UNSEEN),
+        max_size=MARKS,
+    )
+)
 def test_what_is_meant_to_be_read_stays(text: str) -> None:
     assert printable(text) == text
 

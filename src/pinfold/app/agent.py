@@ -52,6 +52,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.log import Damage, export_bundle
+from pinfold.policy import Guards
 from pinfold.sandbox import Display, Provider, named_paths
 
 _HOOKS_CATCH_UP_S = 10.0
@@ -126,6 +127,7 @@ class Agent:
         settings: Mapping[str, Any] | None = None,
         approve: Approve | None = None,
         max_steps: int | None = None,
+        allow_hosts: Iterable[str] = (),
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
         session: str | None = None,
@@ -141,6 +143,7 @@ class Agent:
             "run.max_steps": max_steps,
             "checkpoint.git": git_checkpoints,
             "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
+            "network.allow": tuple(allow_hosts) or None,
         }
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")
@@ -204,6 +207,14 @@ class Agent:
             await self._stopped(self._live, self._turn)
         self._live = None
         return await self._stack.__aexit__(kind, error, trace)
+
+    def set_guards(self, *, imports: Iterable[str] | None = None, decoded: bool = False) -> None:
+        """Switch the guard rails for code: nothing but these modules may be imported, no decoded text may be run.
+
+        They keep a model from mistakes. What keeps code from harm is the sandbox.
+        """
+        allowed = None if imports is None else frozenset(imports)
+        self._entered().set_guards(Guards(imports=allowed, decoded=decoded))
 
     def add_callback(self, hook: Hook) -> None:
         """Let `hook` watch events, judge actions or change requests; see `pinfold.hooks`."""

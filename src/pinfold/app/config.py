@@ -1,4 +1,4 @@
-"""Configuration in layers, each value with its origin: defaults, user file, project file, environment, flags."""
+"""Configuration in layers, each value with its origin: defaults, user file, trusted project file, environment, flags."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
+from pinfold.app.obeyed import SETTINGS, VARIABLES
 from pinfold.app.paths import config_dir
+from pinfold.app.trust import Followed, followed
 from pinfold.events import Mode
 from pinfold.sandbox import Limits, default_memory
 from pinfold.sandbox.environment import EnvironmentFailed, normalised
@@ -70,10 +73,28 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How far a turn may go."""
 
     mode: Mode = "auto"
+    guards: Literal["off", "strict"] = "off"
+    """Guard rails for code; no boundary, which is the sandbox."""
     max_steps: int = 20
     max_tokens: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
+
+
+class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be called, by names or patterns such as `web_*`."""
+
+    enable: tuple[str, ...] | None = None
+    """Nothing but these; all unless set."""
+    disable: tuple[str, ...] = ()
+    """Not these; a project's come on top of the user's."""
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where code and tools may go."""
+
+    allow: tuple[str, ...] = ()
+    """Hosts that are reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
 
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +155,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     models: ModelsConfig = ModelsConfig()
     budget: BudgetConfig = BudgetConfig()
     run: RunConfig = RunConfig()
+    tools: ToolsConfig = ToolsConfig()
+    network: NetworkConfig = NetworkConfig()
     sandbox: SandboxConfig = SandboxConfig()
     sessions: SessionsConfig = SessionsConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -162,17 +185,29 @@ _LIMITS = (
 """What a project's own file may set, and only downwards: it may come from a stranger."""
 
 _PACKAGES = "sandbox.packages"
+_ADDED_TO = ("tools.disable", "network.allow")
+"""Lists that a flag adds to: one that switches a tool off must not switch others on."""
+_ADDED = (_PACKAGES, "tools.disable")
+"""Lists that a project's own file may add to: neither gives the agent more than it has."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     origins: Mapping[str, str]
+    obeyed: Mapping[str, bytes] = {}
+    """Files of the workspace that the user has trusted, by their path there."""
+    notice: str = ""
+    """What of the workspace is not obeyed, and why; for the user."""
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Every key with its value and where that came from."""
         for section, values in msgspec.to_builtins(self.config).items():
             for key, value in values.items():
                 yield f"{section}.{key}", value, self.origins.get(f"{section}.{key}", "default")
+
+    def keys(self) -> dict[str, str]:
+        """Keys for models that a trusted `.env` gives."""
+        return keys_of(self.obeyed.get(VARIABLES, b""))
 
 
 def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
@@ -181,16 +216,22 @@ def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None =
     origins: dict[str, str] = {}
     user_file = config_dir() / "config.toml"
     _overlay(values, origins, _read_toml(user_file), str(user_file))
-    if workspace is not None:
-        project_file = workspace / "pinfold.toml"
-        limits = _project_limits(_read_toml(project_file), project_file, _checked(values, origins))
+    project = followed(workspace) if workspace is not None else Followed(files={})
+    if workspace is not None and (data := project.files.get(SETTINGS)) is not None:
+        project_file = workspace / SETTINGS
+        limits = _project_limits(_parsed(data, project_file), project_file, _checked(values, origins))
         _overlay(values, origins, limits, str(project_file))
     _overlay_environment(values, origins)
     for dotted, value in (flags or {}).items():
         if value is not None:
             section, key = dotted.split(".")
-            _overlay(values, origins, {section: {key: value}}, "flag")
-    return Loaded(config=_checked(values, origins), origins=origins)
+            more = values.get(section, {}).get(key, ()) if dotted in _ADDED_TO else ()
+            _overlay(
+                values, origins, {section: {key: (*more, *value) if dotted in _ADDED_TO else value}}, "flag"
+            )
+    return Loaded(
+        config=_checked(values, origins), origins=origins, obeyed=project.files, notice=project.notice
+    )
 
 
 def config_schema() -> dict[str, Any]:
@@ -200,14 +241,18 @@ def config_schema() -> dict[str, Any]:
 
 def _read_toml(path: Path) -> Values:
     try:
-        with path.open("rb") as file:
-            parsed = tomllib.load(file)
+        return _parsed(path.read_bytes(), path)
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parsed(data: bytes, path: Path) -> Values:
+    try:
+        parsed = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
     for section, content in parsed.items():
         if section not in Config.__struct_fields__:
             raise ConfigError(
@@ -235,14 +280,14 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
     for section, content in given.items():
         for key, value in content.items():
             dotted = f"{section}.{key}"
-            if dotted == _PACKAGES and isinstance(value, list):
-                content[key] = [*above.sandbox.packages, *cast(list[Any], value)]
+            ceiling = getattr(getattr(above, section), key)
+            if dotted in _ADDED and isinstance(value, list):
+                content[key] = [*ceiling, *cast(list[Any], value)]
                 continue
-            if dotted not in (*_LIMITS, _PACKAGES):
+            if dotted not in (*_LIMITS, *_ADDED):
                 raise ConfigError(
                     f"{path}: a project may not set {dotted}; put it into {config_dir()}/config.toml"
                 )
-            ceiling = getattr(getattr(above, section), key)
             if not isinstance(value, int | float) or (ceiling is not None and value > ceiling):
                 raise ConfigError(f"{path}: a project may only lower {dotted}; it is {ceiling}")
     return given

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import config_dir, private_dir
+from pinfold.app.paths import config_dir
+from pinfold.app.private_files import changing, read_private, write_private
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,17 +23,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 class Grants:
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or config_dir()
-        self.file = self._folder / "grants.json"
+        self.file = (folder or config_dir()) / "grants.json"
 
     def all(self) -> tuple[Grant, ...]:
         """Raises ConfigError."""
-        try:
-            return msgspec.json.decode(self.file.read_bytes(), type=tuple[Grant, ...])
-        except FileNotFoundError:
+        data = read_private(self.file)
+        if data is None:
             return ()
-        except OSError as error:
-            raise ConfigError(f"{self.file} cannot be read: {error.strerror}") from error
+        try:
+            return msgspec.json.decode(data, type=tuple[Grant, ...])
         except msgspec.MsgspecError as error:
             raise ConfigError(
                 f"{self.file} is damaged ({error}); remove it, and what it allowed is asked about again"
@@ -63,22 +60,7 @@ class Grants:
 
     @contextmanager
     def _changing(self) -> Generator[list[Grant]]:
-        """One process at a time; what others read is whole, before or after."""
-        private_dir(self._folder)
-        lock = os.open(self.file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with changing(self.file):
             grants = list(self.all())
             yield grants
-            new = self.file.with_suffix(".new")
-            new.unlink(missing_ok=True)
-            with os.fdopen(
-                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
-            ) as file:
-                file.write(msgspec.json.format(msgspec.json.encode(grants)))
-                os.fsync(file.fileno())
-            new.replace(self.file)
-        except OSError as error:
-            raise ConfigError(f"{self.file} cannot be written: {error.strerror}") from error
-        finally:
-            os.close(lock)
+            write_private(self.file, msgspec.json.format(msgspec.json.encode(grants)))

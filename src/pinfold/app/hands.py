@@ -51,6 +51,7 @@ from pinfold.sandbox import (
     Spec,
     Variable,
 )
+from pinfold.sandbox.auto import Auto
 from pinfold.text import capped
 from pinfold.tools import BadCall, Registry, ToolFailed
 
@@ -149,7 +150,7 @@ class SandboxAndTools:
         )
 
     async def _run(self, id_: ActionId, action: RunCell, what: Doing) -> Performed:
-        session = await self._started()
+        session = await self.started()
         if self.checkpoints:
             await self.checkpoints.before(session, self.limits.shell_s)
         outcome = await self._run_in(session, action, what)
@@ -162,7 +163,7 @@ class SandboxAndTools:
         """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
-        return await self.checkpoints.restore(await self._started(), number, self.limits.shell_s)
+        return await self.checkpoints.restore(await self.started(), number, self.limits.shell_s)
 
     @staticmethod
     async def _run_in(session: Session, action: RunCell, what: Doing) -> Outcome:
@@ -176,14 +177,14 @@ class SandboxAndTools:
         return await session.run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, **more)
 
     async def shell(self, command: str) -> CommandOutcome:
-        session = await self._started()
+        session = await self.started()
         return await session.command(["/bin/sh", "-c", command], timeout_s=self.limits.cell_s)
 
     async def come_back(self) -> Resumed | None:
         """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
         if self.spec.state is None or not self.spec.state.is_dir():
             return None
-        session = await self._started()
+        session = await self.started()
         await self._look_at_variables()
         return session.resumed if isinstance(session, Resumable) else None
 
@@ -197,7 +198,7 @@ class SandboxAndTools:
         if not self.glances:
             return ""
         try:
-            session = await self._started()
+            session = await self.started()
             outcome = await session.command(
                 ["python3", "-I", "-c", _GLANCE.read_text("utf-8")], timeout_s=GLANCE_S
             )
@@ -206,7 +207,7 @@ class SandboxAndTools:
         return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
-        session = await self._started()
+        session = await self.started()
         if not isinstance(session, Resumable):
             raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
         before = session.path
@@ -228,7 +229,7 @@ class SandboxAndTools:
 
     async def _look_at_variables(self) -> Changed | None:
         """What has changed since the last time, if anything has and can be seen."""
-        session, before = await self._started(), self._variables
+        session, before = await self.started(), self._variables
         try:
             self._variables = {one.name: one for one in await session.variables()}
         except SandboxUnavailable:  # the next cell says so
@@ -240,7 +241,7 @@ class SandboxAndTools:
             await self._session.close()
             self._session = None
 
-    async def _started(self) -> Session:
+    async def started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
             if self.spec.site:
@@ -250,7 +251,10 @@ class SandboxAndTools:
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
-            self._session = await self.provider.open(self.spec)
+            provider = await self.provider.resolve() if isinstance(self.provider, Auto) else self.provider
+            has_way = provider.capabilities.egress
+            spec = replace(self.spec, egress=self.way.socket) if has_way else self.spec
+            self._session = await provider.open(spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()
             lines = [new] if new else []
@@ -262,10 +266,10 @@ class SandboxAndTools:
 
     async def _call(self, action: CallTool, cell: int | None) -> Performed:
         if cell is not None and self.checkpoints:
-            await self.checkpoints.before(await self._started(), self.limits.shell_s)
+            await self.checkpoints.before(await self.started(), self.limits.shell_s)
         performed = await self._called(action)
         if cell is not None and self.checkpoints:
-            await self.checkpoints.after(await self._started(), _told(action), self.limits.shell_s)
+            await self.checkpoints.after(await self.started(), _told(action), self.limits.shell_s)
         return performed
 
     async def _called(self, action: CallTool) -> Performed:

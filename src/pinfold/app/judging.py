@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pinfold.app.grants import Grants
 from pinfold.app.outgoing import NETWORK, WayOut
@@ -14,11 +14,10 @@ from pinfold.app.privacy import Privacy
 from pinfold.app.steering import planned, steered_by
 from pinfold.engine import Given
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
-from pinfold.net import BadDestination, Destination, parse_url
+from pinfold.net import BadDestination, Destination, parse_authority
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.text import capped
 from pinfold.tools import BadCall, Registry
-from pinfold.tools.builtin import EDITS, measure, preview
 from pinfold.tools.ports import Inside
 
 SHOWN = 20_000
@@ -121,17 +120,14 @@ class Judging:
 
     def destination(self, action: Action) -> Destination | None:
         """Whom a call reaches, in the one form that is compared and connected to."""
-        args = action.given if isinstance(action, CallTool) else {}
+        if isinstance(action, RunCell):
+            return None
         try:
-            match action:
-                case CallTool(tool="network"):
-                    return Destination(str(args.get("host")), int(args.get("port", 0)))
-                case CallTool(tool=name) if tool := self.registry.get(name):
-                    _, target = tool.reached(args)
-                    url = args.get("url") if name == "fetch" else None
-                    return parse_url(str(url)).destination if url else _parsed(target)
-                case _:
-                    return None
+            if action.tool == NETWORK:
+                return Destination(str(action.given.get("host")), int(action.given.get("port", 0)))
+            tool = self.registry.get(action.tool)
+            reach, target = tool.reached(action.given) if tool else ("nothing", "")
+            return parse_authority(target) if reach == "network" and target else None
         except (BadDestination, ValueError, TypeError):
             return None
 
@@ -150,7 +146,9 @@ class Judging:
             return await self._command(str(args.get("command", "")), args)
         if steered_by(action, self.workspace):
             return planned(action, self.workspace).diff()
-        if action.tool in EDITS:
+        from pinfold.tools.builtin.files import WRITES, preview
+
+        if action.tool in WRITES:
             return await preview(self.inside, action.tool, args)
         return _arguments(action)
 
@@ -163,6 +161,8 @@ class Judging:
             )
         lines += [f"  {one}" for one in script.commands]
         if script.deletes:
+            from pinfold.tools.builtin.files import measure
+
             found = await measure(self.inside, script.deletes)
             lines.append(f"Deletes {found}: {', '.join(script.deletes)}")
         return "\n".join(lines)
@@ -173,18 +173,12 @@ def _where(args: Mapping[str, Json]) -> Any:
     return "sandbox" if args.get("where", "sandbox") == "sandbox" else "host"
 
 
-def _parsed(target: str) -> Destination | None:
-    from pinfold.net import parse_authority
-
-    return parse_authority(target) if target else None
-
-
 def _arguments(action: CallTool) -> str:
     return f"{action.tool} {json.dumps(action.args, indent=2, ensure_ascii=False, default=repr)}"
 
 
 def _question(action: CallTool) -> Ask:
-    args = action.given
-    options = args.get("options") or ()
-    given = tuple(map(str, options)) if isinstance(options, list) else ()
-    return Ask(reason=str(args.get("question", "")), question=True, options=given, rule="a question")
+    options = action.given.get("options")
+    given = tuple(map(str, cast("list[Json]", options))) if isinstance(options, list) else ()
+    question = str(action.given.get("question", ""))
+    return Ask(reason=question, question=True, options=given, rule="a question")

@@ -17,7 +17,8 @@ import msgspec
 from pinfold import __version__
 from pinfold.app.checkpoints import Checkpoints
 from pinfold.app.coming_back import came_back
-from pinfold.app.environment import install_tool, python_for_cells
+from pinfold.app.environment import python_for_cells
+from pinfold.app.equipping import equipped
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of
@@ -25,6 +26,7 @@ from pinfold.app.mounts import refuse_overlap
 from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
+from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
 from pinfold.events import (
     ActionId,
@@ -40,12 +42,12 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
+from pinfold.policy import Guards
 from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
 from pinfold.text import capped
-from pinfold.tools import Registry, as_tool
 
 logger = logging.getLogger(__name__)
 CHECK_SAID = 2000
@@ -82,6 +84,8 @@ class Options:
     view: Path | None = None
     """Where what it changes in the workspace goes instead."""
     tools: tuple[Callable[..., Any], ...] = ()
+    """What the user hands over in person."""
+    toolbox: ToolOptions = field(default_factory=ToolOptions)
     hooks: Hooks = field(default_factory=Hooks)
     git_checkpoints: bool | None = None
     unattended: bool = True
@@ -146,6 +150,10 @@ class LiveSession:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
+
+    def set_guards(self, guards: Guards) -> None:
+        """From the next action on."""
+        self._hands.judging.guards = guards
 
     async def passes(self, check: str) -> bool:
         """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
@@ -220,10 +228,10 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         began = log.seq
         imported = folder is not None and is_imported(folder)
         # A stranger's log does not choose where and how code runs here.
-        past = None if imported else state.opened
+        past = None if imported or state.opened is None else _as_it_was(state.opened, state.mode)
         ground = await _ground(options, past, folder)
         asked = asked_of(options.model, past.model if past else "", entries, options.calling)
-        hands, opened = _assembled(options, log, past, ground, asked)
+        hands, opened, faults = _assembled(options, log, past, ground, asked)
         back = await came_back(hands, state, entries)
         opened = msgspec.structs.replace(opened, imported=imported, **back)
         core = Core(
@@ -245,7 +253,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
         del entries
         engine = Engine(core)
-        await core.record(opened, *_first_words(options, ground, damage, state))
+        texts = (*options.notices, *ground.notices, *faults)
+        await core.record(opened, *_first_words(options, texts, damage, state))
         await engine.recover()
         if folder is not None and imported:
             (folder / IMPORTED).unlink(missing_ok=True)
@@ -255,7 +264,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         )
         if damage:
             logger.error("%s: %s", session, damage)
-        async with background() as tasks:
+        async with hands.way.open(), background() as tasks:
             tasks.start_soon(engine.serve)
             tasks.start_soon(live.watch)
             yield live
@@ -269,6 +278,10 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
                 ground.scratch.remove()
         log.close()
         logger.info("%s closed", session)
+
+
+def _as_it_was(opened: SessionOpened, mode: Mode) -> SessionOpened:
+    return msgspec.structs.replace(opened, mode=mode)
 
 
 def is_imported(folder: Path) -> bool:
@@ -319,7 +332,8 @@ def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
 
 def _assembled(
     options: Options, log: Log, past: SessionOpened | None, ground: _Ground, asked: Asked
-) -> tuple[SandboxAndTools, SessionOpened]:
+) -> tuple[SandboxAndTools, SessionOpened, tuple[str, ...]]:
+    """With a line for each tool that could not be had."""
     provider = ground.provider
     workspace = options.workspace or (Path(past.workspace) if past else None)
     if workspace is None or not workspace.is_dir():
@@ -336,26 +350,24 @@ def _assembled(
         raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
     mounts = _mounts(options, past, provider, workspace)
     allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
-    tools = [as_tool(tool) for tool in options.tools]
-    ours = [install_tool(ground.site, ground.python)] if ground.site and ground.python else []
-    hands = SandboxAndTools(
+    spec = Spec(
+        workspace=workspace,
+        writable=mode != "read-only",
+        data=data,
+        mounts=allowed,
+        limits=options.limits,
+        site=ground.site,
+        view=options.view,
+        state=log.folder / "state" if log.folder else None,
+    )
+    hands, faults = equipped(
+        options.toolbox,
+        options.tools,
+        spec,
+        log,
         provider=provider,
-        spec=Spec(
-            workspace=workspace,
-            writable=mode != "read-only",
-            data=data,
-            mounts=allowed,
-            limits=options.limits,
-            site=ground.site,
-            view=options.view,
-            state=log.folder / "state" if log.folder else None,
-        ),
-        registry=Registry([*ours, *tools]),
-        glances=asked.profile == "small",
-        granted=frozenset(tool.name for tool in tools),
-        mode=mode,
-        journal=log,
-        blobs=log.blobs,
+        python=ground.python,
+        small=asked.profile == "small",
     )
     opened = SessionOpened(
         version=__version__,
@@ -364,11 +376,13 @@ def _assembled(
         mode=mode,
         # What was asked for, not what came of it: where the session goes on, something else may be had.
         sandbox="auto" if isinstance(provider, Auto) else provider.name,
-        prompt=system_prompt(workspace, _shown(data, provider), allowed, asked.profile),
+        prompt=system_prompt(
+            workspace, _shown(data, provider), allowed, asked.profile, hands.registry.catalogue()
+        ),
         data={name: str(path) for name, path in data.items()},
         mounts={str(mount.path): mount.writable for mount in mounts},
     )
-    return hands, opened
+    return hands, opened, faults
 
 
 def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
@@ -395,15 +409,15 @@ def _mounts(
     return mounts
 
 
-def _first_words(options: Options, ground: _Ground, damage: Damage, state: State) -> list[Event]:
+def _first_words(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:
     events: list[Event] = []
     title = options.title or state.title
     wanted = state.checkpoints if options.git_checkpoints is None else options.git_checkpoints
     if title != state.title or wanted != state.checkpoints:
         changed = wanted if wanted != state.checkpoints else None
         events.append(SessionChanged(title=title, checkpoints=changed))
-    texts = [*options.notices, *ground.notices]
+    said = [*texts]
     if damage:
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
-        texts.append(f"The log was damaged: {damage}. The rest is intact{kept}.")
-    return [*events, *(Noticed(text=text) for text in texts)]
+        said.append(f"The log was damaged: {damage}. The rest is intact{kept}.")
+    return [*events, *(Noticed(text=text) for text in said)]

@@ -54,12 +54,13 @@ class Calling:
     cache: bool = True
 
     @classmethod
-    def of(cls, config: Config) -> Calling:
+    def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> Calling:
+        """`keys` are for where the environment has none."""
         return cls(
             fallback=config.models.fallback,
             escalate=config.models.escalate,
             aliases=config.models.aliases,
-            keys=keys_in(os.environ, config.model.key_env),
+            keys=keys_in({**(keys or {}), **os.environ}, config.model.key_env),
             key_env=config.model.key_env,
             protocol=config.model.protocol,
             profile=config.model.profile,

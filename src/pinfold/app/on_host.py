@@ -15,7 +15,6 @@ import anyio.abc
 KEPT = 1 << 20
 """Bytes of each stream."""
 _KILLED_S = 5.0
-_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +24,16 @@ class Ended:
     stdout: bytes = b""
     stderr: bytes = b""
     dropped_bytes: int = 0
+    notices: tuple[str, ...] = ()
 
 
 class OnHost:
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
-    async def run(self, command: str, workdir: str | None, timeout_s: float) -> Ended:
+    async def run(self, command: str, *, workdir: str, timeout_s: float) -> Ended:
         """In the workspace, with the user's own environment and nothing to read; ended as a whole when its time is over."""
-        folder = self._workspace / (workdir or "")
+        folder = self._workspace / workdir
         try:
             process = await anyio.open_process(
                 ["/bin/bash", "-c", command],

@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pinfold.app.config import Config, load_config
+from pinfold.app.config import Loaded, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
+from pinfold.app.obeyed import TOOLS
 from pinfold.app.paths import default_workspace, refuse_closed_folders, workspace_at
+from pinfold.app.secrets import keep_secrets_of_this_process
+from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget
 from pinfold.events import SessionId
 from pinfold.log import summarise
+from pinfold.policy import Guards, strict
+from pinfold.text import keep_secret
 
 
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
@@ -22,15 +27,16 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
         folder, notice = workspace_at(workspace), None
     else:
         folder, notice = default_workspace(session)
-    config = load_config(folder, flags).config
+    loaded = _loaded(folder, flags)
+    config = loaded.config
     return Options(
         workspace=folder,
         model=config.model.name,
         mode=config.run.mode,
         sandbox=config.sandbox.provider,
-        notices=(notice,) if notice else (),
+        notices=tuple(filter(None, (notice, loaded.notice))),
         git_checkpoints=config.checkpoint.git,
-        **_bounds(config),
+        **_bounds(loaded),
     )
 
 
@@ -46,14 +52,15 @@ def resumed_options(
     place = workspace_at(workspace) if workspace is not None else None
     summary = summarise(folder)
     known = Path(summary.workspace) if summary and summary.workspace else None
-    config = load_config(place or known, flags).config
+    loaded = _loaded(place or known, flags)
     return Options(
         workspace=place,
         model=flags.get("model.name"),
         mode=flags.get("run.mode"),
         sandbox=flags.get("sandbox.provider"),
         git_checkpoints=flags.get("checkpoint.git"),
-        **_bounds(config),
+        notices=(loaded.notice,) if loaded.notice else (),
+        **_bounds(loaded),
     )
 
 
@@ -66,7 +73,16 @@ def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
     return paths
 
 
-def _bounds(config: Config) -> dict[str, Any]:
+def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
+    """The configuration; from here on, nothing that is shown holds a secret this process knows."""
+    loaded = load_config(workspace, flags)
+    keep_secrets_of_this_process()
+    keep_secret(*loaded.keys().values())
+    return loaded
+
+
+def _bounds(loaded: Loaded) -> dict[str, Any]:
+    config = loaded.config
     run, long = config.run, config.budget
     budget = Budget(
         max_steps=run.max_steps,
@@ -85,5 +101,14 @@ def _bounds(config: Config) -> dict[str, Any]:
         "python": sandbox.python,
         "budget": budget,
         "settings": config.model.settings(),
-        "calling": Calling.of(config),
+        "calling": Calling.of(config, loaded.keys()),
+        "toolbox": ToolOptions(
+            enable=config.tools.enable,
+            disable=config.tools.disable,
+            hosts=config.network.allow,
+            guards=strict() if config.run.guards == "strict" else Guards(),
+            declared=tuple(
+                (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
+            ),
+        ),
     }

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import logging.handlers
-import os
 
 from pinfold.app.config import load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir, state_dir
-from pinfold.text import redacted
+from pinfold.app.secrets import keep_secrets_of_this_process
+from pinfold.text import presentable
 
 _SIZE = 2 << 20
 _FILES = 3
 
 
-class _Redacting(logging.Formatter):
+class _Presentable(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        secrets = [
-            value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))
-        ]
-        return redacted(super().format(record), secrets)
+        return presentable(super().format(record))
 
 
 def start_operator_log(level: str | None = None) -> None:
@@ -29,6 +26,7 @@ def start_operator_log(level: str | None = None) -> None:
 
     `level` is what the user asked for now; else the configuration says.
     """
+    keep_secrets_of_this_process()
     root = logging.getLogger("pinfold")
     root.propagate = False
     root.addHandler(logging.NullHandler())
@@ -40,5 +38,5 @@ def start_operator_log(level: str | None = None) -> None:
         handler = logging.handlers.RotatingFileHandler(
             path, maxBytes=_SIZE, backupCount=_FILES, encoding="utf-8", delay=True
         )
-        handler.setFormatter(_Redacting("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_Presentable("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
         root.addHandler(handler)

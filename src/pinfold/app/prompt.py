@@ -25,12 +25,18 @@ You are Pinfold. You solve tasks with Python in the current folder; variables an
 
 
 def system_prompt(
-    workspace: Path, data: Iterable[str] = (), mounts: Iterable[Mount] = (), profile: Profile = "full"
+    workspace: Path,
+    data: Iterable[str] = (),
+    mounts: Iterable[Mount] = (),
+    profile: Profile = "full",
+    catalogue: str = "",
 ) -> str:
-    """`data`: the paths by which the session reads it."""
+    """`data`: the paths by which the session reads it. `catalogue`: a line on tools that are not told in full."""
     lines = [f"Read-only data: {path}\n" for path in data]
     lines += [
         f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts
     ]
+    if catalogue and profile != "small":
+        lines.append(f"{catalogue}\n")
     template = _SMALL if profile == "small" else _PROMPT
     return template.format(workspace=workspace, mounts="".join(lines))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinfold.events import CallTool, Json
+from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused
 from pinfold.sandbox.steering import read_steering, steering_path, write_steering
 from pinfold.tools import BadCall

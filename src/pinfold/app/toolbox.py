@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,8 @@ from pinfold.app.paths import config_dir
 from pinfold.app.secrets import Secrets
 from pinfold.app.web import WebAccess
 from pinfold.policy import Guards
-from pinfold.tools import SHOWN, Registry, Tool, as_tool
+from pinfold.tools import SHOWN, Registry, Tool
 from pinfold.tools.ports import Inside, Kept
-
-Given = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,7 @@ def tools_of(
     shell_s: float,
 ) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
     """All of them, and a line for each that could not be had."""
-    from pinfold.tools.builtin import file_tools
+    from pinfold.tools.builtin.files import file_tools
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
     from pinfold.tools.builtin.web import fetch_tool
@@ -80,10 +78,4 @@ def registry_of(
 ) -> Registry:
     """A small model is told of `python` alone, and of what the user handed over."""
     shown = ("python",) if small else SHOWN
-    return Registry(
-        tools, enable=options.enable, disable=options.disable, shown=(*shown, "install", *handed)
-    )
-
-
-def handed_over(given: Iterable[Given]) -> list[Tool[..., Any]]:
-    return [as_tool(one) for one in given]
+    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, "install", *handed))

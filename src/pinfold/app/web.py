@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pinfold.app.doing import now_doing
 from pinfold.app.outgoing import Running, WayOut
 from pinfold.events import Sent
-from pinfold.net import BadDestination, FetchLimits, NetError, fetch, parse_url
+from pinfold.net import FetchLimits, NetError, fetch, read_url
 from pinfold.tools import BadCall
 
 
@@ -42,7 +42,7 @@ class WebAccess:
             raise BadCall("requests can only be made for an action")
         running = Running(what.ask, cleared={*what.cleared})
         try:
-            to = parse_url(url).destination
+            to = read_url(url).destination
             fetched = await fetch(
                 url,
                 egress=self._way.egress_for(running),
@@ -51,8 +51,6 @@ class WebAccess:
                 body=body,
                 limits=FetchLimits(body_bytes=max_bytes, whole_s=timeout_s),
             )
-        except BadDestination as error:
-            raise BadCall(str(error)) from error
         except NetError as error:
             raise BadCall(str(error)) from error
         charset = f"; charset={fetched.charset}" if fetched.charset else ""

@@ -44,7 +44,8 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool"):
     @property
     def given(self) -> Mapping[str, Json]:
         """Its arguments by name; none where they make no sense."""
-        return cast("dict[str, Json]", self.args) if isinstance(self.args, dict) else {}
+        args = cast("object", self.args)
+        return cast("dict[str, Json]", args) if isinstance(args, dict) else {}
 
 
 Action: TypeAlias = RunCell | CallTool

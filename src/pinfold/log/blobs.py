@@ -12,6 +12,8 @@ from pinfold.events import BlobId
 from pinfold.log.errors import BlobMissing, LogUnwritable
 
 _PREFIX = "sha256:"
+_SHORTEST = 8
+"""Digits of a name that can be told from another's."""
 
 
 def blob_id(data: bytes) -> BlobId:
@@ -44,6 +46,14 @@ class Blobs:
         if blob_id(data) != blob:
             raise BlobMissing(f"blob {blob} is damaged: its content has another hash")
         return data
+
+    def find(self, beginning: str) -> BlobId | None:
+        """The one whose name begins so; None if there is none, or more than one."""
+        digest = beginning.removeprefix(_PREFIX)
+        if len(digest) < _SHORTEST:
+            return None
+        found = [blob for blob in self.all() if blob.removeprefix(_PREFIX).startswith(digest)]
+        return found[0] if len(found) == 1 else None
 
     def all(self) -> list[BlobId]:
         if self._folder is None:

@@ -3,7 +3,7 @@
 from pinfold.net.allowed import AllowList
 from pinfold.net.connecting import Egress, EgressLimits, Gate, How, Unlisted
 from pinfold.net.errors import BadDestination, BadPattern, NetError, Refused, Unreachable
-from pinfold.net.fetching import Fetched, FetchLimits, fetch
+from pinfold.net.fetching import Fetched, FetchLimits, fetch, read_url
 from pinfold.net.hosts import Destination, Url, parse_authority, parse_url
 from pinfold.net.proxy import OnTraffic, Proxy, ProxyLimits, Traffic
 from pinfold.net.ranges import WhyNot, why_special
@@ -34,5 +34,6 @@ __all__ = [
     "fetch",
     "parse_authority",
     "parse_url",
+    "read_url",
     "why_special",
 ]

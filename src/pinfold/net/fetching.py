@@ -73,7 +73,7 @@ async def fetch(
     Redirects of a GET or HEAD are followed; of any other method they are the answer.
     Raises BadDestination, Refused and Unreachable; an answer with a status of failure is an answer.
     """
-    first = _parsed(url)
+    first = read_url(url)
     given = dict(headers or {})
     _check(given)
     bounds = limits or FetchLimits()
@@ -119,7 +119,7 @@ def _usual_tls() -> ssl.SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
 
 
-def _parsed(url: str) -> Url:
+def read_url(url: str) -> Url:
     """A person may write spaces and other alphabets in path and query; never in the host."""
     scheme, separator, rest = url.strip().partition("://")
     authority = re.match(r"[^/?#]*", rest)

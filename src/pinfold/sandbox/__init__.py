@@ -69,6 +69,7 @@ __all__ = [
     "What",
     "default_memory",
     "is_built_in",
+    "is_masked",
     "named_paths",
     "not_mountable",
     "open_session",
@@ -154,6 +155,13 @@ def _registered() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def is_masked(name: str) -> bool:
+    """Whether a file of this name is a secret, which no session may read."""
+    from pinfold.sandbox._workspace import is_masked
+
+    return is_masked(name)
 
 
 def not_mountable(mount: Mount) -> str | None:

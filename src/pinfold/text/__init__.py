@@ -1,15 +1,21 @@
 """Text on its way to a sink: bounded, safe to print, free of secrets."""
 
 from pinfold.text.cap import capped, first_line
-from pinfold.text.clean import printable
+from pinfold.text.clean import printable, printable_line
 from pinfold.text.lists import listed, numbered
-from pinfold.text.redact import redacted
+from pinfold.text.redact import keep_secret, redacted, without_known
+from pinfold.text.sinks import presentable, presentable_line
 
 __all__ = [
     "capped",
     "first_line",
+    "keep_secret",
     "listed",
     "numbered",
+    "presentable",
+    "presentable_line",
     "printable",
+    "printable_line",
     "redacted",
+    "without_known",
 ]

@@ -1,19 +1,93 @@
-"""Keeps known secrets out of operator logs and messages. A net, not a wall: the sandbox is the wall."""
+"""Keeps secrets out of what is shown and logged. A net, not a wall: the sandbox is the wall."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from functools import lru_cache
+from threading import Lock
 
-_SHAPES = re.compile(
-    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}"
-    r"|hf_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
-)
-_MARK = "[redacted]"
+from pinfold.text.clean import bare
+from pinfold.text.mark import MARK
+
+SHORTEST = 6
+"""Below this a value is no secret: it would be found everywhere."""
+_FORM = 8
+"""Letters that an encoded form has at least, for the same reason."""
+_known: frozenset[str] = frozenset()
+_changing = Lock()
+
+
+def keep_secret(*values: str) -> None:
+    """From now on, in this process, none of these is shown: neither as it is nor in another writing."""
+    global _known  # noqa: PLW0603 - every sink of the process must know
+    with _changing:
+        _known = _known.union(value for value in values if len(value) >= SHORTEST)
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without the given values and without what looks like a key."""
-    for secret in sorted((secret for secret in secrets if len(secret) >= 6), key=len, reverse=True):
-        text = text.replace(secret, _MARK)
-    return _SHAPES.sub(_MARK, text)
+    """`text` without what was kept secret, without `secrets`, and without what looks like a key."""
+    hidden = _redacted(text, secrets := tuple(secrets))
+    if text.isascii() and text.isprintable():
+        return hidden
+    # Colours and invisible letters must not keep a secret from being found.
+    seen = bare(text)
+    if seen != text and (clear := _redacted(seen, secrets)) != seen:
+        return clear
+    return hidden
+
+
+def without_known(text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` without what was kept secret and without `secrets`, and otherwise exact."""
+    for form in _forms_of(_known.union(secrets)):
+        if form in text:
+            text = text.replace(form, MARK)
+    return text
+
+
+def _redacted(text: str, secrets: Iterable[str]) -> str:
+    # Their patterns take a while to compile, and many a process shows nothing.
+    from pinfold.text.pairs import without_pairs
+    from pinfold.text.shapes import without_shapes
+
+    return without_pairs(without_shapes(without_known(text, secrets)))
+
+
+@lru_cache(maxsize=16)
+def _forms_of(values: frozenset[str]) -> tuple[str, ...]:
+    """Every writing of every value, the longest first: a shorter one may be part of it."""
+    forms = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+
+def _forms(value: str) -> set[str]:
+    import html
+    import json
+    from urllib.parse import quote, quote_plus
+
+    data = value.encode("utf-8", "surrogatepass")
+    forms = {
+        quote(data, safe=""),
+        quote(data),
+        quote_plus(data),
+        quote_plus(data).lower(),
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        json.dumps(json.dumps(value)[1:-1])[1:-1],
+        repr(value)[1:-1],
+        html.escape(value),
+        data.hex(),
+        data.hex().upper(),
+        *_base64(data),
+    }
+    return {value, *(form for form in forms if len(form) >= _FORM)}
+
+
+def _base64(data: bytes) -> Iterable[str]:
+    """As part of any longer text too: what stands before it shifts the letters, of which those at the ends are not its own."""
+    from base64 import b64encode, urlsafe_b64encode
+
+    for before in range(3):
+        first = (0, 2, 3)[before]
+        last = (before + len(data)) * 8 // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + data).decode()[first:last]

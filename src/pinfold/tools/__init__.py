@@ -3,7 +3,7 @@
 from pinfold.tools.arguments import Argument
 from pinfold.tools.errors import BadCall, BadTool, ToolError, ToolFailed
 from pinfold.tools.registry import PYTHON, SHOWN, Registry
-from pinfold.tools.results import Result, Sent
+from pinfold.tools.results import Result
 from pinfold.tools.tool import Reach, Tool, Trust, as_tool, tool
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Reach",
     "Registry",
     "Result",
-    "Sent",
     "Tool",
     "ToolError",
     "ToolFailed",

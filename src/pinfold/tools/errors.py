@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pinfold.events import PinfoldError
-from pinfold.tools.results import Sent
+from pinfold.events import PinfoldError, Sent
 
 
 class ToolError(PinfoldError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pinfold.tools.results import Sent
+from pinfold.events import Sent
 
 
 class Ran(Protocol):
@@ -110,12 +110,4 @@ class Web(Protocol):
 class Secrets(Protocol):
     async def secret(self, name: str, host: str) -> str | None:
         """Its value, if the user has set it for this host."""
-        ...
-
-
-class Answers(Protocol):
-    """The user, or nobody."""
-
-    async def ask(self, question: str, options: Sequence[str]) -> str:
-        """Raises BadCall where nobody is there to ask."""
         ...

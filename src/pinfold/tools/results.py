@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pinfold.events import Json
+from pinfold.events import Json, Sent
 
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -16,16 +16,6 @@ _PICTURES = (
     (b"GIF8", "image/gif"),
     (b"%PDF-", "application/pdf"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """What went to another machine and came back."""
-
-    to: str
-    """`host:port`."""
-    bytes_out: int
-    bytes_in: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,15 @@ def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             mount_option,
             unmasked_option,
+            click.option("--tools", metavar="A,B", help="Nothing but these tools, by name or pattern."),
+            click.option("--no-shell", is_flag=True, help="Without the shell tool."),
+            click.option(
+                "--allow-host",
+                multiple=True,
+                metavar="HOST",
+                help="May be reached without asking, as `network.allow`.",
+            ),
+            click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
             click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
             click.option(
                 "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
@@ -133,7 +142,15 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
         "run.max_cost": given.get("max_cost"),
         "run.max_seconds": given.get("max_seconds"),
         "model.cache": False if given.get("no_cache") else None,
+        "run.guards": given.get("guards"),
+        "tools.enable": _names(given.get("tools")),
+        "tools.disable": ("shell",) if given.get("no_shell") else None,
+        "network.allow": given.get("allow_host") or None,
     }
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
 def mounted(given: dict[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,9 @@ from pinfold.events import Json
 from pinfold.text import first_line
 from pinfold.tools.builtin.calculator import calculator
 from pinfold.tools.errors import BadCall
-from pinfold.tools.ports import Answers
 from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool, tool
 
-ANSWER_S = 7 * 24 * 3600.0
-"""How long a question to the user stands."""
 ITEMS = 100
 ITEM_CHARS = 500
 _OFFSET = re.compile(r"(?:UTC|GMT)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
@@ -124,23 +121,17 @@ todo: Tool[..., Any] = Tool(
 )
 
 
-def ask_user_tool(answers: Answers) -> Tool[..., Any]:
-    @tool(effect="once", reach="nothing", timeout_s=ANSWER_S)
-    async def ask_user(question: str, options: list[str] | None = None) -> str:
-        """Ask the user something only they can know, and wait for the answer.
+@tool(effect="pure", reach="nothing")
+def ask_user(question: str, options: list[str] | None = None) -> str:
+    """Ask the user something only they can know, and wait for the answer.
 
-        Args:
-            question: One clear question.
-            options: Answers to choose from; the user may still answer in their own words.
-        """
-        if not question.strip():
-            raise BadCall("the question is empty")
-        return await answers.ask(question, options or [])
-
-    return ask_user
+    Args:
+        question: One clear question.
+        options: Answers to choose from; the user may still answer in their own words.
+    """
+    del options
+    raise BadCall(f"nobody answered {first_line(question)!r}")
 
 
-def small_tools(
-    answers: Answers, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-) -> Sequence[Tool[..., Any]]:
-    return calculator, now_tool(clock), todo, ask_user_tool(answers)
+def small_tools(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Sequence[Tool[..., Any]]:
+    return calculator, now_tool(clock), todo, ask_user

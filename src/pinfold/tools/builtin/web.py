@@ -6,11 +6,11 @@ import codecs
 import json
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio.to_thread
 
 from pinfold.events import Json
+from pinfold.net import BadDestination, read_url
 from pinfold.tools.builtin.readable import readable
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Web
@@ -20,7 +20,6 @@ from pinfold.tools.tool import Tool, tool
 FETCH_S = 30.0
 GRACE_S = 5.0
 MAX_BYTES = 2_000_000
-_PORTS = {"http": 80, "https": 443}
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _TEXTUAL = re.compile(
     r"text/|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-ndjson|csv|sql)\b"
@@ -56,15 +55,13 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         parallel_safe=True,
         reach=made.reach,
         trust=made.trust,
-        goes=lambda args: ("network", destination(args.get("url"))),
+        goes=lambda args: ("network", destination(_whole(args.get("url")))),
     )
 
 
 def checked_url(url: str) -> str:
     """An address one can go to, or BadCall."""
-    text = url.strip()
-    if "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text):
-        text = f"https://{text}"
+    text = _whole(url)
     if not destination(text):
         raise BadCall(
             f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page"
@@ -72,18 +69,21 @@ def checked_url(url: str) -> str:
     return text
 
 
+def _whole(url: Json) -> str:
+    """With the scheme that people leave out."""
+    text = url.strip() if isinstance(url, str) else ""
+    bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(:\d+)?(/|$|\?)", text)
+    return f"https://{text}" if bare else text
+
+
 def destination(url: Json) -> str:
-    """`host:port` of an address; empty where there is none."""
-    if not isinstance(url, str) or not url.isprintable():
+    """`host:port` of an address, as it will be connected to; empty where there is none."""
+    if not isinstance(url, str):
         return ""
     try:
-        parts = urlsplit(url.strip())
-        port = parts.port
-    except ValueError:
+        return str(read_url(url).destination)
+    except BadDestination:
         return ""
-    if parts.scheme not in _PORTS or not parts.hostname:
-        return ""
-    return f"{parts.hostname}:{port or _PORTS[parts.scheme]}"
 
 
 def mime_of(answer: Fetched) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-from pinfold.events import Json
+from pinfold.events import Json, Sent
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.ports import Ports
@@ -18,7 +18,7 @@ from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched
-from pinfold.tools.results import Result, Sent
+from pinfold.tools.results import Result
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BYTES = 2_000_000

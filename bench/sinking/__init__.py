@@ -1,0 +1,1 @@
+"""Hostile outputs, secrets of every shape, ordinary lines, and the sinks they are sent through."""

@@ -1,0 +1,97 @@
+"""Puts a session's hands together: its tools, its way out, and policy before both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pinfold.app.doing import InSession
+from pinfold.app.environment import install_tool
+from pinfold.app.errors import ConfigError
+from pinfold.app.grants import Grants
+from pinfold.app.hands import SandboxAndTools
+from pinfold.app.judging import Judging
+from pinfold.app.outgoing import WayOut
+from pinfold.app.policies import user_rules
+from pinfold.app.privacy import Privacy
+from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
+from pinfold.log import BlobMissing, Blobs, Log
+from pinfold.net import BadPattern
+from pinfold.sandbox import Provider, Session, Spec
+from pinfold.tools import as_tool
+
+
+class _Kept:
+    """Results that were too long to be shown, by the handle that was."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def get(self, handle: str) -> bytes | None:
+        blob = self._blobs.find(handle)
+        try:
+            return self._blobs.get(blob) if blob else None
+        except BlobMissing:
+            return None
+
+
+def equipped(
+    options: ToolOptions,
+    given: tuple[Callable[..., Any], ...],
+    spec: Spec,
+    log: Log,
+    *,
+    provider: Provider,
+    python: Path | None,
+    small: bool,
+) -> tuple[SandboxAndTools, tuple[str, ...]]:
+    """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
+    try:
+        way = WayOut(options.hosts)
+    except BadPattern as error:
+        raise ConfigError(f"network.allow: {error}") from error
+    hands: SandboxAndTools | None = None
+
+    async def started() -> Session:
+        assert hands is not None
+        return await hands.started()
+
+    inside = InSession(started)
+    handed = [as_tool(tool) for tool in given]
+    own = [install_tool(spec.site, python)] if spec.site and python else []
+    tools, faults = tools_of(
+        options,
+        [*own, *handed],
+        inside=inside,
+        kept=_Kept(log.blobs),
+        way=way,
+        workspace=spec.workspace,
+        shell_s=spec.limits.shell_s,
+    )
+    names = frozenset(tool.name for tool in handed)
+    registry = registry_of(options, tools, names, small=small)
+    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+    judging = Judging(
+        registry=registry,
+        workspace=spec.workspace,
+        way=way,
+        privacy=privacy,
+        inside=inside,
+        handed=names,
+        rules=user_rules(),
+        grants=Grants(),
+        guards=options.guards,
+    )
+    hands = SandboxAndTools(
+        provider=provider,
+        spec=spec,
+        registry=registry,
+        judging=judging,
+        way=way,
+        privacy=privacy,
+        glances=small,
+        journal=log,
+        blobs=log.blobs,
+    )
+    return hands, faults

@@ -1,0 +1,213 @@
+"""Secrets of the user's: kept on the host, given out by name, and only for the hosts they are for.
+
+They are in the system's keyring where that works, else in a file for the user alone. None ever goes into a session, an
+event or a log: what asks for one is Pinfold's own code, on its way to a host that is listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import config_dir
+from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.text import keep_secret
+
+Where: TypeAlias = Literal["keyring", "file"]
+SHORTEST = 6
+"""What is shorter could not be kept out of what is shown: it is part of too much."""
+_SERVICE = "pinfold"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"(?:{_LABEL}\.){{0,20}}{_LABEL}|\[[0-9a-f:.]{{2,45}}\]")
+_PATTERN = re.compile(rf"\*\.{_LABEL}\.(?:{_LABEL}\.){{0,20}}{_LABEL}")
+_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PAT", "_CREDENTIALS")
+_ALSO = ("PGPASSWORD", "MYSQL_PWD", "TOKEN", "SECRET", "PASSWORD")
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    hosts: tuple[str, ...] = ()
+    value: str | None = None
+    """None: it is in the keyring."""
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    version: Literal[1] = 1
+    secrets: dict[str, _Stored] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """All there is to say of a secret."""
+
+    name: str
+    hosts: tuple[str, ...]
+    where: Where
+
+
+class Secrets:
+    def __init__(self) -> None:
+        self.path = config_dir() / "secrets.json"
+
+    def get(self, name: str, host: str) -> str | None:
+        """The secret, if there is one of this name and it may be used for this host. Raises ConfigError."""
+        stored = self._read().secrets.get(name)
+        if stored is None or not any(_fits(pattern, host) for pattern in stored.hosts):
+            return None
+        return self._value(name, stored)
+
+    def set(self, name: str, value: str, hosts: Iterable[str] = ()) -> Listed:
+        """Keep it; without hosts it stays for those it had. Raises ConfigError."""
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores"
+            )
+        if len(value) < SHORTEST or "\0" in value:
+            raise ConfigError(f"the value of {name} is too short to be a secret, or no text")
+        patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))
+        keep_secret(value)
+        with changing(self.path):
+            known = self._read()
+            before = known.secrets.get(name)
+            where: Where = "keyring" if _into_keyring(name, value) else "file"
+            if before and before.value is None and where == "file":
+                _out_of_keyring(name)
+            stored = _Stored(
+                hosts=patterns or (before.hosts if before else ()),
+                value=None if where == "keyring" else value,
+            )
+            self._write({**known.secrets, name: stored})
+        return Listed(name=name, hosts=stored.hosts, where=where)
+
+    def remove(self, name: str) -> None:
+        """Raises ConfigError, also where there is none."""
+        with changing(self.path):
+            secrets = dict(self._read().secrets)
+            stored = secrets.pop(name, None)
+            if stored is None:
+                there = ", ".join(secrets) or "none"
+                raise ConfigError(f"there is no secret {name!r}; there are: {there}")
+            if stored.value is None:
+                _out_of_keyring(name)
+            self._write(secrets)
+
+    def all(self) -> tuple[Listed, ...]:
+        """By name. Raises ConfigError."""
+        return tuple(
+            Listed(name=name, hosts=stored.hosts, where="keyring" if stored.value is None else "file")
+            for name, stored in sorted(self._read().secrets.items())
+        )
+
+    def known_values(self) -> tuple[str, ...]:
+        """Every value, for hiding it. Raises ConfigError."""
+        return tuple(self._value(name, stored) for name, stored in self._read().secrets.items())
+
+    def keep(self) -> None:
+        """Keep those in the file out of everything this process shows; those in a keyring are once they are used."""
+        values = (stored.value for stored in self._read().secrets.values())
+        keep_secret(*(value for value in values if value))
+
+    def _value(self, name: str, stored: _Stored) -> str:
+        value = stored.value if stored.value is not None else _from_keyring(name)
+        keep_secret(value)
+        return value
+
+    def _read(self) -> _File:
+        data = read_private(self.path)
+        if data is None:
+            return _File()
+        try:
+            return msgspec.json.decode(data, type=_File)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(
+                f"{self.path} is damaged; move it away and set the secrets again (pinfold secret set NAME)"
+            ) from error
+
+    def _write(self, secrets: Mapping[str, _Stored]) -> None:
+        write_private(self.path, msgspec.json.encode(_File(secrets=dict(secrets))))
+
+
+def keep_secrets_of_this_process() -> None:
+    """From now on nothing that is shown or logged holds a secret of the environment or of the file."""
+    keep_secret(*secrets_in(os.environ))
+    with contextlib.suppress(ConfigError):  # who wants to use one is told
+        Secrets().keep()
+
+
+def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Values of variables that are secrets by their name. A word such as `none` or `ollama` is a stand-in, and a path none."""
+    return tuple(
+        value
+        for name, value in environment.items()
+        if (name.upper().endswith(_ENDINGS) or name.upper() in _ALSO)
+        and len(value) >= 8
+        and (len(value) >= 20 or any(letter.isdigit() for letter in value))
+        and not (value.startswith(("/", "~")) and Path(value).expanduser().exists())
+    )
+
+
+def host_pattern(text: str) -> str:
+    """A host as it is compared, or `*.` and the end of hosts. Raises ConfigError."""
+    given = text.strip().lower().rstrip(".")
+    if _HOST.fullmatch(given) or _PATTERN.fullmatch(given):
+        return given
+    raise ConfigError(
+        f"{text!r} is no host: write api.example.org, or *.example.org for all below it; "
+        "no scheme, port or path, and other alphabets as xn--"
+    )
+
+
+def _fits(pattern: str, host: str) -> bool:
+    wanted = host.lower().removesuffix(".")
+    if not _HOST.fullmatch(wanted):
+        return False
+    return wanted.endswith(pattern[1:]) if pattern.startswith("*.") else wanted == pattern
+
+
+# The keyring: whatever a backend raises, the file is there to fall back to.
+
+
+def _keyring() -> Any | None:
+    """The module, if it is installed and has a place of its own that is safe."""
+    try:
+        import keyring
+
+        return keyring if keyring.get_keyring().priority >= 1 else None
+    except Exception:  # noqa: BLE001 - third-party backends
+        return None
+
+
+def _into_keyring(name: str, value: str) -> bool:
+    keyring = _keyring()
+    if keyring is None:
+        return False
+    try:
+        keyring.set_password(_SERVICE, name, value)
+        return keyring.get_password(_SERVICE, name) == value
+    except Exception:  # noqa: BLE001 - third-party backends
+        return False
+
+
+def _from_keyring(name: str) -> str:
+    keyring = _keyring()
+    try:
+        value = keyring.get_password(_SERVICE, name) if keyring else None
+    except Exception as error:
+        raise ConfigError(f"the keyring does not give {name} out; unlock it") from error
+    if value is None:
+        raise ConfigError(f"{name} is not in the keyring any more; set it again: pinfold secret set {name}")
+    return value
+
+
+def _out_of_keyring(name: str) -> None:
+    if keyring := _keyring():
+        with contextlib.suppress(Exception):
+            keyring.delete_password(_SERVICE, name)

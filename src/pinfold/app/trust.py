@@ -1,0 +1,137 @@
+"""Whether what a workspace holds for the agent may be obeyed: only what the user has seen, down to the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.obeyed import Obeyed, obeyed
+from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
+from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.text import listed, printable_line
+
+_NAMED = 4
+"""Files that a notice names one by one."""
+
+
+class _Grant(msgspec.Struct, frozen=True, kw_only=True):
+    digest: str
+    files: dict[str, str]
+    """The hash of each, to tell which one changed."""
+    at: str
+
+
+class _Store(msgspec.Struct, frozen=True, kw_only=True):
+    version: Literal[1] = 1
+    folders: dict[str, _Grant] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a workspace is trusted."""
+
+    trusted: bool
+    at: str = ""
+    """When it was; empty if it never was."""
+    changed: tuple[str, ...] = ()
+    """Files that are new, gone or other than they were then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What of a workspace is obeyed, and what must be said about the rest."""
+
+    files: Mapping[str, bytes]
+    """By their path in the workspace: the very bytes that are trusted."""
+    notice: str = ""
+
+
+def is_trusted(found: Obeyed) -> bool:
+    """Whether the user has trusted exactly this. Raises ConfigError."""
+    return standing(found).trusted
+
+
+def standing(found: Obeyed) -> Standing:
+    """Raises ConfigError."""
+    grant = _read().folders.get(str(found.workspace))
+    if grant is None or is_too_wide(found.workspace):
+        return Standing(trusted=False)
+    now = {**found.digests, **dict.fromkeys(found.odd, "")}
+    changed = sorted(name for name in now.keys() | grant.files if now.get(name) != grant.files.get(name))
+    trusted = not changed and found.digest == grant.digest
+    return Standing(trusted=trusted, at=grant.at, changed=tuple(changed))
+
+
+def trust(found: Obeyed) -> None:
+    """Obey this from now on, until any of it changes. Raises ConfigError."""
+    if is_too_wide(found.workspace):
+        raise ConfigError(
+            f"{found.workspace} is never trusted: it holds far more than one task; name a folder inside it"
+        )
+    refuse_closed_folders(found.workspace)
+    for name, why in found.odd.items():
+        raise ConfigError(
+            f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again"
+        )
+    if not found.files:
+        raise ConfigError(f"nothing in {found.workspace} would be obeyed, so there is nothing to trust")
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    with changing(_path()):
+        grant = _Grant(digest=found.digest, files=found.digests, at=at)
+        _write({**_read().folders, str(found.workspace): grant})
+
+
+def forget(workspace: Path) -> bool:
+    """Trust it no longer; False if it was not. Raises ConfigError."""
+    with changing(_path()):
+        folders = dict(_read().folders)
+        known = folders.pop(str(workspace.resolve()), None)
+        if known:
+            _write(folders)
+    return known is not None
+
+
+def followed(workspace: Path) -> Followed:
+    """What of it is obeyed. Nobody is asked: what is not trusted is ignored, and one line says so. Raises ConfigError."""
+    found = obeyed(workspace)
+    if not found.files and not found.odd:
+        return Followed(files={})
+    stands = standing(found)
+    if stands.trusted:
+        return Followed(files={file.name: file.data for file in found.files})
+    return Followed(files={}, notice=_notice(found, stands))
+
+
+def _notice(found: Obeyed, stands: Standing) -> str:
+    names = [*(file.name for file in found.files if not file.is_idle), *found.odd]
+    if not names:
+        return ""
+    named = printable_line(listed(names, _NAMED))
+    why = "it is not trusted"
+    if stands.changed:
+        why = f"changed since it was trusted: {printable_line(listed(stands.changed, _NAMED))}"
+    return f"ignored in {found.workspace}: {named} ({why}); see and allow: pinfold trust {found.workspace}"
+
+
+def _path() -> Path:
+    return config_dir() / "trust.json"
+
+
+def _read() -> _Store:
+    data = read_private(_path())
+    if data is None:
+        return _Store()
+    try:
+        return msgspec.json.decode(data, type=_Store)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{_path()} is damaged; remove it and trust your folders again") from error
+
+
+def _write(folders: Mapping[str, _Grant]) -> None:
+    write_private(_path(), msgspec.json.encode(_Store(folders=dict(folders))))

@@ -1,0 +1,156 @@
+"""Secrets on their way to a sink: known ones in every writing, unknown ones by their looks, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from urllib.parse import quote, quote_plus
+
+import pytest
+from bench.sinking.ordinary import ordinary
+from bench.sinking.secrets import Planted, planted
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfold.text import presentable, presentable_line, redacted, without_known
+from pinfold.text.mark import MARK
+from pinfold.text.shapes import KNOWN_BEGINNINGS
+
+pytestmark = pytest.mark.safety
+SECRET = 'Grey/heron+42 "wades" & waits=='
+
+
+def is_seen(one: Planted, shown: str) -> bool:
+    return any(part in shown for part in one.secret.split("\n"))
+
+
+@pytest.mark.parametrize("one", planted(), ids=lambda one: one.kind)
+def test_a_secret_of_this_shape_is_hidden_whatever_it_is(one: Planted) -> None:
+    for seed in range(5):
+        (again,) = [other for other in planted(seed) if other.kind == one.kind]
+        assert is_seen(again, again.line)  # what is looked for can be found
+        for text in (
+            again.line,
+            f"before {again.line} after",
+            f"a\n{again.line}\nb",
+            f"\x1b[31m{again.line}\x1b[0m",
+        ):
+            for shown in (redacted(text), presentable(text), presentable_line(text)):
+                assert not is_seen(again, shown)
+                assert MARK in shown
+
+
+def test_80_shapes_are_examined() -> None:
+    assert len({one.kind for one in planted()}) == len(planted()) == 80
+    assert not {one.secret for one in planted(1)} & {one.secret for one in planted(2)}
+
+
+def test_ordinary_lines_are_left_alone() -> None:
+    lines = ordinary()
+    assert len(lines) > 300
+    assert [line for line in lines if presentable(line) != line] == []
+    together = "\n".join(lines)
+    assert redacted(together) == together
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        SECRET,
+        json.dumps(SECRET),
+        json.dumps({"deep": json.dumps({"value": SECRET})}),
+        repr([SECRET]),
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote_plus(SECRET),
+        SECRET.encode().hex(),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"u:{SECRET}:more".encode()).decode(),
+        base64.b64encode(f"us:{SECRET}".encode()).decode(),
+        base64.b64encode(f"use:{SECRET}..".encode()).decode(),
+    ],
+)
+def test_a_known_secret_is_hidden_in_every_writing(written: str) -> None:
+    shown = without_known(f"before {written} after", [SECRET])
+    assert MARK in shown
+    assert "heron" not in shown
+    assert not any(piece in shown for piece in (quote(SECRET)[6:20], SECRET.encode().hex()[8:40]))
+    assert without_known(f"before {written} after") == f"before {written} after"
+
+
+@given(st.text(min_size=6, max_size=40), st.binary(max_size=9), st.binary(max_size=9))
+def test_a_known_secret_is_found_anywhere_inside_encoded_text(
+    secret: str, before: bytes, after: bytes
+) -> None:
+    data = secret.encode("utf-8", "surrogatepass")
+    encoded = base64.b64encode(before + data + after).decode()
+    shown = without_known(encoded, [secret])
+    # The letters at both ends belong to the neighbours too.
+    assert MARK in shown
+    assert len(shown) - len(MARK) <= len(encoded) - len(data) * 8 // 6 + 4
+
+
+def test_what_is_kept_secret_once_is_hidden_everywhere_after() -> None:
+    program = (
+        "from pinfold.text import keep_secret, presentable, redacted, without_known\n"
+        "value = 'just some words'\n"
+        "print(presentable(value))\n"
+        "keep_secret(value, 'short')\n"
+        "print(presentable(value), redacted(f'[{value}]'), without_known(value), presentable('short'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "just some words",
+        f"{MARK} [{MARK}] {MARK} short",
+    ]
+
+
+def test_invisible_letters_and_colours_do_not_keep_a_secret_from_being_found() -> None:
+    key = next(one.secret for one in planted() if one.kind == "github classic")
+    for text in (
+        "\u200b".join(key),
+        f"{key[:9]}\x1b[1m{key[9:]}",
+        f"{key[:9]}\x1b]8;;x\x07{key[9:]}",
+        f"{key[:9]}\u2060{key[9:]}",
+    ):
+        shown = presentable(f"it is {text}, and more")
+        assert shown == f"it is {MARK}, and more"
+
+
+PIECES = (
+    *(
+        "token=",
+        '"token": "',
+        "password",
+        "secret\t\t",
+        "?token=",
+        "?aaaaaaaaaaaaaaaaaaaaaaaa",
+        "--a-b-token=",
+        "api key ",
+    ),
+    *(
+        "Authorization: Bearer ",
+        "bearer ",
+        "cookie: a=",
+        "login x password ",
+        "curl -u a:b ",
+        "ab://a:",
+        "ab://",
+        "://",
+    ),
+    *("-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nabc\n", "-----END", "-----BEGIN "),
+    *("eyJ-", "eyJaaaaaaaaaaaa.", ".eyJ", "SG.", "a sk-", "sk-", "M" * 25 + ".", "123456789:AA", "abc8Q~"),
+    *("\x1b[31m", "\u200b", "a", "0", "-", ".", "\\", "=", "pat"),
+)
+
+
+@pytest.mark.parametrize("piece", [*PIECES, " ".join(KNOWN_BEGINNINGS), "\n".join(ordinary())])
+def test_a_megabyte_takes_about_a_second_whatever_it_is(piece: str) -> None:
+    for text in ((piece * (1_000_000 // len(piece) + 1))[:1_000_000], piece + "a" * 1_000_000):
+        began = time.process_time()
+        redacted(text)
+        assert time.process_time() - began < 1.5
