@@ -31,7 +31,7 @@ class Doing:
     async def ask(self, args: dict[str, Json]) -> str | None:
         """Have a connection judged, as a part of this action: why it may not be made, if so."""
         performed = await self.on_call(NETWORK, args)
-        return None if performed.outcome == "ok" else performed.observation
+        return None if performed.outcome == "ok" else performed.observation.removeprefix("This was not run: ")
 
 
 _doing: ContextVar[Doing | None] = ContextVar("doing", default=None)

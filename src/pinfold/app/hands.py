@@ -143,6 +143,8 @@ class SandboxAndTools:
                     assert_never(action)
         if reads:
             self.privacy.has_acted()
+            if running.moved and self.privacy.holds:
+                self.way.cut()  # no connection outlives the last action that was not tainted
         return replace(
             performed,
             private=reads and self.privacy.holds,

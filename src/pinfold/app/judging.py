@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from pinfold.app.grants import Grants
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
@@ -61,7 +63,9 @@ class Judging:
         verdict = judge(action, facts, grants=given.grants, **how)
         if isinstance(verdict, Ask) and verdict.pattern and self.grants:
             always = self.grants.of(self.workspace)
-            return judge(action, facts, grants=given.grants | always, **how)
+            verdict = judge(action, facts, grants=given.grants | always, **how)
+        if isinstance(verdict, Ask) and isinstance(action, CallTool) and action.tool == NETWORK:
+            return replace(verdict, reason=f"code wants {facts.target}")
         return verdict
 
     def effect(self, action: Action) -> Effect:

@@ -13,6 +13,7 @@ _UNREACHABLE = (
     "Temporary failure in name resolution",
     "Network is unreachable",
     "No route to host",
+    "Tunnel connection failed: 403",
 )
 
 

@@ -50,13 +50,17 @@ class Running:
     async def gate(self, destination: Destination, how: How) -> str | None:
         if destination in self.cleared:
             return None
-        refused = await self.ask({"host": destination.host, "port": destination.port, "how": how})
+        refused = await self.ask(_wanted(destination, how))
         if refused is None:
             self.cleared.add(destination)
         return refused
 
     def sent(self) -> tuple[Sent, ...]:
         return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
+
+
+def _wanted(destination: Destination, how: How) -> dict[str, Json]:
+    return {"host": destination.host, "port": destination.port, "how": how}
 
 
 class WayOut:
@@ -115,7 +119,8 @@ class WayOut:
     async def _gate(self, destination: Destination, how: How) -> str | None:
         if self._running is None:
             return NOBODY_RUNS.format(destination)
-        return await self._running.gate(destination, how)
+        # Each connection anew: the one before may have brought in what makes this one dangerous.
+        return await self._running.ask(_wanted(destination, how))
 
     def _on_traffic(self, traffic: Traffic) -> None:
         moved = self._running.moved if self._running else self._between
