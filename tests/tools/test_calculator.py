@@ -63,7 +63,6 @@ def test_it_agrees_with_python_and_never_takes_long(expression: str) -> None:
     if ours is not None:
         assert repr(ours) == repr(theirs)
     elif theirs is not None:
-        assert not isinstance(theirs, int) or theirs.bit_length() > 0
         # We refuse what Python takes only where a number on the way is too big.
         with pytest.raises(BadCall, match=r"4,200 digits|not a real number"):
             evaluate(expression)
