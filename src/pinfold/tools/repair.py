@@ -118,10 +118,10 @@ def folded(name: str) -> str:
 
 
 def _by_alias(table: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for name, aliases in table.items():
         for alias in aliases:
-            found.setdefault(folded(alias), []).append(name)
+            found.setdefault(folded(alias), {})[name] = None
     return {alias: tuple(names) for alias, names in found.items()}
 
 
@@ -154,9 +154,10 @@ def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, s
     if not isinstance(args, dict):
         return given
     known = {argument.name: argument for argument in arguments}
-    meant: dict[str, Json] = {name: value for name, value in args.items() if name in known}
+    meant: dict[str, Json] = {}
     for name, value in args.items():
         if name in known:
+            meant[name] = value
             continue
         targets = _targets(name, known, aliases)
         free = [target for target in targets if target not in args]
@@ -180,11 +181,13 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
         return None
     args = dict(cast("Mapping[str, Json]", given))
     names = {argument.name for argument in arguments}
-    if len(args) != 1 or not args.keys() & _WRAPPERS or args.keys() & names:
-        return args
-    [inner] = args.values()
-    inner = _parsed(inner) if isinstance(inner, str) else inner
-    return dict(cast("Mapping[str, Json]", inner)) if isinstance(inner, Mapping) else args
+    while len(args) == 1 and args.keys() & _WRAPPERS - names:
+        [inner] = args.values()
+        inner = _parsed(inner) if isinstance(inner, str) else inner
+        if not isinstance(inner, Mapping):
+            break
+        args = dict(cast("Mapping[str, Json]", inner))
+    return args
 
 
 def _targets(name: str, known: Mapping[str, Argument], aliases: Mapping[str, str]) -> tuple[str, ...]:

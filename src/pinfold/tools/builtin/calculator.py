@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 import re
@@ -57,9 +58,9 @@ _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 _CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau, "inf": math.inf}
 _OF_MATH = (
-    *("sqrt", "cbrt", "exp", "log2", "log10", "log1p", "expm1", "floor", "ceil", "trunc", "gcd", "lcm"),
+    *("sqrt", "cbrt", "exp", "log2", "log10", "log1p", "expm1", "floor", "ceil", "trunc", "gcd"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh"),
-    *("atanh", "degrees", "radians", "hypot", "isqrt", "fsum", "prod", "erf", "gamma", "lgamma", "log"),
+    *("atanh", "degrees", "radians", "hypot", "isqrt", "fsum", "erf", "gamma", "lgamma", "log"),
     *("copysign", "fmod", "isnan", "isinf"),
 )
 
@@ -94,6 +95,15 @@ def _round(number: Number, digits: int | None = None) -> Number:
     return round(number, max(-5_000, min(digits, 5_000)))  # further out it says the same
 
 
+def _prod(numbers: list[Any]) -> Number:
+    return functools.reduce(lambda made, one: _bounded(made * one), numbers, 1)
+
+
+def _lcm(*numbers: int) -> int:
+    _whole("lcm", *numbers)
+    return functools.reduce(lambda made, one: int(_bounded(math.lcm(made, one))), numbers, 1)
+
+
 def _statistic(name: str) -> Callable[[list[Any]], Any]:
     def of(data: list[Any]) -> Any:
         import statistics
@@ -112,11 +122,13 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "factorial": _factorial,
     "float": float,
     "int": int,
+    "lcm": _lcm,
     "ln": _MATH.log,
     "max": max,
     "min": min,
     "mod": _OPERATOR.mod,
     "perm": _perm,
+    "prod": _prod,
     "round": _round,
     "sum": sum,
     "xor": _OPERATOR.xor,

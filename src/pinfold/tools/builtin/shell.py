@@ -29,10 +29,8 @@ _BASH = 'if [ -x /bin/bash ]; then exec /bin/bash -c "$1"; else exec /bin/sh -c 
 _JOB = r"""
 jobs="${TMPDIR:-/tmp}/jobs"
 mkdir -p "$jobs" || exit 125
-set -C
 n=1
-until { : > "$jobs/$n.log"; } 2>/dev/null; do n=$((n + 1)); [ $n -lt 10000 ] || exit 125; done
-set +C
+until ( set -C; : > "$jobs/$n.log" ) 2>/dev/null; do n=$((n + 1)); [ $n -lt 10000 ] || exit 125; done
 shell=/bin/sh; [ -x /bin/bash ] && shell=/bin/bash
 own=; command -v setsid > /dev/null && own=setsid
 $own /bin/sh -c '"$1" -c "$2"; echo "[exit code $?]"' job "$shell" "$1" >> "$jobs/$n.log" 2>&1 < /dev/null &

@@ -63,9 +63,9 @@ class Parameter:
 
 def read_parameters(top: Table) -> dict[str, Parameter]:
     content = top.take("parameters")
+    if content is None:
+        return {}
     match content:
-        case None | {} | []:
-            return {}
         case list():
             named = _of_list(top, cast("list[Json]", content))
             needed = None

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
+<<<<<<< HEAD
 from pinfold.events import Json, Sent
+=======
+import anyio.to_thread
+
+from pinfold.events import Json
+>>>>>>> w-registry
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.ports import Ports
@@ -108,10 +114,10 @@ def request_of(
         except BadCall as error:
             raise BadCall(_without(str(error), secrets), sent=error.sent) from None
         except Exception as error:  # noqa: BLE001 - its words may hold what must not be told
-            raise BadCall(
-                f"the request failed: {type(error).__name__}: {_without(str(error), secrets)}"
-            ) from None
-        return _told(_cleaned(fetched, secrets), outline)
+            raise BadCall(f"the request failed: {type(error).__name__}") from None
+        # A page may take a while to be made readable.
+        cleaned = _cleaned(fetched, secrets)
+        return await anyio.to_thread.run_sync(_told, cleaned, outline, abandon_on_cancel=True)
 
     return run, outline
 
@@ -302,7 +308,8 @@ async def _secrets(outline: Outline, ports: Ports, host: str) -> dict[str, str]:
 def _without(text: str, secrets: Mapping[str, str]) -> str:
     """However a server or a library would say them back."""
     for value in sorted(secrets.values(), key=len, reverse=True):
-        for form in dict.fromkeys((value, json.dumps(value)[1:-1], quote(value, safe=""), quote(value))):
+        as_json, as_python = json.dumps(value)[1:-1], repr(value)[1:-1]
+        for form in dict.fromkeys((value, as_json, as_python, quote(value, safe=""), quote(value))):
             text = text.replace(form, "[redacted]")
     return text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from pinfold.events import Json
 from pinfold.text import first_line
@@ -13,6 +13,7 @@ from pinfold.tools.errors import BadTool
 
 FILE_BYTES = 64_000
 _DEPTH = 20
+_BOOL = "tag:yaml.org,2002:bool"
 T = TypeVar("T", bound=str)
 
 
@@ -37,7 +38,8 @@ class Table:
 
     def fault(self, key: str, words: str) -> NoReturn:
         path = self.path(key)
-        raise BadTool(f"{self.source}: {path + ': ' if path else ''}{words}")
+        told = f"{self.source}: {path + ': ' if path else ''}{words}"
+        raise BadTool("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in told))
 
     def take(self, key: str, default: Json = None) -> Json:
         return self._left.pop(key, default)
@@ -106,6 +108,12 @@ def parse(content: bytes, source: str) -> Json:
     import yaml
 
     class Loader(yaml.SafeLoader):
+        # `on`, `no` and `yes` are words, as in YAML 1.2; only true and false are truth values.
+        yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, Any]]]] = {
+            sign: [one for one in resolvers if one[0] != _BOOL or sign in "tTfF"]
+            for sign, resolvers in cast("Any", yaml.SafeLoader).yaml_implicit_resolvers.items()
+        }
+
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen: set[Any] = set()
             for key_node, _ in node.value:

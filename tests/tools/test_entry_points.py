@@ -1,0 +1,85 @@
+"""Tools of other packages: loaded by name, and a broken one harms nobody."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinfold.tools import Registry
+from pinfold.tools.entry_points import installed, plugged
+
+pytestmark = pytest.mark.unit
+
+CODE = """
+from pinfold import tool
+@tool(effect="pure")
+def weather(city: str) -> str:
+    "Tell the weather."
+    return f"fine in {city}"
+def plain(n: int) -> int:
+    return n + 1
+several = [weather, plain]
+number = 5
+def untyped(x): ...
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    site = tmp_path / "site"
+    info = site / "acme_tools-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "acme_tools_of_test.py").write_text(CODE)
+    (site / "acme_broken_of_test.py").write_text("raise RuntimeError('no licence')")
+    (site / "acme_exits_of_test.py").write_text("raise SystemExit(3)")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-tools\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[pinfold.tools]\n"
+        "weather = acme_tools_of_test:weather\nplain = acme_tools_of_test:plain\n"
+        "zz_untyped = acme_tools_of_test:untyped\nzz_number = acme_tools_of_test:number\n"
+        "broken = acme_broken_of_test:x\nexits = acme_exits_of_test:x\nmissing = acme_tools_of_test:nothing\n"
+        "pair = acme_tools_of_test:several\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    yield_names = [name for name in sys.modules if name.startswith("acme_")]
+    assert not yield_names
+    return site
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    for name in [name for name in sys.modules if name.startswith("acme_")]:
+        del sys.modules[name]
+
+
+def test_names_are_known_before_anything_is_imported(package: Path) -> None:
+    assert {"weather", "plain", "broken"} <= set(installed())
+    assert "acme_tools_of_test" not in sys.modules
+
+
+async def test_a_tool_a_function_and_a_list_are_taken(package: Path) -> None:
+    found = plugged(["weather", "pl*"])
+    assert found.faults == ()
+    assert [tool.name for tool in found.tools] == ["plain", "weather"]
+    assert [tool.name for tool in plugged(["pair"]).tools] == ["weather", "plain"]
+    assert (await Registry(found.tools).call("weather", {"city": "Bern"})).text == "fine in Bern"
+
+
+def test_only_what_is_wanted_is_imported(package: Path) -> None:
+    assert plugged([]).tools == ()
+    assert plugged(["weather"]).faults == ()
+    assert "acme_broken_of_test" not in sys.modules
+
+
+def test_a_broken_one_is_named_and_the_others_work(package: Path) -> None:
+    found = plugged(["weather", "broken", "exits", "missing", "zz_*"])
+    assert [tool.name for tool in found.tools] == ["weather"]
+    assert found.faults == (
+        "the tool 'broken' of acme-tools is left out: RuntimeError: no licence",
+        "the tool 'exits' of acme-tools is left out: SystemExit: 3",
+        "the tool 'missing' of acme-tools is left out: AttributeError: module 'acme_tools_of_test' has no attribute 'nothing'",
+        "the tool 'zz_number' of acme-tools is left out: it gives a int; it should be a tool, a function or a list of them",
+        "the tool 'zz_untyped' of acme-tools is left out: untyped cannot be a tool: parameter 'x' has no type; write `x: str`, or what it is",
+    )

@@ -1,0 +1,104 @@
+"""The clock, the list of things to do, and the question to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pinfold.tools import BadCall, Registry, ToolFailed
+from pinfold.tools.builtin.small import ask_user_tool, now_tool, small_tools, todo
+
+pytestmark = pytest.mark.unit
+
+
+def at_two() -> datetime:
+    return datetime(2026, 11, 15, 2, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("tz", "told"),
+    [
+        ("UTC", "2026-11-15T02:20:00+00:00 (Sunday, UTC)"),
+        ("Europe/Berlin", "2026-11-15T03:20:00+01:00 (Sunday, Europe/Berlin)"),
+        ("europe/berlin", "2026-11-15T03:20:00+01:00 (Sunday, Europe/Berlin)"),
+        ("tokyo", "2026-11-15T11:20:00+09:00 (Sunday, Asia/Tokyo)"),
+        ("New York", "2026-11-14T21:20:00-05:00 (Saturday, America/New_York)"),
+        ("+02:00", "2026-11-15T04:20:00+02:00 (Sunday, UTC+02:00)"),
+        ("UTC-3", "2026-11-14T23:20:00-03:00 (Saturday, UTC-03:00)"),
+    ],
+)
+async def test_the_time_is_told_for_a_zone_a_city_or_an_offset(tz: str, told: str) -> None:
+    assert (await Registry([now_tool(at_two)]).call("now", {"tz": tz})).text == told
+
+
+async def test_without_a_zone_it_is_this_machines() -> None:
+    told = (await Registry([now_tool(at_two)]).call("now", {})).text
+    assert datetime.fromisoformat(told.partition(" ")[0]) == at_two()
+
+
+@pytest.mark.parametrize(
+    ("tz", "near"),
+    [
+        ("Europe/Berlim", "Europe/Berlin"),
+        ("Tokio", "Asia/Tokyo"),
+        ("../../etc/passwd", "Europe/Berlin or +02:00"),
+        ("+99:99", ""),
+    ],
+)
+async def test_a_zone_that_is_none_is_told_with_the_nearest(tz: str, near: str) -> None:
+    with pytest.raises(ToolFailed) as caught:
+        await Registry([now_tool(at_two)]).call("now", {"tz": tz})
+    assert f"no time zone is called {tz!r}; did you mean {near}" in str(caught.value)
+    assert not caught.value.at_fault
+
+
+async def test_the_list_is_rendered_from_every_form_that_models_write() -> None:
+    items: list[Any] = [
+        "plain",
+        "[x] marked",
+        "- [ ] open",
+        {"text": "ours", "done": True},
+        {"content": "theirs", "status": "completed"},
+        {"step": "plan", "status": "in_progress"},
+    ]
+    result = await Registry([todo]).call("todo", {"items": items})
+    assert result.text == ("[ ] plain\n[x] marked\n[ ] open\n[x] ours\n[x] theirs\n[ ] plan\n3 of 6 done")
+    assert result.value[1] == {"text": "marked", "done": True}
+    assert (await Registry([todo]).call("todo", {"items": []})).text == "nothing to do"
+
+
+@pytest.mark.parametrize("item", ["", "  ", 3, None, {"done": True}, {"text": 5}, ["a"]])
+async def test_an_item_that_is_none_is_named(item: Any) -> None:
+    with pytest.raises(ToolFailed, match=r'item 2 should be a text or \{"text": "...", "done": false\}'):
+        await Registry([todo]).call("todo", {"items": ["a", item]})
+
+
+class Somebody:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Sequence[str]]] = []
+
+    async def ask(self, question: str, options: Sequence[str]) -> str:
+        self.asked.append((question, tuple(options)))
+        if "secret" in question:
+            raise BadCall("nobody is there to ask; decide yourself")
+        return "blue"
+
+
+async def test_the_user_is_asked_and_the_answer_comes_back() -> None:
+    user = Somebody()
+    registry = Registry([ask_user_tool(user)])
+    args = {"question": "Which colour?", "options": ["red", "blue"]}
+    assert (await registry.call("ask_user", args)).text == "blue"
+    assert user.asked == [("Which colour?", ("red", "blue"))]
+    with pytest.raises(ToolFailed, match="nobody is there to ask"):
+        await registry.call("ask_user", {"question": "The secret?"})
+
+
+def test_none_of_them_reaches_anything() -> None:
+    tools = small_tools(Somebody())
+    assert [tool.name for tool in tools] == ["calculator", "now", "todo", "ask_user"]
+    assert {tool.reach for tool in tools} == {"nothing"}
+    assert [schema.name for schema in Registry(tools).schemas()][1:] == [tool.name for tool in tools]
