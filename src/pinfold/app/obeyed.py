@@ -178,7 +178,7 @@ def _read(top: int, path: str, most: int) -> bytes:
                 raise FileNotFoundError  # `.env` is a name for virtual environments too
             if not stat.S_ISREG(mode):
                 raise Odd("it is no regular file")
-            with open(fd, "rb", closefd=False) as file:  # noqa: PTH123
+            with open(fd, "rb", closefd=False) as file:
                 data = file.read(FILE_BYTES + 1)
         finally:
             os.close(fd)

@@ -11,11 +11,11 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
 from pinfold.app.paths import default_workspace, refuse_own_folders, workspace_at
-from pinfold.app.secrets import keep_secrets_of_this_process
+from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
 from pinfold.engine import Budget
 from pinfold.events import SessionId
 from pinfold.log import summarise
-from pinfold.text import keep_secret
+from pinfold.text import keep_own_secret
 
 
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
@@ -74,7 +74,6 @@ def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     """The configuration; from here on, nothing that is shown holds a secret this process knows."""
     loaded = load_config(workspace, flags)
     keep_secrets_of_this_process()
-    keep_secret(*loaded.keys().values())
     return loaded
 
 
@@ -92,11 +91,13 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
         day_cost=long.day_cost,
     )
     sandbox = config.sandbox
+    calling = Calling.of(config, loaded.keys())
+    keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
     return {
         "limits": sandbox.limits(),
         "packages": sandbox.packages,
         "python": sandbox.python,
         "budget": budget,
         "settings": config.model.settings(),
-        "calling": Calling.of(config, loaded.keys()),
+        "calling": calling,
     }
