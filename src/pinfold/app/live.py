@@ -17,8 +17,13 @@ import msgspec
 from pinfold import __version__
 from pinfold.app.checkpoints import Checkpoints
 from pinfold.app.coming_back import came_back
+<<<<<<< HEAD
 from pinfold.app.environment import python_for_cells
 from pinfold.app.equipping import equipped
+=======
+from pinfold.app.discreet import DiscreetLog
+from pinfold.app.environment import install_tool, python_for_cells
+>>>>>>> w-trust
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of
@@ -214,7 +219,7 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
 @asynccontextmanager
 async def own(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
-    log = Log(folder, session)
+    log = DiscreetLog(folder, session)
     hands: SandboxAndTools | None = None
     ground: _Ground | None = None
     asked: Asked | None = None

@@ -10,6 +10,7 @@ from pinfold.app.config import Loaded, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
+<<<<<<< HEAD
 from pinfold.app.obeyed import TOOLS
 from pinfold.app.paths import default_workspace, refuse_closed_folders, workspace_at
 from pinfold.app.secrets import keep_secrets_of_this_process
@@ -19,6 +20,14 @@ from pinfold.events import SessionId
 from pinfold.log import summarise
 from pinfold.policy import Guards, strict
 from pinfold.text import keep_secret
+=======
+from pinfold.app.paths import default_workspace, refuse_own_folders, workspace_at
+from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
+from pinfold.engine import Budget
+from pinfold.events import SessionId
+from pinfold.log import summarise
+from pinfold.text import keep_own_secret
+>>>>>>> w-trust
 
 
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
@@ -77,7 +86,6 @@ def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     """The configuration; from here on, nothing that is shown holds a secret this process knows."""
     loaded = load_config(workspace, flags)
     keep_secrets_of_this_process()
-    keep_secret(*loaded.keys().values())
     return loaded
 
 
@@ -95,12 +103,15 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
         day_cost=long.day_cost,
     )
     sandbox = config.sandbox
+    calling = Calling.of(config, loaded.keys())
+    keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
     return {
         "limits": sandbox.limits(),
         "packages": sandbox.packages,
         "python": sandbox.python,
         "budget": budget,
         "settings": config.model.settings(),
+<<<<<<< HEAD
         "calling": Calling.of(config, loaded.keys()),
         "toolbox": ToolOptions(
             enable=config.tools.enable,
@@ -111,4 +122,7 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
             ),
         ),
+=======
+        "calling": calling,
+>>>>>>> w-trust
     }

@@ -19,7 +19,7 @@ import msgspec
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
 from pinfold.app.private_files import changing, read_private, write_private
-from pinfold.text import keep_secret
+from pinfold.text import keep_own_secret, keep_secret
 
 Where: TypeAlias = Literal["keyring", "file"]
 SHORTEST = 6
@@ -73,7 +73,7 @@ class Secrets:
         if len(value) < SHORTEST or "\0" in value:
             raise ConfigError(f"the value of {name} is too short to be a secret, or no text")
         patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))
-        keep_secret(value)
+        keep_own_secret(value)
         with changing(self.path):
             known = self._read()
             before = known.secrets.get(name)
@@ -113,11 +113,11 @@ class Secrets:
     def keep(self) -> None:
         """Keep those in the file out of everything this process shows; those in a keyring are once they are used."""
         values = (stored.value for stored in self._read().secrets.values())
-        keep_secret(*(value for value in values if value))
+        keep_own_secret(*(value for value in values if value))
 
     def _value(self, name: str, stored: _Stored) -> str:
         value = stored.value if stored.value is not None else _from_keyring(name)
-        keep_secret(value)
+        keep_own_secret(value)
         return value
 
     def _read(self) -> _File:

@@ -3,12 +3,13 @@
 from pinfold.text.cap import capped, first_line
 from pinfold.text.clean import printable, printable_line
 from pinfold.text.lists import listed, numbered
-from pinfold.text.redact import keep_secret, redacted, without_known
+from pinfold.text.redact import keep_own_secret, keep_secret, redacted, without_known, without_own
 from pinfold.text.sinks import presentable, presentable_line
 
 __all__ = [
     "capped",
     "first_line",
+    "keep_own_secret",
     "keep_secret",
     "listed",
     "numbered",
@@ -18,4 +19,5 @@ __all__ = [
     "printable_line",
     "redacted",
     "without_known",
+    "without_own",
 ]

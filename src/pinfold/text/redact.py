@@ -14,6 +14,7 @@ SHORTEST = 6
 _FORM = 8
 """Letters that an encoded form has at least, for the same reason."""
 _known: frozenset[str] = frozenset()
+_own: frozenset[str] = frozenset()
 _changing = Lock()
 
 
@@ -22,6 +23,14 @@ def keep_secret(*values: str) -> None:
     global _known  # noqa: PLW0603 - every sink of the process must know
     with _changing:
         _known = _known.union(value for value in values if len(value) >= SHORTEST)
+
+
+def keep_own_secret(*values: str) -> None:
+    """The same for secrets of Pinfold's own, which are not recorded either."""
+    global _own  # noqa: PLW0603 - as above
+    keep_secret(*values)
+    with _changing:
+        _own = _own.union(value for value in values if len(value) >= SHORTEST)
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
@@ -38,7 +47,16 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 def without_known(text: str, secrets: Iterable[str] = ()) -> str:
     """`text` without what was kept secret and without `secrets`, and otherwise exact."""
-    for form in _forms_of(_known.union(secrets)):
+    return _without(text, _known.union(secrets))
+
+
+def without_own(text: str) -> str:
+    """`text` without secrets of Pinfold's own, and otherwise exact: the same object if there is none in it."""
+    return _without(text, _own) if _own else text
+
+
+def _without(text: str, secrets: frozenset[str]) -> str:
+    for form in _forms_of(secrets):
         if form in text:
             text = text.replace(form, MARK)
     return text

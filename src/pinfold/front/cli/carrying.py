@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pinfold.app import Shelf, export_bundle, read_session, record
+from pinfold.text import presentable_line
 
 
 @click.command("export")
@@ -29,7 +30,7 @@ def export_command(session: str, form: str, output: Path | None) -> None:
         if form == "bundle":
             target = output or Path(f"{found}.pinfold")
             export_bundle(log, target, damage)
-            click.echo(f"{target}", err=True)
+            click.echo(presentable_line(f"{target}"), err=True)
         else:
             lines = log.lines(damage) if form == "jsonl" else record(log.read(damage=damage))
             text = "".join(f"{line}\n" for line in lines)
@@ -38,7 +39,9 @@ def export_command(session: str, form: str, output: Path | None) -> None:
             else:
                 sys.stdout.write(text)
     if damage:
-        click.echo(f"pinfold: the log is damaged: {damage}; the rest was exported", err=True)
+        click.echo(
+            presentable_line(f"pinfold: the log is damaged: {damage}; the rest was exported"), err=True
+        )
 
 
 @click.command("import")

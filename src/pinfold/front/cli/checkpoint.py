@@ -7,7 +7,7 @@ import click
 
 from pinfold.app import Shelf, attach, checkpoints_in, configure, read_session, resumed_options
 from pinfold.events import plain_json
-from pinfold.text import printable
+from pinfold.text import presentable_line
 
 _session = click.option(
     "-s", "--session", default="last", show_default=True, help="An id, its beginning, a name."
@@ -52,7 +52,8 @@ def list_(session: str, as_json: bool) -> None:
             row = {"number": one.number, "at": one.at, "message": one.message, "commit": one.commit}
             click.echo(plain_json(row))
         else:
-            click.echo(f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {printable(one.message)}")
+            row = f"{one.number:>4}  {one.at[:19]}  {one.commit[:12]}  {one.message}"
+            click.echo(presentable_line(row))
 
 
 @checkpoint_command.command("restore")
@@ -67,7 +68,7 @@ def restore(number: int, session: str) -> None:
         async with attach(folder, found, options) as link:
             return await link.restore(number)
 
-    click.echo(f"pinfold: {anyio.run(restored)}", err=True)
+    click.echo(presentable_line(f"pinfold: {anyio.run(restored)}"), err=True)
 
 
 def _turn(session: str, *, on: bool) -> None:

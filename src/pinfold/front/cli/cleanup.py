@@ -7,7 +7,7 @@ import json
 import click
 
 from pinfold.app.tidying import tidied
-from pinfold.text import printable
+from pinfold.text import presentable_line
 
 _DONE = {"process": "ended"}
 
@@ -28,6 +28,6 @@ def cleanup_command(dry_run: bool, as_json: bool) -> None:
     count = 0
     for count, (kind, name) in enumerate(found, 1):  # noqa: B007 - counted for the last line
         done = _DONE.get(kind, "removed")
-        click.echo(printable(f"{'would be ' if dry_run else ''}{done}: {kind} {name}"))
+        click.echo(presentable_line(f"{'would be ' if dry_run else ''}{done}: {kind} {name}"))
     if not count:
         click.echo("nothing was left behind")

@@ -8,6 +8,8 @@ import click
 
 from pinfold.app import config_schema, current_folder, load_config
 from pinfold.events import plain_json
+from pinfold.front.cli.progress import say
+from pinfold.text import presentable_line
 
 
 @click.group("config")
@@ -19,9 +21,12 @@ def config_command() -> None:
 @click.option("--origin", is_flag=True, help="Where each value comes from.")
 def show(origin: bool) -> None:
     """Print every setting in force in this folder."""
-    for dotted, value, source in load_config(current_folder()).rows():
+    loaded = load_config(current_folder())
+    if loaded.notice:
+        say(loaded.notice)
+    for dotted, value, source in loaded.rows():
         line = f"{dotted} = {plain_json(value)}"
-        click.echo(f"{line:<40}  # {source}" if origin else line)
+        click.echo(presentable_line(f"{line:<40}  # {source}" if origin else line))
 
 
 @config_command.command("schema")

@@ -10,7 +10,7 @@ import anyio
 import click
 
 from pinfold.app.health import checkup
-from pinfold.text import printable
+from pinfold.text import presentable_line, without_known
 
 _MARKS = {"proven": "ok", "unsafe": "!!", "leaky": "!!", "refused": "no"}
 _WORDS = {
@@ -31,10 +31,10 @@ def doctor_command(names: tuple[str, ...], as_json: bool) -> int:
     """
     report = anyio.run(checkup, names)
     if as_json:
-        click.echo(json.dumps(report))
+        click.echo(without_known(json.dumps(report)))
     else:
         for line in _page(report):
-            click.echo(printable(line))
+            click.echo(presentable_line(line))
     return 0 if report["ok"] else 1
 
 

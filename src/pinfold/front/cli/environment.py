@@ -15,8 +15,10 @@ from pinfold.app import (
     environment_standing,
     load_config,
 )
+from pinfold.app.config import SandboxConfig
 from pinfold.events import plain_json
 from pinfold.front.cli.progress import say, shown_progress
+from pinfold.text import presentable_line
 
 _PHASES = {
     "wait": "waiting for another build",
@@ -40,7 +42,7 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
 
     One that is there already is left as it is, and nothing is printed. Needs the network once.
     """
-    sandbox = load_config(current_folder()).config.sandbox
+    sandbox = _configured()
     shown = shown_progress()
     began = time.monotonic()
 
@@ -63,27 +65,38 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(as_json: bool) -> None:
     """Print what the environment holds, where it is and whether cells use it."""
-    sandbox = load_config(current_folder()).config.sandbox
+    sandbox = _configured()
     standing = environment_standing(sandbox.packages, sandbox.python)
     if as_json:
         click.echo(plain_json(_fields(standing)))
         return
     environment = standing.environment
     if environment is None:
-        click.echo(f"not built: `pinfold env build` makes it in {standing.folder}")
-        click.echo(f"cells run in {standing.used}")
+        _line(f"not built: `pinfold env build` makes it in {standing.folder}")
+        _line(f"cells run in {standing.used}")
         return
     used = "yes" if standing.used == environment.python else f"no, cells run in {standing.used}"
-    click.echo(f"key       {environment.key}")
-    click.echo(f"path      {environment.folder}")
-    click.echo(f"python    {environment.version}, {environment.python}")
-    click.echo(f"built     {environment.built_at:%Y-%m-%d %H:%M}")
-    click.echo(f"size      {_megabytes(environment)}")
-    click.echo(f"used      {used}")
-    click.echo(f"added     {', '.join(environment.asked) or 'nothing'}")
+    _line(f"key       {environment.key}")
+    _line(f"path      {environment.folder}")
+    _line(f"python    {environment.version}, {environment.python}")
+    _line(f"built     {environment.built_at:%Y-%m-%d %H:%M}")
+    _line(f"size      {_megabytes(environment)}")
+    _line(f"used      {used}")
+    _line(f"added     {', '.join(environment.asked) or 'nothing'}")
     click.echo("packages")
     for name, version in environment.packages.items():
-        click.echo(f"  {name} {version}")
+        _line(f"  {name} {version}")
+
+
+def _configured() -> SandboxConfig:
+    loaded = load_config(current_folder())
+    if loaded.notice:
+        say(loaded.notice)
+    return loaded.config.sandbox
+
+
+def _line(text: str) -> None:
+    click.echo(presentable_line(text))
 
 
 def _fields(standing: EnvironmentStanding) -> dict[str, object]:

@@ -48,7 +48,7 @@ from pinfold.front.cli.running import (
     unmasked_option,
 )
 from pinfold.front.cli.showing import JsonLines, is_closed, show_notice
-from pinfold.text import printable
+from pinfold.text import presentable
 
 ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
 
@@ -161,6 +161,6 @@ class _Streams:
 
 def _write(stream: Any, text: str) -> None:
     if stream.isatty():
-        text = printable(text)
+        text = presentable(text)
     stream.buffer.write(text.encode("utf-8", "backslashreplace"))
     stream.flush()

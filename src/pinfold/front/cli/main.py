@@ -91,7 +91,7 @@ def run_command_line(args: list[str] | None = None) -> None:
     except click.exceptions.Abort:
         code = 130
     except click.ClickException as error:
-        error.show()
+        _show(error)
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130
@@ -112,12 +112,11 @@ def _report(error: Exception) -> int:
     if os.environ.get("PINFOLD_DEBUG"):
         import traceback
 
-        traceback.print_exception(error)
+        _write("".join(traceback.format_exception(error)))
     from pinfold.events import PinfoldError
-    from pinfold.text import printable, redacted
 
     if isinstance(error, PinfoldError):
-        _complain(printable(redacted(str(error))))
+        _complain(str(error))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
         # Our own output: a reader that went away, a full disk behind a redirection.
@@ -128,11 +127,25 @@ def _report(error: Exception) -> int:
     import logging
 
     logging.getLogger("pinfold").error("unexpected", exc_info=error)
-    what = printable(redacted(f"{type(error).__name__}: {error}"))
-    _complain(f"unexpected error, please report it: {what} (--debug shows where)")
+    _complain(f"unexpected error, please report it: {type(error).__name__}: {error} (--debug shows where)")
     return 1
 
 
+def _show(error: click.ClickException) -> None:
+    """Its message may quote what was typed, or the name of a file."""
+    import io
+
+    written = io.StringIO()
+    error.show(file=written)
+    _write(written.getvalue())
+
+
 def _complain(text: str) -> None:
+    _write(f"pinfold: {text}\n")
+
+
+def _write(text: str) -> None:
+    from pinfold.text import presentable
+
     with contextlib.suppress(OSError):
-        click.echo(f"pinfold: {text}", err=True)
+        click.echo(presentable(text), err=True, nl=False)

@@ -19,7 +19,7 @@ from pinfold.app.local_models import (
 from pinfold.events import plain_json
 from pinfold.front.cli.progress import say
 from pinfold.front.cli.pulling import fetch
-from pinfold.text import printable
+from pinfold.text import presentable_line, without_known
 
 _KINDS = {
     "ollama": "Ollama",
@@ -44,10 +44,10 @@ def list_models(as_json: bool) -> None:
     """
     reachable = anyio.run(reachable_models)
     if as_json:
-        click.echo(plain_json(_fields(reachable)))
+        click.echo(without_known(plain_json(_fields(reachable))))
         return
     for line in _page(reachable):
-        click.echo(printable(line))
+        click.echo(presentable_line(line))
 
 
 def _fields(reachable: Reachable) -> dict[str, Any]:

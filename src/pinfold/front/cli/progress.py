@@ -8,6 +8,8 @@ import time
 
 import click
 
+from pinfold.text import presentable
+
 _BAR = 24
 _REDRAW_S = 0.1
 
@@ -66,4 +68,4 @@ class Bar:
 
 
 def say(text: str) -> None:
-    click.echo(f"pinfold: {text}", err=True)
+    click.echo(presentable(f"pinfold: {text}"), err=True)

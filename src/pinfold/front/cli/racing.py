@@ -12,7 +12,7 @@ from pinfold.app import Options, Shelf, background
 from pinfold.app.racing import Race, unlike
 from pinfold.events import Delta, Entry
 from pinfold.front.cli.showing import JsonLines, Plain, show_notice
-from pinfold.text import printable
+from pinfold.text import presentable
 
 
 async def raced(options: Options, prompt: str, shelf: Shelf | None, given: dict[str, Any]) -> int:
@@ -44,4 +44,4 @@ async def _leave_on_signal() -> None:
 
 
 def _say(line: str) -> None:
-    click.echo(printable(f"pinfold: {line}"), err=True)
+    click.echo(presentable(f"pinfold: {line}"), err=True)

@@ -10,7 +10,7 @@ import click
 from pinfold.app import Shelf, attach, fork, resumed_options, rewound_in_words, what_stays
 from pinfold.events import Entry, Redo, SessionId, SessionRewound, Undo
 from pinfold.front.cli.showing import show_notice
-from pinfold.text import first_line, printable
+from pinfold.text import first_line, presentable, presentable_line
 
 _session = click.argument("session", default="last")
 
@@ -36,8 +36,8 @@ def undo_command(session: str, to: int | None, what: Any) -> int:
     """
     found, folder = Shelf().find(session)
     for effect in what_stays(folder, found, to):
-        words = f"pinfold: this stays, it cannot be undone: {first_line(effect, 200)}"
-        click.echo(printable(words), err=True)
+        words = f"pinfold: this stays, it cannot be undone: {first_line(presentable(effect), 200)}"
+        click.echo(words, err=True)
     return anyio.run(_rewound, found, Undo(to=to, what=what))
 
 
@@ -58,7 +58,7 @@ def fork_command(session: str, title: str | None) -> None:
     found, _ = shelf.find(session)
     new, damage = anyio.run(fork, shelf, found, title)
     if damage:
-        click.echo(f"pinfold: the log is damaged: {damage}; the rest was copied", err=True)
+        click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest was copied"), err=True)
     click.echo(new)
 
 
@@ -73,6 +73,6 @@ async def _rewound(session: SessionId, command: Undo | Redo) -> int:
                     continue
                 show_notice(item)
                 if isinstance(item.event, SessionRewound):
-                    click.echo(printable(rewound_in_words(item.event)))
+                    click.echo(presentable(rewound_in_words(item.event)))
                     return 0
     return 1

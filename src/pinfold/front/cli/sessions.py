@@ -36,7 +36,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.text import capped, first_line, printable
+from pinfold.text import capped, first_line, presentable, presentable_line
 
 _SHOWN = 4000
 
@@ -56,9 +56,8 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
     if not shelved:
         click.echo("No sessions yet.", err=True)
     for item in shelved:
-        click.echo(
-            f"{item.id}  {item.summary.last[:16]}  {_size(item.size):>9}  {_standing(item):<8}  {_title(item)}"
-        )
+        row = f"{item.id}  {item.summary.last[:16]}  {_size(item.size):>9}  {_standing(item):<8}  {_title(item)}"
+        click.echo(presentable_line(row))
 
 
 @sessions_command.command("show")
@@ -80,7 +79,7 @@ def show(session: str, as_json: bool, sent: bool) -> None:
             for entry in entries:
                 _show(entry, cells)
     if damage:
-        click.echo(f"pinfold: the log is damaged: {damage}; the rest is intact", err=True)
+        click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest is intact"), err=True)
 
 
 def _show_sent(gone: list[Departure], *, as_json: bool) -> None:
@@ -119,7 +118,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
     limits = load_config(flags=flags).config.sessions
     gone = Shelf().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
-        click.echo(f"removed {item.id}  {_title(item)}", err=True)
+        click.echo(presentable_line(f"removed {item.id}  {_title(item)}"), err=True)
     click.echo(f"{len(gone)} removed, {_size(sum(item.size for item in gone))} freed", err=True)
 
 
@@ -154,7 +153,7 @@ def _standing(item: Shelved) -> str:
 
 
 def _title(item: Shelved) -> str:
-    return printable(first_line(item.summary.title, 60)) or "(untitled)"
+    return first_line(presentable(item.summary.title), 60) or "(untitled)"
 
 
 def _size(count: int) -> str:
@@ -188,5 +187,5 @@ def _show(entry: Entry, cells: Mapping[ActionId, str]) -> None:
 
 
 def _block(label: str, text: str) -> None:
-    body = printable(capped(text.rstrip("\n"), _SHOWN)).replace("\n", "\n  ")
-    click.echo(f"[{label}]\n  {body}".encode("utf-8", "backslashreplace"))
+    body = capped(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
+    click.echo(f"[{presentable_line(label)}]\n  {body}".encode())

@@ -24,7 +24,7 @@ from pinfold.events import (
     entry_line,
     plain_json,
 )
-from pinfold.text import capped, printable
+from pinfold.text import capped, presentable
 
 _SHOWN = 2000
 
@@ -56,7 +56,8 @@ class Plain:
 
     @staticmethod
     def answer(text: str) -> None:
-        click.echo(printable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace"))
+        """To a terminal fit to be read; to a pipe or a file as it is."""
+        click.echo(presentable(text) if sys.stdout.isatty() else text.encode("utf-8", "backslashreplace"))
 
     def _show_end(self, item: Entry) -> None:
         match item.event:
@@ -76,7 +77,7 @@ class Plain:
             case ActionProposed(action=RunCell(code=code)):
                 _say(f"> {_indented(code)}")
             case ActionProposed(action=CallTool(tool=tool, args=args)):
-                _say(f"> {tool} {capped(plain_json(args), 200)}")
+                _say(f"> {tool} {capped(presentable(plain_json(args)), 200)}")
             case ActionDenied(reason=reason):
                 _say(f"  not run: {reason}")
             case ActionFinished(outcome=outcome, observation=observation, duration_s=took) as event:
@@ -99,8 +100,9 @@ def show_notice(entry: Entry) -> None:
 
 
 def _indented(text: str) -> str:
-    return capped(text.rstrip("\n"), _SHOWN).replace("\n", "\n  ")
+    # First without secrets: a cut could leave half of one, which nothing would know.
+    return capped(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
 
 
 def _say(text: str) -> None:
-    click.echo(printable(text), err=True)
+    click.echo(presentable(text), err=True)

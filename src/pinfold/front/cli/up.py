@@ -12,6 +12,7 @@ import click
 from pinfold.app import Shelf, background
 from pinfold.app.up import IDLE_S, POOL, Up, asked_up, stopped_up
 from pinfold.front.cli.running import MORE_THAN_0
+from pinfold.text import presentable_line
 
 
 @click.command("up")
@@ -49,7 +50,9 @@ async def _stay(idle_s: float, pool: int) -> None:
     up = Up(idle_s=idle_s, pool=pool)
     async with background() as tasks:
         tasks.start_soon(_stop_on_signal, up)
-        await up.serve(lambda words: click.echo(f"pinfold up: ready, {words}; Ctrl-C ends it"))
+        await up.serve(
+            lambda words: click.echo(presentable_line(f"pinfold up: ready, {words}; Ctrl-C ends it"))
+        )
 
 
 async def _stop_on_signal(up: Up) -> None:
@@ -74,5 +77,5 @@ def _status(answer: dict[str, Any] | None, as_json: bool) -> int:
 
 
 def _said(done: bool, words: str) -> int:
-    click.echo(words if done else "pinfold up does not run")
+    click.echo(presentable_line(words) if done else "pinfold up does not run")
     return 0 if done else 1

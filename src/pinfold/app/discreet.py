@@ -1,0 +1,70 @@
+"""A log that is exact, but for secrets of Pinfold's own: keys of models, and what `pinfold secret` keeps.
+
+They never go into a session, so they have no business in its story. Should one turn up all the same, printed by a program
+that found it or sent back by a server, neither an event nor a blob gets it, and so neither does a model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from pinfold.events import (
+    BlobId,
+    Delta,
+    Entry,
+    Event,
+    Json,
+    SessionId,
+    decode_line,
+    decode_object,
+    encode,
+    parse_json,
+    plain_json,
+)
+from pinfold.log import Blobs, Log
+from pinfold.text import without_own
+
+
+class DiscreetLog(Log):
+    def __init__(self, folder: Path | None, session: SessionId) -> None:
+        super().__init__(folder, session)
+        self.blobs = _DiscreetBlobs(folder / "blobs" if folder else None)
+
+    async def append(self, *events: Event) -> tuple[Entry, ...]:
+        return await super().append(*map(_event, events))
+
+    def broadcast(self, delta: Delta) -> None:
+        super().broadcast(_delta(delta))
+
+
+class _DiscreetBlobs(Blobs):
+    def put(self, data: bytes) -> BlobId:
+        text = data.decode("utf-8", "surrogateescape")
+        clean = without_own(text)
+        return super().put(data if clean is text else clean.encode("utf-8", "surrogateescape"))
+
+
+def _event(event: Event) -> Event:
+    text = encode(event)
+    return event if without_own(text) is text else decode_object(_without(parse_json(text)))
+
+
+def _delta(delta: Delta) -> Delta:
+    text = encode(delta)
+    if without_own(text) is text:
+        return delta
+    return cast(Delta, decode_line(plain_json(_without(parse_json(text)))))
+
+
+def _without(value: Json) -> Json:
+    match value:
+        case str():
+            return without_own(value)
+        case dict():
+            inside = cast(dict[str, Json], value)
+            return {without_own(key): _without(item) for key, item in inside.items()}
+        case list():
+            return [_without(item) for item in cast(list[Json], value)]
+        case _:
+            return value
