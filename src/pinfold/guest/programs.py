@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+from _thread import allocate_lock
 from contextlib import suppress
 from json import dumps
 from time import monotonic
+
+from .children import unhandled
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -43,6 +46,9 @@ class Programs:
         self._kept = {name: value for name in ("TMPDIR",) if (value := os.environ.get(name))}
         """As in the beginning: where no namespace ends what a session leaves running, it is known by this."""
 
+        self.starting = allocate_lock()
+        """Held while one is started: a process forked from this one meanwhile would hold pipes open that must close."""
+
     def run(
         self,
         request: dict[str, Any],
@@ -54,6 +60,16 @@ class Programs:
 
         `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
         """
+        with unhandled():
+            return self._run(request, stdin, is_unwanted, tell)
+
+    def _run(
+        self,
+        request: dict[str, Any],
+        stdin: bytes,
+        is_unwanted: Callable[[], bool],
+        tell: Callable[[str, bytes], None] | None,
+    ) -> tuple[bytes, BaseException | None]:
         try:
             program = _Program(self._started(request, stdin), stdin, request["limit"], tell)
         except Exception as error:  # whatever is wrong: no such file, no more processes, a NUL in its name
@@ -75,16 +91,17 @@ class Programs:
     def _started(self, request: dict[str, Any], stdin: bytes) -> Popen[bytes]:
         from subprocess import DEVNULL, PIPE, Popen
 
-        return Popen(
-            request["argv"],
-            bufsize=0,
-            cwd=os.path.join(self._root, request["workdir"]),
-            env=None if request["env"] is None else {**self._kept, **request["env"]},
-            stdin=PIPE if stdin else DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            process_group=request["group"],
-        )
+        with self.starting:
+            return Popen(
+                request["argv"],
+                bufsize=0,
+                cwd=os.path.join(self._root, request["workdir"]),
+                env=None if request["env"] is None else {**self._kept, **request["env"]},
+                stdin=PIPE if stdin else DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+                process_group=request["group"],
+            )
 
 
 def failed(why: str) -> bytes:

@@ -110,7 +110,8 @@ class Server:
     def _leave_copy(self, copies: Copies, cell: Any) -> None:
         """In idle time: the host has its answer already."""
         try:
-            woken = copies.leave(cell, self._channel.fd, self._engine.namespace)
+            with self._programs.starting:
+                woken = copies.leave(cell, self._channel.fd, self._engine.namespace)
         except OSError:  # not even descriptors are left: then this state cannot be gone back to
             return
         if woken is None:
@@ -183,7 +184,8 @@ class Server:
             raise Refused("it can be run again")
         from .saved.saver import leave_saver
 
-        leave_saver(self._state(), given, self._channel.fd)
+        with self._programs.starting:
+            leave_saver(self._state(), given, self._channel.fd)
 
     def _state(self) -> State:
         from .saved.saver import State

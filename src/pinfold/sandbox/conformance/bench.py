@@ -11,7 +11,18 @@ from typing import Literal, TypeAlias
 from pinfold.sandbox.contract import Limits, Outcome, Provider, Session, Spec
 
 Need: TypeAlias = Literal[
-    "isolated", "fork", "files_view", "sockets", "mounts", "site", "calls", "commands", "local", "no fork"
+    "isolated",
+    "fork",
+    "files_view",
+    "sockets",
+    "mounts",
+    "site",
+    "calls",
+    "commands",
+    "calls and commands",
+    "durable commands",
+    "local",
+    "no fork",
 ]
 """What a provider must say of itself for a check to apply."""
 
@@ -39,8 +50,16 @@ class Bench:
         data: Mapping[str, Path] | None = None,
         site: Path | None = None,
         view: Path | None = None,
+        state: Path | None = None,
     ) -> AsyncGenerator[Session]:
-        spec = Spec(workspace=self.folder, data=data or {}, limits=limits or Limits(), site=site, view=view)
+        spec = Spec(
+            workspace=self.folder,
+            data=data or {},
+            limits=limits or Limits(),
+            site=site,
+            view=view,
+            state=state,
+        )
         session = await self.provider.open(spec)
         try:
             yield session
@@ -63,6 +82,12 @@ class Check:
                 return None
             case "local":
                 return "it runs on another machine" if has.remote else None
+            case "calls and commands":
+                return (
+                    None if has.calls and has.commands else "it does not say it has both calls and commands"
+                )
+            case "durable commands":
+                return None if has.durable and has.commands else "it does not say that commands can be undone"
             case "no fork":
                 return "it says it can fork" if has.fork else None
             case capability:

@@ -8,7 +8,7 @@ import anyio
 
 from pinfold.events import Json
 from pinfold.sandbox.conformance.bench import Bench, check, expect, expect_outcome
-from pinfold.sandbox.contract import Answer, Outcome
+from pinfold.sandbox.contract import Answer, CommandOutcome, Outcome
 
 IMPORT = "from _pinfold_guest.calls import call\n"
 THREADS = """
@@ -129,4 +129,52 @@ async def a_cell_that_ends_takes_its_call_with_it(bench: Bench) -> None:
         outcome = await session.run(IMPORT + code, timeout_s=20, on_call=answer)
         expect(outcome.status == "interrupted", f"got {outcome!r}")
         expect(given_up == ["never"], f"the tool was not given up: {given_up!r}")
+        expect_outcome(await session.run("call('echo', n=1)", on_call=_echo), status="ok", value="{'n': 1}")
+
+
+@check(needs="calls and commands")
+async def a_command_runs_while_a_cell_waits_for_a_call(bench: Bench) -> None:
+    async with bench.session() as session:
+
+        async def answer(_tool: str, _args: Mapping[str, Json]) -> Answer:
+            ended = [
+                await session.command(["/bin/sh", "-c", "sleep 0.3; cat; exit 3"], timeout_s=20, stdin=b"in")
+                for _ in range(2)
+            ]
+            return Answer(status="ok", value=[[it.status, it.code, it.stdout.decode()] for it in ended])
+
+        with anyio.fail_after(20):
+            outcome = await session.run(IMPORT + "call('shell')", timeout_s=0.4, on_call=answer)
+        expect_outcome(outcome, status="ok", value="[['error', 3, 'in'], ['error', 3, 'in']]")
+        waits = "import os\ntry: os.wait()\nexcept ChildProcessError: none = True\nnone"
+        expect_outcome(await session.run(waits), status="ok", value="True")
+
+
+@check(needs="calls and commands")
+async def a_cell_that_ends_takes_the_command_of_its_call_with_it(bench: Bench) -> None:
+    """A thread waits for the call; the cell ends beside it."""
+    ends: list[CommandOutcome] = []
+    code = (
+        "import threading\nthreading.Thread(target=call, args=['x'], daemon=True).start()\n"
+        "while not os.path.exists('begun'): pass"
+    )
+    hold = "import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)"
+    async with bench.session() as session:
+        await session.run(IMPORT + hold)
+
+        async def answer(_tool: str, _args: Mapping[str, Json]) -> Answer:
+            script = 'exec 3> held; trap "" TERM; echo > begun; sleep 60'
+            with anyio.CancelScope(shield=True):
+                ends.append(await session.command(["/bin/sh", "-c", script], timeout_s=50))
+            return Answer(status="ok")
+
+        with anyio.fail_after(20):
+            outcome = await session.run(code, timeout_s=20, on_call=answer)
+            expect(outcome.status == "ok", f"got {outcome!r}")
+        expect([it.status for it in ends] == ["error"], f"the command came to {ends!r}")
+        expect_outcome(
+            await session.run("import select\n_ = select.select([end], [], [], 20)\nos.read(end, 1)"),
+            status="ok",
+            value="b''",
+        )
         expect_outcome(await session.run("call('echo', n=1)", on_call=_echo), status="ok", value="{'n': 1}")

@@ -5,7 +5,14 @@ from __future__ import annotations
 import anyio
 
 from pinfold.sandbox.conformance.bench import Bench, ContractBroken, check, expect, expect_outcome
-from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, NotSupported, Session
+from pinfold.sandbox.contract import (
+    COMMAND_BYTES,
+    CommandOutcome,
+    NotSupported,
+    Resumable,
+    Session,
+    UndoRefused,
+)
 
 SHELL = ("/bin/sh", "-c")
 WAITS = 'trap "" TERM INT; echo begun > begun; sleep 60 & sleep 60'
@@ -110,3 +117,93 @@ async def a_timer_that_a_cell_left_behind_does_not_break_a_command_unsaid(bench:
         ended = await _sh(session, "sleep 1; echo done")
         expect(ended.stdout == b"done\n" or b"cut short" in ended.stderr, f"got {ended!r}")
         expect_outcome(await session.run("1"), status="ok", value="1")
+
+
+@check(needs="commands")
+async def what_a_command_writes_is_heard_as_it_comes(bench: Bench) -> None:
+    heard: list[tuple[str, str]] = []
+    async with bench.session() as session:
+        # It goes on only when the host has heard it.
+        goes_on = (bench.folder / "heard").touch
+        script = "printf 'a\\303'; while [ ! -e heard ]; do :; done; printf '\\251'; echo b >&2"
+
+        def on_output(stream: str, text: str) -> None:
+            heard.append((stream, text))
+            goes_on()
+
+        ended = await session.command((*SHELL, script), timeout_s=20, on_output=on_output)
+    expect(ended.status == "ok" and ended.stdout == "a\u00e9".encode(), f"got {ended!r}")
+    expect(heard[0] == ("stdout", "a"), f"it was heard as {heard!r}")
+    texts = {stream: "".join(text for of, text in heard if of == stream) for stream, _ in heard}
+    expect(texts == {"stdout": "a\u00e9", "stderr": "b\n"}, f"it was heard as {heard!r}")
+
+
+@check(needs="commands")
+async def what_a_command_leaves_running_can_be_told_to_end_by_another(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.run("import os\nos.mkfifo('held')\nend = os.open('held', os.O_RDONLY | os.O_NONBLOCK)")
+        begun = await _sh(session, "exec 3> held; sleep 600 > log 2>&1 & echo $!")
+        alive = "try: os.read(end, 1); alive = False\nexcept BlockingIOError: alive = True\nalive"
+        expect_outcome(await session.run(alive), status="ok", value="True")
+        await _sh(session, "true")
+        expect_outcome(await session.run(alive), status="ok", value="True")
+        told = await _sh(session, 'kill "$1"', begun.stdout.decode().strip())
+        expect(told.status == "ok", f"it could not be signalled: {told!r}")
+        waits = "import select\n_ = select.select([end], [], [], 20)\nos.read(end, 1)"
+        expect_outcome(await session.run(waits), status="ok", value="b''")
+        waited = "try: os.wait()\nexcept ChildProcessError: none = True\nnone"
+        expect_outcome(await session.run(waited), status="ok", value="True")
+
+
+@check(needs="durable commands")
+async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> None:
+    note, state = bench.folder / "note", bench.folder.parent / "state"
+    async with bench.session(state=state) as session:
+        if not isinstance(session, Resumable):
+            raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+        await session.run("kept = [1]", cell=3)
+        for number in (5, 6):
+            await session.command((*SHELL, "echo $0 >> note", str(number)), timeout_s=20, cell=number)
+        expect(session.path == (3, 5, 6), f"the path is {session.path}")
+        await session.undo()
+        expect(note.read_text() == "5\n", f"undo left {note.read_text()!r}")
+        await session.undo(to=3)
+        expect(session.path == (3,) and not note.exists(), "undo to the cell before left the file")
+        await session.redo()
+        await session.redo()
+        expect(note.read_text() == "5\n6\n", f"redo brought {note.read_text()!r}")
+        expect_outcome(await session.run("kept"), status="ok", value="[1]")
+    async with bench.session(state=state) as session:
+        if not isinstance(session, Resumable):
+            raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+        await session.undo(to=5)
+        expect(note.read_text() == "5\n", "after a restart it cannot be undone")
+        expect_outcome(await session.run("kept"), status="ok", value="[1]")
+
+
+@check(needs="durable commands")
+async def a_command_that_times_out_or_is_cancelled_can_be_undone(bench: Bench) -> None:
+    async with bench.session(state=bench.folder.parent / "state") as session:
+        if not isinstance(session, Resumable):
+            raise ContractBroken("it says it is durable, but its sessions are not Resumable")
+        late = await session.command((*SHELL, "echo x > late; sleep 60"), timeout_s=0.5, cell=0)
+        expect(late.status == "timeout" and (bench.folder / "late").exists(), f"got {late!r}")
+        with anyio.CancelScope() as scope:
+            await session.command(
+                (*SHELL, "echo x > cut; echo said; sleep 60"),
+                timeout_s=20,
+                cell=0,
+                on_output=lambda _stream, _text: scope.cancel(),
+            )
+        expect(session.path == (1, 2), f"the path is {session.path}")
+        await session.undo()
+        expect(
+            sorted(it.name for it in bench.folder.iterdir()) == ["late"], "what was cut off is still there"
+        )
+        await session.undo()
+        expect([*bench.folder.iterdir()] == [], "what it did until its time was over is still there")
+        try:
+            await session.undo()
+        except UndoRefused:
+            return
+    raise ContractBroken("there was nothing left to undo, but it did")
