@@ -17,13 +17,9 @@ import msgspec
 from pinfold import __version__
 from pinfold.app.checkpoints import Checkpoints
 from pinfold.app.coming_back import came_back
-<<<<<<< HEAD
+from pinfold.app.discreet import DiscreetLog
 from pinfold.app.environment import python_for_cells
 from pinfold.app.equipping import equipped
-=======
-from pinfold.app.discreet import DiscreetLog
-from pinfold.app.environment import install_tool, python_for_cells
->>>>>>> w-trust
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of

@@ -10,24 +10,15 @@ from pinfold.app.config import Loaded, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
-<<<<<<< HEAD
 from pinfold.app.obeyed import TOOLS
 from pinfold.app.paths import default_workspace, refuse_closed_folders, workspace_at
-from pinfold.app.secrets import keep_secrets_of_this_process
+from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget
 from pinfold.events import SessionId
 from pinfold.log import summarise
 from pinfold.policy import Guards, strict
-from pinfold.text import keep_secret
-=======
-from pinfold.app.paths import default_workspace, refuse_own_folders, workspace_at
-from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
-from pinfold.engine import Budget
-from pinfold.events import SessionId
-from pinfold.log import summarise
 from pinfold.text import keep_own_secret
->>>>>>> w-trust
 
 
 def new_session_options(session: SessionId, workspace: Path | None, flags: Mapping[str, Any]) -> Options:
@@ -111,8 +102,7 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
         "python": sandbox.python,
         "budget": budget,
         "settings": config.model.settings(),
-<<<<<<< HEAD
-        "calling": Calling.of(config, loaded.keys()),
+        "calling": calling,
         "toolbox": ToolOptions(
             enable=config.tools.enable,
             disable=config.tools.disable,
@@ -122,7 +112,4 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
             ),
         ),
-=======
-        "calling": calling,
->>>>>>> w-trust
     }

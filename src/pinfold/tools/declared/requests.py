@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-<<<<<<< HEAD
-from pinfold.events import Json, Sent
-=======
 import anyio.to_thread
 
-from pinfold.events import Json
->>>>>>> w-registry
+from pinfold.events import Json, Sent
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.ports import Ports
