@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.net import AllowList, BadDestination, BadPattern, Destination, parse_authority, parse_url
-from pinfold.net.ranges import METADATA, what_is, why_special
+from pinfold.net.ranges import (
+    METADATA,
+    _is_own,  # pyright: ignore[reportPrivateUsage]
+    what_is,
+    why_special,
+)
 
 pytestmark = [pytest.mark.unit]
 
@@ -213,3 +218,10 @@ def test_what_python_calls_not_global_is_special_here_too(address: object) -> No
         assert what_is(one)
     if one.is_private and one not in nat64:
         assert what_is(one)
+
+
+def test_an_address_of_this_machine_is_told_from_one_that_is_not() -> None:
+    assert _is_own(ip_address("127.0.0.1"))
+    assert _is_own(ip_address("127.77.0.1"))
+    assert not _is_own(ip_address("8.8.8.8"))
+    assert not _is_own(ip_address("2606:4700::1111"))

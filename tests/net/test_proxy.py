@@ -210,6 +210,21 @@ async def test_traffic_is_told_by_destination_and_every_byte_is_counted(places: 
     assert {one.destination for one in told} == {Destination("good.example.org", places.port)}
 
 
+async def test_what_cannot_be_told_does_not_flow_and_the_proxy_goes_on(places: World, folder: Path) -> None:
+    def fail(_traffic: Traffic) -> None:
+        raise RuntimeError("the log is full")
+
+    limits = ProxyLimits(report_s=0.01)
+    async with Proxy(egress_of(places), on_traffic=fail, limits=limits).listening(folder / "p"):
+        for _ in range(2):
+            client = Client(folder / "p")
+            with client.socket:
+                await client.say(tunnel(places))
+                await client.hear(b"\r\n\r\n")
+                await asyncio.get_running_loop().sock_sendall(client.socket, b"x")
+                assert await client.hear() == b""
+
+
 async def test_close_all_cuts_tunnels_and_questions_and_takes_new_ones(places: World, folder: Path) -> None:
     asks = False
     asked = anyio.Event()

@@ -17,6 +17,7 @@ import pytest
 from tests.net.attacks import attacks
 from tests.net.naive import naive_proxy
 from tests.net.places import GOOD, World, why_not, world
+from tests.sandbox.test_hostile_copies import LINE
 
 from pinfold.guest.groups import descendants
 from pinfold.guest.proc import pid_of
@@ -301,6 +302,18 @@ except ChildProcessError: print("nobody")
     for _ in range(3):
         assert await out.said(out.fetching()) == GOOD
     assert [pid for pid in processes(out.session) if is_relay(pid)] != [relay]
+
+
+async def test_the_relay_cannot_be_passed_off_as_a_state_to_go_back_to(out: Out) -> None:
+    await out.said("items = []\nitems.append(1)")
+    assert await out.said(out.fetching()) == GOOD
+    (relay,) = [pid for pid in processes(out.session) if is_relay(pid)]
+    inner = status_of(relay)["NSpid"].split()[-1]
+    assert await out.said(f"{LINE}\nanswers = say(copy(50, {inner}))") == ""
+    await out.said("items.append(2)")
+    await out.session.undo(to=1)
+    assert await out.said("print(items)") == "[1]"
+    assert [pid for pid in processes(out.session) if is_relay(pid)] == [relay]
 
 
 async def test_undo_and_branches_do_not_know_of_it(out: Out) -> None:

@@ -29,8 +29,10 @@ class Owners:
         self._ready[uid, gid, outer] = _mapped_namespace(uid, gid, outer)
 
     def take(self, uid: int, gid: int, outer: int) -> int:
-        ready = self._ready.pop((uid, gid, outer), None)
-        return _mapped_namespace(uid, gid, outer) if ready is None else ready
+        """A descriptor of the caller's own; every mount of a session that has the same owner is given the same table."""
+        if (uid, gid, outer) not in self._ready:
+            self.prepare(uid, gid, outer)
+        return os.dup(self._ready[uid, gid, outer])
 
     def forget(self, outer: int) -> None:
         for key in [key for key in self._ready if key[2] == outer]:

@@ -104,7 +104,7 @@ class Proxy:
 
     def close_all(self) -> None:
         """Cut what is connected or waiting; new connections are judged as ever."""
-        for scope in self._live:
+        for scope in tuple(self._live):
             scope.cancel()
 
     async def _accept(self, listener: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
@@ -125,8 +125,12 @@ class Proxy:
     async def _report(self) -> None:
         while True:
             await anyio.sleep(self._limits.report_s)
-            for meter in self._meters:
-                meter.report()
+            try:
+                for meter in tuple(self._meters):
+                    meter.report()
+            except Exception:  # noqa: BLE001 - the caller's own code; what nobody counts must not flow
+                _log.exception("traffic could not be told")
+                self.close_all()
 
     async def _attend(self, peer: socket.socket) -> None:
         with closing(Line(peer)) as client, anyio.CancelScope() as scope:

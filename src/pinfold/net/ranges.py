@@ -69,6 +69,8 @@ _IPV6 = tuple(
 )
 _GLOBAL = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
+_FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+_NOBODYS: dict[int, Address] = {4: IPv4Address("192.0.2.1"), 6: IPv6Address("2001:db8::1")}
 
 
 def why_special(address: Address) -> str | None:
@@ -93,11 +95,22 @@ def what_is(address: Address) -> str | None:
 
 
 def _is_own(address: Address) -> bool:
-    """By the route the kernel would take; nothing is sent."""
-    family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
+    """By what the kernel says of it; nothing is sent."""
+    if _can_be_bound(address) and not _can_be_bound(_NOBODYS[address.version]):
+        return True
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        with socket.socket(_FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), 9))
             return ip_address(probe.getsockname()[0].partition("%")[0]) == address
     except OSError:  # no route: then nothing will be reached either
         return False
+
+
+def _can_be_bound(address: Address) -> bool:
+    """Only an address of one's own can, unless the machine is set up to take others' too."""
+    try:
+        with socket.socket(_FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
