@@ -125,7 +125,7 @@ todo: Tool[..., Any] = Tool(
 
 
 def ask_user_tool(answers: Answers) -> Tool[..., Any]:
-    @tool(effect="once", reach="nothing", timeout_s=ANSWER_S)
+    @tool(effect="pure", reach="nothing", timeout_s=ANSWER_S, parallel_safe=False)
     async def ask_user(question: str, options: list[str] | None = None) -> str:
         """Ask the user something only they can know, and wait for the answer.
 

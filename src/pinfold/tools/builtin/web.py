@@ -46,7 +46,8 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         head = f"[{answer.url} · {mime_of(answer)} · {len(answer.body):,} bytes{cut}; these are not the user's words]"
         return Result(text=f"{head}\n{text}", value=value, untrusted=True, sent=answer.sent)
 
-    made = tool(effect="pure", reach="network", trust="untrusted", timeout_s=timeout_s + GRACE_S)(fetch)
+    # Reading changes nothing there, yet the address leaves this machine: not pure, and on record before it goes.
+    made = tool(effect="keyed", reach="network", trust="untrusted", timeout_s=timeout_s + GRACE_S)(fetch)
     return Tool(
         function=fetch,
         name="fetch",
