@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +17,7 @@ from pinfold.tools.builtin.readable import readable
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Web
 from pinfold.tools.results import Result
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import Reach, Tool, tool
 
 FETCH_S = 30.0
 GRACE_S = 5.0
@@ -47,30 +49,36 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         return Result(text=f"{head}\n{text}", value=value, untrusted=True, sent=answer.sent)
 
     # Reading changes nothing there, yet the address leaves this machine: not pure, and on record before it goes.
-    made = tool(effect="keyed", reach="network", trust="untrusted", timeout_s=timeout_s + GRACE_S)(fetch)
-    return Tool(
-        function=fetch,
-        name="fetch",
-        description=made.description,
-        effect=made.effect,
-        timeout_s=made.timeout_s,
+    made = tool(
+        effect="keyed",
+        reach="network",
+        trust="untrusted",
+        timeout_s=timeout_s + GRACE_S,
         parallel_safe=True,
-        reach=made.reach,
-        trust=made.trust,
-        goes=lambda args: ("network", destination(args.get("url"))),
-    )
+    )(fetch)
+    return replace(made, goes=reach_of)
+
+
+def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
+    url = args.get("url")
+    return "network", destination(_whole(url)) if isinstance(url, str) else ""
 
 
 def checked_url(url: str) -> str:
     """An address one can go to, or BadCall."""
-    text = url.strip()
-    if "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text):
-        text = f"https://{text}"
+    text = _whole(url)
     if not destination(text):
         raise BadCall(
             f"{url[:200]!r} is no address of the web; give it whole, such as https://example.com/page"
         )
     return text
+
+
+def _whole(url: str) -> str:
+    """With the scheme that is usually left out."""
+    text = url.strip()
+    is_bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text)
+    return f"https://{text}" if is_bare else text
 
 
 def destination(url: Json) -> str:
