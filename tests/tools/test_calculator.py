@@ -18,9 +18,10 @@ pytestmark = pytest.mark.unit
 
 numbers = st.integers(0, 10**6).map(str) | st.floats(0, 1e6, allow_nan=False).map(repr)
 calls = st.sampled_from(["abs({})", "round({})", "int({})", "min({}, 3)", "max({}, 2, 1)", "sum([{}, 1])"])
-expressions = st.recursive(
-    numbers,
-    lambda inner: (
+
+
+def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return (
         st.builds(
             "({} {} {})".format,
             inner,
@@ -29,10 +30,11 @@ expressions = st.recursive(
         )
         | st.builds("({} ** {})".format, inner, st.integers(-4, 60))
         | st.builds("{}{}".format, st.sampled_from(["-", "+", "~"]), inner)
-        | st.builds(lambda call, one: call.format(one), calls, inner)
-    ),
-    max_leaves=12,
-)
+        | st.builds(str.format, calls, inner)
+    )
+
+
+expressions = st.recursive(numbers, larger, max_leaves=12)
 
 
 def by_python(expression: str) -> Any:

@@ -115,7 +115,12 @@ def test_any_docstring_can_be_read(text: str) -> None:
     read_docstring(text)
 
 
-def bare(x, y: int = 1): ...  # type: ignore[no-untyped-def]
+def bare(x: Any, y: int = 1) -> None: ...
+
+
+del bare.__annotations__["x"]
+
+
 def yields() -> Iterator[int]:
     yield 1
 
@@ -196,9 +201,21 @@ def test_a_default_that_json_cannot_hold_is_left_out_of_the_schema() -> None:
     assert f.checked({})["x"] is sentinel
 
 
-plain_hints = st.recursive(
+def list_of(hint: Any) -> Any:
+    return list[hint]
+
+
+def mapping_of(hint: Any) -> Any:
+    return dict[str, hint]
+
+
+def or_none(hint: Any) -> Any:
+    return hint | None
+
+
+plain_hints: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([str, int, float, bool, Any, Literal["a", "b"], Annotated[str, "words"]]),
-    lambda inner: st.builds(lambda t: list[t], inner) | st.builds(lambda t: dict[str, t], inner),
+    lambda inner: st.builds(list_of, inner) | st.builds(mapping_of, inner),
     max_leaves=4,
 )
 defaults = st.sampled_from([REQUIRED, None, "x", 1, 2.5, True, [], {"a": [1]}])
@@ -207,7 +224,7 @@ defaults = st.sampled_from([REQUIRED, None, "x", 1, 2.5, True, [], {"a": [1]}])
 @given(
     st.lists(
         st.tuples(
-            plain_hints | st.builds(lambda t: t | None, plain_hints),
+            plain_hints | st.builds(or_none, plain_hints),
             defaults,
             st.sampled_from(["", "Words."]),
         ),

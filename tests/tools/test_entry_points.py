@@ -42,9 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "broken = acme_broken_of_test:x\nexits = acme_exits_of_test:x\nmissing = acme_tools_of_test:nothing\n"
         "pair = acme_tools_of_test:several\n"
     )
-    monkeypatch.syspath_prepend(str(site))
-    yield_names = [name for name in sys.modules if name.startswith("acme_")]
-    assert not yield_names
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     return site
 
 

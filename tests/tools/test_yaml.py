@@ -28,7 +28,7 @@ def test_every_example_is_a_tool() -> None:
     found = {tool.name: (tool.effect, tool.reach, tool.trust, tool.reached({})[1]) for tool in loaded.tools}
     assert found == {
         "git_log": ("pure", "files", "untrusted", ""),
-        "github_issues": ("pure", "network", "untrusted", "api.github.com:443"),
+        "github_issues": ("keyed", "network", "untrusted", "api.github.com:443"),
         "json_keys": ("pure", "nothing", "untrusted", ""),
         "send_note": ("once", "network", "untrusted", "board.example.com:443"),
         "word_count": ("pure", "files", "untrusted", ""),
@@ -250,6 +250,10 @@ HTTP = HEAD + "parameters: {a: string}\nhttp:\n  url: https://h.example/{a}\n"
             "http.max_bytes: should be more than 0 and at most",
         ),
         (HEAD + "http: {url: 'https://h/', uri: x}", "http: there is no key 'uri' here; did you mean url?"),
+        (
+            HTTP + "effect: pure",
+            "effect: a request leaves this machine: keyed if it may be repeated, else once",
+        ),
         (HTTP + "reach: files", "reach: a request reaches the network, not files"),
         (HEAD + "command: [ls]\nx: " + "[" * 30 + "]" * 30, "it is nested deeper than 20"),
         (HEAD + "command: [ls]\nx: " + "y" * 70_000, "bytes; a tool has at most 64,000"),

@@ -6,6 +6,7 @@ import math
 import os.path
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -87,15 +88,7 @@ def shell_tool(
         return _told(ran, limit_s)
 
     made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S)(shell)
-    return Tool(
-        function=shell,
-        name=made.name,
-        description=made.description,
-        effect=made.effect,
-        timeout_s=made.timeout_s,
-        reach=made.reach,
-        goes=reach_of,
-    )
+    return replace(made, goes=reach_of)
 
 
 def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:

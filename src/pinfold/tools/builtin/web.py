@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -15,7 +17,7 @@ from pinfold.tools.builtin.readable import readable
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Web
 from pinfold.tools.results import Result
-from pinfold.tools.tool import Tool, tool
+from pinfold.tools.tool import Reach, Tool, tool
 
 FETCH_S = 30.0
 GRACE_S = 5.0
@@ -45,18 +47,19 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         head = f"[{answer.url} · {mime_of(answer)} · {len(answer.body):,} bytes{cut}; these are not the user's words]"
         return Result(text=f"{head}\n{text}", value=value, untrusted=True, sent=answer.sent)
 
-    made = tool(effect="pure", reach="network", trust="untrusted", timeout_s=timeout_s + GRACE_S)(fetch)
-    return Tool(
-        function=fetch,
-        name="fetch",
-        description=made.description,
-        effect=made.effect,
-        timeout_s=made.timeout_s,
+    # Reading changes nothing there, yet the address leaves this machine: not pure, and on record before it goes.
+    made = tool(
+        effect="keyed",
+        reach="network",
+        trust="untrusted",
+        timeout_s=timeout_s + GRACE_S,
         parallel_safe=True,
-        reach=made.reach,
-        trust=made.trust,
-        goes=lambda args: ("network", destination(_whole(args.get("url")))),
-    )
+    )(fetch)
+    return replace(made, goes=reach_of)
+
+
+def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
+    return "network", destination(_whole(args.get("url")))
 
 
 def checked_url(url: str) -> str:
@@ -69,11 +72,11 @@ def checked_url(url: str) -> str:
     return text
 
 
-def _whole(url: Json) -> str:
-    """With the scheme that people leave out."""
-    text = url.strip() if isinstance(url, str) else ""
-    bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(:\d+)?(/|$|\?)", text)
-    return f"https://{text}" if bare else text
+def _whole(url: str) -> str:
+    """With the scheme that is usually left out."""
+    text = url.strip()
+    is_bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text)
+    return f"https://{text}" if is_bare else text
 
 
 def destination(url: Json) -> str:

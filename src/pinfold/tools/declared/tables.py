@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from pinfold.events import Json
 from pinfold.text import first_line
@@ -108,12 +108,6 @@ def parse(content: bytes, source: str) -> Json:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        # `on`, `no` and `yes` are words, as in YAML 1.2; only true and false are truth values.
-        yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, Any]]]] = {
-            sign: [one for one in resolvers if one[0] != _BOOL or sign in "tTfF"]
-            for sign, resolvers in cast("Any", yaml.SafeLoader).yaml_implicit_resolvers.items()
-        }
-
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen: set[Any] = set()
             for key_node, _ in node.value:
@@ -125,6 +119,11 @@ def parse(content: bytes, source: str) -> Json:
                 seen.add(key)
             return super().construct_mapping(node, deep=deep)
 
+    # `on`, `no` and `yes` are words, as in YAML 1.2; only true and false are truth values.
+    cast("Any", Loader).yaml_implicit_resolvers = {
+        sign: [one for one in resolvers if one[0] != _BOOL or sign in "tTfF"]
+        for sign, resolvers in cast("Any", yaml.SafeLoader).yaml_implicit_resolvers.items()
+    }
     if len(content) > FILE_BYTES:
         raise BadTool(f"{source}: it has {len(content):,} bytes; a tool has at most {FILE_BYTES:,}")
     try:

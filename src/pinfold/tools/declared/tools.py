@@ -78,6 +78,8 @@ def yaml_tool(content: bytes, source: str, ports: Ports) -> Tool[..., Any]:
         top.fault("description", "say in a sentence what the tool does: the model chooses by it")
     parameters = read_parameters(top)
     effect = top.choice("effect", get_args(Effect), "once")
+    if effect == "pure" and "http" in top:
+        top.fault("effect", "a request leaves this machine: keyed if it may be repeated, else once")
     work = _work(top, parameters, ports)
     for parameter in parameters:
         if parameter not in work.used:
