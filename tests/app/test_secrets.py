@@ -223,12 +223,10 @@ def test_what_is_forgotten_is_gone_from_the_file(store: Path) -> None:
 
 
 def test_many_set_at_once_are_all_kept() -> None:
-    workers = [
-        threading.Thread(
-            target=lambda number=number: Secrets().set(f"S{number}", f"{VALUE} {number}", ["x.org"])
-        )
-        for number in range(16)
-    ]
+    def keep(number: int) -> None:
+        Secrets().set(f"S{number}", f"{VALUE} {number}", ["x.org"])
+
+    workers = [threading.Thread(target=keep, args=[number]) for number in range(16)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -367,7 +367,11 @@ def test_two_folders_trusted_at_once_are_both_trusted(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
         fill(folder)
-    workers = [threading.Thread(target=lambda folder=folder: trust(obeyed(folder))) for folder in folders]
+
+    def trusted(folder: Path) -> None:
+        trust(obeyed(folder))
+
+    workers = [threading.Thread(target=trusted, args=[folder]) for folder in folders]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -17,8 +17,8 @@ _NAMES = (
 _CERTAIN = ("pass", "pwd")
 _WORDS = ("pass", "pwd", "secret", "token", "key", "sig", "auth")
 _PAIR = re.compile(
-    rf"(?P<name>(?i:{_NAMES}))(?P<how>\\?[\"']?[ \t]{{0,8}}(?:=>|:=|=|:)[ \t]{{0,8}})"
-    r"(?:(?P<quote>\\?[\"'])(?P<quoted>[^\"'\\\r\n]{1,512})|(?P<plain>[^\s\"'\\,;&<>|`]+))"
+    rf"(?P<name>(?i:{_NAMES}))(?P<how>\\{{0,16}}[\"']?[ \t]{{0,8}}(?:=>|:=|=|:)[ \t]{{0,8}})"
+    r"(?:(?P<quote>\\{0,16}[\"'])(?P<quoted>[^\"'\\\r\n]{1,512})|(?P<plain>[^\s\"'\\,;&<>|`]+))"
 )
 _FLAG = re.compile(
     rf"(?P<how>--(?:[a-z0-9]{{1,20}}-){{0,3}}(?P<name>(?i:{_NAMES}))(?:[ \t]{{1,8}}|=))"
@@ -29,16 +29,16 @@ _QUERY = re.compile(
     r"(?P<value>[^\s\"'&#<>\\]{4,})"
 )
 _HEADER = re.compile(
-    r"(?P<how>(?i:authorization)\\?[\"']?\s{0,4}[:=]\s{0,4}\\?[\"']?"
+    r"(?P<how>(?i:authorization)\\{0,16}[\"']?\s{0,4}[:=]\s{0,4}\\{0,16}[\"']?"
     r"(?:(?i:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)\s{1,4})?)"
     r"(?P<value>[^\s\"',\\]{6,})"
 )
 _SCHEME = re.compile(r"(?P<how>\b(?i:bearer|basic)[ \t]{1,4})(?P<value>[\w+/=.~-]{12,})")
 _COOKIE = re.compile(
-    r"(?P<how>\b(?i:set-cookie|cookie)\\?[\"']?:[ \t]{0,4}\\?[\"']?[\w.-]{1,64}=)(?P<value>[^\r\n\"'\\]{6,})"
+    r"(?P<how>\b(?i:set-cookie|cookie)\\{0,16}[\"']?:[ \t]{0,4}\\{0,16}[\"']?[\w.-]{1,64}=)(?P<value>[^\r\n\"'\\]{6,})"
 )
 _USERINFO = re.compile(
-    r"(?P<how>(?<![\w+.-])[A-Za-z][\w+.-]{1,30}://[^\s:/@\"'<>]{0,256}:)(?P<value>[^\s/@\"'<>]{1,512})(?=@)"
+    r"(?P<how>(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,2}[^\s:/@\"'<>]{0,256}:)(?P<value>[^\s/@\"'<>]{1,512})(?=@)"
 )
 _LOGIN = re.compile(r"(?P<how>\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8})(?P<value>\S+)")
 _USER = re.compile(r"(?P<how>\s(?:-u|--user)[ =]?[\"']?[\w.@+-]{1,64}:)(?P<value>[^\s\"']+)")
@@ -47,7 +47,7 @@ _BEFORE = 300
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = "-----END"
 _PEM_LENGTH = 20_000
-_PEM_BODY = re.compile(r"(?:\\[nr]|[A-Za-z0-9+/=\s:,.>|-])*")
+_PEM_BODY = re.compile(r"(?:\\+[nr]|[A-Za-z0-9+/=\s:,.>|-])*")
 
 _PLACEHOLDER = re.compile(
     r"\$\(.*|\$\{.*|\$[A-Za-z_]\w*|%.*%|--.*|<.*|\{.*|\*+|x+|X+|\.+|-+|_+|your.*|my.*|example.*|change.?me|\[?redacted.*|undefined|[A-Z][A-Z_]*"
@@ -66,7 +66,7 @@ def without_pairs(text: str) -> str:
     lowered = text.lower()
     if "-----begin" in lowered:
         text = _without_private_keys(text)
-    if "://" in text:
+    if ":/" in text and "@" in text:
         text = _USERINFO.sub(_hidden, text)
     if "authorization" in lowered:
         text = _HEADER.sub(_hidden_unless_a_word, text)

@@ -1,0 +1,64 @@
+"""Sends hostile outputs and secrets through every sink of the command line and looks for what came out.
+
+    ./.venv/bin/python bench/sinks.py [--count N] [--only SINK ...]
+    ./.venv/bin/python bench/sinks.py --control     the same against a build that is weakened on purpose
+
+500 outputs that steer a terminal, turn the reading order round or hide words; 80 shapes of secrets; harmless text, which
+must come out as it is. Exits 0 only if every sink was examined with all of them and none let anything through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.sinking.hostile import HARMLESS, RAW, hostile
+from bench.sinking.secrets import planted
+from bench.sinking.sinks import SINKS, sent
+from bench.sinking.terminal import Scene
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=500, help="hostile outputs")
+    parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
+    parser.add_argument("--control", action="store_true", help="expect everything to come through")
+    given = parser.parse_args()
+    outputs, secrets = hostile(given.count), planted()
+    held = True
+    print(f"{'sink':<14} {'hostile':>8} {'raw':>7} {'secrets':>8} {'seen':>5} {'harmless':>9}   time")
+    for name in given.only:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="sinks-") as folder:
+            scenes = [Scene(folder=Path(folder) / str(number), weak=given.control) for number in range(3)]
+            for scene in scenes:
+                scene.folder.mkdir()
+            steered = sent(SINKS[name], scenes[0], outputs)
+            shown = sent(SINKS[name], scenes[1], [one.line for one in secrets])
+            harmless = sent(SINKS[name], scenes[2], HARMLESS)
+        raw = len(RAW.findall(steered.text))
+        seen = sum(any(part in shown.text for part in one.secret.split("\n")) for one in secrets)
+        same = sum(text.split("\n")[0] in harmless.text for text in HARMLESS)
+        row = f"{steered.examined:>8} {raw:>7} {shown.examined:>8} {seen:>5} {same:>6}/{len(HARMLESS)}"
+        print(f"{name:<14} {row}   {time.monotonic() - began:.0f} s", flush=True)
+        whole = steered.examined == len(outputs) and shown.examined == len(secrets)
+        held &= whole and ((raw > 0 and seen > 0) if given.control else (raw == 0 and seen == 0))
+    print(
+        "everything came through, as it should here"
+        if given.control and held
+        else "held"
+        if held
+        else "BROKEN"
+    )
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
