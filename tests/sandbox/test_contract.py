@@ -100,8 +100,11 @@ class Faulty:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         workdir: str = "",
+        on_output: OnOutput | None = None,
     ) -> CommandOutcome:
-        return await self.real.command(argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir)
+        return await self.real.command(
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+        )
 
     async def close(self) -> None:
         await self.real.close()

@@ -23,13 +23,23 @@ SHELL = ("/bin/sh", "-c")
 
 
 @pytest.fixture
-async def session(tmp_path: Path) -> AsyncGenerator[Resumable]:
+def place(tmp_path: Path) -> Path:
+    """Where the sandbox's own user may go too."""
     tmp_path.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+async def session(place: Path) -> AsyncGenerator[Resumable]:
     limits = Limits(cell_s=30, reply_s=1, interrupt_grace_s=0.2)
-    async with open_session(tmp_path, Namespaces(), limits=limits) as session:
+    async with open_session(place, Namespaces(), limits=limits) as session:
         assert isinstance(session, Resumable)
         assert (await session.run(f"{IMPORT}\n{FORGE}")).status == "ok"
         yield session
+
+
+def names(place: Path) -> list[str]:
+    return sorted(path.name for path in place.iterdir())
 
 
 class Tool:
@@ -68,10 +78,10 @@ async def test_one_undo_takes_back_what_a_cell_and_the_commands_of_its_calls_did
 ) -> None:
     code = "call('sh', script='echo of the command > a')\nout = open('b', 'w').write('of the cell')\nx = 1"
     assert (await session.run(code, on_call=tool)).status == "ok"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert names(tmp_path) == ["a", "b"]
     assert session.path == (1, 2)
     await session.undo()
-    assert [*tmp_path.iterdir()] == []
+    assert names(tmp_path) == []
     await session.redo()
     assert (tmp_path / "a").read_text() == "of the command\n"
 
@@ -84,7 +94,7 @@ async def test_a_number_of_its_own_means_nothing_within_a_cell(session: Resumabl
     await session.run("call('sh')", on_call=answer)
     assert session.path == (1, 2)
     await session.undo()
-    assert [*tmp_path.iterdir()] == []
+    assert names(tmp_path) == []
 
 
 async def test_the_clock_of_the_cell_stands_still_while_a_command_runs(
@@ -204,7 +214,7 @@ async def test_a_cell_that_dies_meanwhile_ends_the_command_and_both_are_rolled_b
         outcome = await session.run(code, on_call=tool)
     assert (outcome.status, outcome.rolled_back) == ("killed", True), outcome
     assert [ended.status for ended in tool.ends] in ([], ["error"])
-    assert [*tmp_path.iterdir()] == []
+    assert names(tmp_path) == []
     assert await value(session, "items") == "[0, 1, 2]"
     assert (await session.command(["pgrep", "sleep"], timeout_s=20)).status == "error"
     await in_step(session)
@@ -296,7 +306,9 @@ async def test_a_command_for_a_call_nobody_waits_for_is_told_so(session: Resumab
 
 
 GOOD = b'{"status":"ok","code":0,"out":2,"err":0,"dropped":0}\nhi'
-READ = """
+READ = (
+    f"good = {GOOD!r}"
+    """
 data = b''
 def heard(op):
     '''The host's next frame of this kind, read past the guest.'''
@@ -307,28 +319,27 @@ def heard(op):
         header = json.loads(data[8:8 + head])
         data = data[8 + head + body:]
         if header['op'] == op: return header
-def ran(command=1, body=%r, **more):
+def ran(command=1, body=good, **more):
     forge({'id': own(), 'status': 'ran', 'command': command, **more}, body)
 def said(stream='stdout', command=1, body=b'x', **more):
     forge({'id': own(), 'status': 'output', 'command': command, 'stream': stream, **more}, body)
-""" % (GOOD,)
+"""
+)
+
+
+CALLS = """
+forge({'id': own(), 'status': 'call', 'call': 1, 'tool': 'sh'}, b'{"script": "true"}')
+heard('nested')
+"""
 
 
 async def test_a_forged_end_of_a_command_fools_nobody_but_the_cell(session: Resumable, tool: Tool) -> None:
     """The control for the attacks below: the frames are right, so they are taken."""
     await session.run(READ)
-    code = "forged(1, tool='sh')\nheard('nested')\nran()\nheard('answer')['ok']"
-    code = code.replace(
-        "forged(1, tool='sh')",
-        'forge({"id": own(), "status": "call", "call": 1, "tool": "sh"}, b\'{"script": "true"}\')',
-    )
-    outcome = await session.run(code, on_call=tool)
+    outcome = await session.run(CALLS + "ran()\nheard('answer')['ok']", on_call=tool)
     assert (outcome.status, outcome.value) == ("ok", "True"), outcome
     assert [(ended.status, ended.stdout) for ended in tool.ends] == [("ok", b"hi")]
     await in_step(session)
-
-
-CALLS = 'forge({"id": own(), "status": "call", "call": 1, "tool": "sh"}, b\'{"script": "true"}\')\nheard("nested")\n'
 
 
 @pytest.mark.parametrize(
@@ -416,8 +427,8 @@ async def test_an_end_that_comes_too_late_is_dropped_and_the_next_is_heard(sessi
     ends: list[CommandOutcome] = []
 
     async def answer(_tool: str, _args: Mapping[str, Json]) -> Answer:
-        for timeout_s in (0.1, 20):
-            ends.append(await session.command(["true"], timeout_s=timeout_s))
+        ends.append(await session.command(["true"], timeout_s=0.1))
+        ends.append(await session.command(["true"], timeout_s=20))
         return Answer(status="ok")
 
     await session.run(READ)
