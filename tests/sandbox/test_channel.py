@@ -17,6 +17,8 @@ from pinfold.sandbox.channel import (
     CELL_BYTES,
     DISPLAYS,
     FORMS,
+    PIECE_BYTES,
+    RAN_BYTES,
     ChannelBroken,
     GuestCall,
     GuestStatus,
@@ -191,6 +193,88 @@ def test_the_most_calls_and_the_largest_are_taken() -> None:
 def test_without_anybody_to_answer_a_call_breaks_the_channel() -> None:
     with pytest.raises(ChannelBroken, match="nobody was there to answer"):
         reader_for().feed(call())
+
+
+ENDED = b'{"status":"ok","code":0,"out":1,"err":0,"dropped":0,"pid":7}\nx'
+
+
+def ran(command: object = 1, body: bytes = ENDED, **more: object) -> bytes:
+    return frame({"id": 7, "status": "ran", "command": command, **more}, body)
+
+
+def said(command: object = 1, body: bytes = b"y", **more: object) -> bytes:
+    return frame({"id": 7, "status": "output", "command": command, "stream": "stderr", **more}, body)
+
+
+def nested(data: bytes, commands: int = 2, step: int = 1 << 22) -> tuple[list[object], Reply | None]:
+    """What the reader takes for news of so many commands, whose output is wanted, and the reply behind."""
+    reader, news = ReplyReader(), list[object]()
+    reader.expect(7, STATUSES, 1000, lambda _call: None)
+    for _ in range(commands):
+        reader.expect_command(
+            lambda number, ran: news.append((number, ran.pid)),
+            lambda stream, data: news.append((stream, data)),
+        )
+    replies = [reader.feed(data[start : start + step]) for start in range(0, len(data), step)]
+    return news, replies[-1]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_news_of_commands_come_in_order_however_they_are_cut(step: int) -> None:
+    data = said() + said(stream="stdout") + ran() + said(2) + ran(2) + frame({"id": 7, "status": "ok"})
+    pieces = [("stderr", b"y"), ("stdout", b"y"), (1, 7), ("stderr", b"y"), (2, 7)]
+    assert nested(data, 2, step) == (pieces, Reply(status="ok", body=b""))
+
+
+def test_a_request_may_end_before_its_commands_are_told_of() -> None:
+    assert nested(said() + frame({"id": 7, "status": "ok"})) == (
+        [("stderr", b"y")],
+        Reply(status="ok", body=b""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (ran(2), "nobody wanted"),
+        (ran() + ran(), "nobody wanted"),
+        (ran() + ran(2) + ran(3), "nobody wanted"),
+        (ran(None), "nobody wanted"),
+        (ran("1"), "header is not ours"),
+        (ran(id=6), "answered request 6"),
+        (ran(1, b""), "not told as one"),
+        (ran(1, ENDED + b"y"), "add up"),
+        (ran(1, ENDED.replace(b'"pid":7', b'"pid":-1')), "not told as one"),
+        (ran(1, ENDED.replace(b'"pid":7', b'"pid":2147483648')), "not told as one"),
+        (ran(1, b"x" * (RAN_BYTES + 1)), "announced a frame"),
+        (ran() + ran(2) + frame({"id": 7, "status": "ok"}, b"x" * 1001), "announced a frame"),
+        (ran() + frame({"id": 7, "status": "ok"}, b"x" * 1001), "answered with 1001 bytes"),
+        (said(3), "did not ask"),
+        (said(0), "did not ask"),
+        (said(None), "did not ask"),
+        (ran() + said(), "did not ask"),
+        (said(1, b"y" * (PIECE_BYTES + 1)), "did not ask"),
+        (said(stream="stdin"), "header is not ours"),
+        (frame({"id": 7, "status": "ok"}) + ran(), "more than once"),
+    ],
+)
+def test_news_of_a_command_that_are_none_break_the_channel(data: bytes, why: str) -> None:
+    with pytest.raises(ChannelBroken, match=why):
+        nested(data)
+
+
+@pytest.mark.parametrize("data", [ran(), said(), said(0)])
+def test_news_that_nobody_asked_for_break_the_channel(data: bytes) -> None:
+    with pytest.raises(ChannelBroken, match=r"nobody wanted|did not ask"):
+        reader_for().feed(data)
+
+
+@given(st.binary(max_size=200), st.integers(), st.sampled_from(["ran", "output"]), st.text(max_size=20))
+def test_no_news_raise_anything_but_channel_broken(
+    body: bytes, number: int, status: str, stream: str
+) -> None:
+    with suppress(ChannelBroken):
+        nested(frame({"id": 7, "status": status, "command": number, "stream": stream}, body))
 
 
 @given(st.binary(max_size=200), st.integers(), st.text(max_size=300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -62,6 +63,80 @@ async def test_an_interrupt_ends_a_command(session: Session, tmp_path: Path) -> 
             await anyio.sleep(0.01)
         await session.interrupt()
     assert [(ended.status, ended.code) for ended in ends] == [("error", -9)]
+
+
+async def test_a_background_job_writes_on_and_ends_with_the_session(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "held", 0o666)
+    held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    async with open_session(tmp_path, Namespaces()) as session:
+        script = "exec 3> held; while :; do echo x >> log; sleep 0.01; done > /dev/null 2>&1 & echo $!"
+        begun = await session.command(["/bin/sh", "-c", script], timeout_s=20)
+        waits = "import os\ntry: os.wait()\nexcept ChildProcessError: alone = True\nalone"
+        for code in ("x = list(range(3))", waits):
+            assert (await session.run(code)).status == "ok"
+            await grows(tmp_path / "log")
+        told = await session.command(["/bin/sh", "-c", f"kill -CONT {begun.stdout.decode()}"], timeout_s=20)
+        assert told.status == "ok", told
+        await grows(tmp_path / "log")
+        with pytest.raises(BlockingIOError):
+            os.read(held, 1)
+    assert os.read(held, 1) == b""  # nobody holds it any more
+    os.close(held)
+
+
+def size_of(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+async def grows(log: Path) -> None:
+    size = size_of(log)
+    with anyio.fail_after(20):
+        while size_of(log) == size:  # noqa: ASYNC110 - another process's doing
+            await anyio.sleep(0.01)
+
+
+async def test_what_a_background_job_writes_to_nobody_does_not_hold_up_its_command(session: Session) -> None:
+    with anyio.fail_after(10):
+        ended = await session.command(["/bin/sh", "-c", "yes & echo begun >&2"], timeout_s=5)
+    assert (ended.status, ended.stderr) == ("ok", b"begun\n")
+
+
+async def test_background_jobs_count_to_the_limit_of_processes(tmp_path: Path) -> None:
+    script = "for n in $(seq 40); do sleep 60 & done; echo all"
+    async with open_session(tmp_path, Namespaces(), limits=Limits(processes=20)) as session:
+        ended = await session.command(["/bin/sh", "-c", script], timeout_s=20)
+        assert ended.status == "error", ended
+        assert b"fork" in ended.stderr.lower()
+    async with open_session(tmp_path, Namespaces(), limits=Limits(processes=60)) as session:
+        ended = await session.command(["/bin/sh", "-c", script], timeout_s=20)
+        assert ended.stdout == b"all\n", ended
+
+
+@pytest.mark.parametrize(
+    "handler", ["signal.SIG_IGN", "lambda *_: os.wait()", "lambda *_: 1 / 0", "lambda *_: seen.append(1)"]
+)
+async def test_what_the_cells_do_about_children_does_not_touch_those_of_commands(
+    session: Session, handler: str
+) -> None:
+    await session.run(
+        f"import os, signal\nseen = []\nbefore = {handler}\nsignal.signal(signal.SIGCHLD, before)"
+    )
+    for code in (0, 3):
+        ended = await session.command(["/bin/sh", "-c", f"(exit 1); exit {code}"], timeout_s=20)
+        assert (ended.status, ended.code) == ("ok" if code == 0 else "error", code), ended
+    outcome = await session.run("seen, signal.getsignal(signal.SIGCHLD) is before or before == 1")
+    assert outcome.value == "([], True)", outcome
+
+
+async def test_a_commands_output_is_heard_in_order_and_whole(session: Session) -> None:
+    heard: list[tuple[str, str]] = []
+    script = "i=0; while [ $i -lt 3000 ]; do echo line-$i; i=$((i+1)); done; printf '\\377' >&2"
+    ended = await session.command(
+        ["/bin/sh", "-c", script], timeout_s=30, on_output=lambda stream, text: heard.append((stream, text))
+    )
+    assert ended.stdout.decode() == "".join(text for stream, text in heard if stream == "stdout")
+    assert [text for stream, text in heard if stream == "stderr"] == ["\ufffd"]
+    assert ended.stderr == b"\xff"
 
 
 async def test_input_over_the_limit_and_no_program_are_refused(session: Session) -> None:

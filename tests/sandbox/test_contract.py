@@ -17,6 +17,9 @@ from pinfold.sandbox import (
     OnOutput,
     Outcome,
     Provider,
+    Resumable,
+    Resumed,
+    SandboxUnavailable,
     Session,
     Spec,
     Variable,
@@ -100,8 +103,11 @@ class Faulty:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         workdir: str = "",
+        on_output: OnOutput | None = None,
     ) -> CommandOutcome:
-        return await self.real.command(argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir)
+        return await self.real.command(
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+        )
 
     async def close(self) -> None:
         await self.real.close()
@@ -313,6 +319,97 @@ class DropsSite(Faulty):
         return await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
 
 
+class OneAtATime(Faulty):
+    runs = False
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
+    ) -> Outcome:
+        self.runs = True
+        try:
+            return await super().run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call)
+        finally:
+            self.runs = False
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+        on_output: OnOutput | None = None,
+    ) -> CommandOutcome:
+        if self.runs:
+            raise SandboxUnavailable("a cell runs")
+        return await super().command(
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+        )
+
+
+class DeafToCommands(Faulty):
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+        on_output: OnOutput | None = None,  # noqa: ARG002 - that is the fault
+    ) -> CommandOutcome:
+        return await super().command(argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir)
+
+
+class CommandsCountForNothing(Faulty):
+    """But cells do."""
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        assert isinstance(self.real, Resumable)
+        return self.real.path
+
+    @property
+    def resumed(self) -> Resumed | None:
+        return None
+
+    async def uncovered(self) -> tuple[str, ...]:
+        return ()
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        on_output: OnOutput | None = None,
+        on_call: OnCall | None = None,
+        cell: int | None = None,
+    ) -> Outcome:
+        assert isinstance(self.real, Resumable)
+        return await self.real.run(code, timeout_s=timeout_s, on_output=on_output, on_call=on_call, cell=cell)
+
+    async def command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        workdir: str = "",
+        on_output: OnOutput | None = None,
+        cell: int | None = None,  # noqa: ARG002 - that is the fault
+    ) -> CommandOutcome:
+        return await super().command(
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+        )
+
+
 def saying(**capabilities: bool) -> Callable[[], FaultyProvider]:
     return lambda: FaultyProvider(capabilities=replace(LOCAL.capabilities, **capabilities))
 
@@ -348,6 +445,13 @@ def with_sessions(kind: type[Faulty]) -> Callable[[], FaultyProvider]:
         (with_sessions(CuriousVariables), "listing variables never runs their code"),
         (with_sessions(LeavesProcesses), "close ends what the session started"),
         (with_sessions(LeaksEnvironment), "the hosts environment stays outside"),
+        (with_sessions(OneAtATime), "a command runs while a cell waits for a call"),
+        (with_sessions(DeafToCommands), "what a command writes is heard as it comes"),
+        (with_sessions(CommandsCountForNothing), "a command that counts as a cell is undone and redone"),
+        (
+            with_sessions(CommandsCountForNothing),
+            "a command that times out or is cancelled can be undone",
+        ),
         (with_sessions(RunsAfterClose), "close may be called twice and nothing runs after"),
     ],
 )

@@ -46,6 +46,12 @@ CELLS = {
     "begins": BEGIN,
 }
 WRITES = {"makes a file": "open('note.txt', 'w').write('{n}')", "removes it": "os.unlink('note.txt')"}
+COMMANDS = {
+    "makes a file": "printf {n} > note.txt",
+    "makes a file and fails": "printf {n} > note.txt; exit 1",
+    "makes a file and leaves something running": "printf {n} > note.txt; sleep 60 > /dev/null 2>&1 &",
+    "removes it": "rm -f note.txt",
+}
 CRASHES = ("os._exit(1)", "os.kill(os.getpid(), 9)")
 DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nwhile True: pass"
 NOTE = "note.txt"
@@ -145,6 +151,27 @@ class Machine(RuleBasedStateMachine):
             note = str(self.number) if what == "makes a file" else None
             assert outcome.status == "ok" or self.state.note is None, outcome
         self.leads_to(State(self.state.names, note))
+
+    @rule(what=st.sampled_from(sorted(COMMANDS)))
+    def a_command_writes(self, what: str) -> None:
+        self.number += 1
+        self.undone.clear()
+        script = COMMANDS[what].format(n=self.number)
+        ended = self.do(
+            lambda: self.session.command(["/bin/sh", "-c", script], timeout_s=20, cell=self.number)
+        )
+        self.hears(ended.notices)
+        note = self.state.note
+        if not self.branches:
+            note = str(self.number) if what.startswith("makes") else None
+            assert ended.status == "ok" or what.endswith("fails"), ended
+        self.leads_to(State(self.state.names, note))
+
+    @rule()
+    def a_command_that_is_no_step(self) -> None:
+        ended = self.do(lambda: self.session.command(["/bin/sh", "-c", "true"], timeout_s=20))
+        assert ended.status == "ok"
+        self.agrees()
 
     @rule(how=st.sampled_from(CRASHES))
     def a_cell_crashes(self, how: str) -> None:

@@ -127,9 +127,9 @@ class Init:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)
         match message:
             case b"interrupt":
-                self._signal_group(signal.SIGINT)
+                self._interrupt_group()
             case b"end":
-                self._signal_group(signal.SIGKILL)
+                self._end_runner()
             case b"close":
                 self._closing = True
                 if not self._runner:
@@ -253,10 +253,16 @@ class Init:
             with opened(path) as tree:
                 set_mount_attributes(tree, 0, cleared=ATTR_RDONLY)
 
-    def _signal_group(self, number: int) -> None:
+    def _interrupt_group(self) -> None:
         if self._runner:
             with suppress(ProcessLookupError):
-                os.killpg(self._runner, number)
+                os.killpg(self._runner, signal.SIGINT)
+
+    def _end_runner(self) -> None:
+        """What it started ends once it is known to have ended: a copy that it has just left is still in its group."""
+        if self._runner:
+            with suppress(ProcessLookupError):
+                os.kill(self._runner, signal.SIGKILL)
 
     def _wake(self, paper: int, reply: int, *given: int) -> None:
         """Wake a copy, beside what runs: should it not come to life, nothing is lost. If asked, only one without threads."""

@@ -52,6 +52,7 @@ class Answering:
         """In the cell's slot, by the thread of it that waits. Never raises for what the cell does: it has its own end."""
         async with self._turn:
             started = perf_counter()
+            await self._guest.calm()
             ran = await self._guest.nested(
                 self._call, command.body, len(command.head), command.timeout_s + reply_s, command.on_piece
             )

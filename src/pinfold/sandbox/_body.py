@@ -58,6 +58,10 @@ class Body(Protocol):
 
     def interrupt(self) -> None: ...
 
+    async def interrupted(self) -> None:
+        """The last interrupt has arrived: what is started from now on does not get it. Raises SandboxUnavailable."""
+        ...
+
     def kill(self) -> None:
         """End it and everything it started."""
         ...
@@ -100,6 +104,9 @@ class Subprocess:
 
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
+
+    async def interrupted(self) -> None:
+        """At once."""
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -169,6 +176,9 @@ class Jailed:
     def interrupt(self) -> None:
         self._say(b"interrupt")
 
+    async def interrupted(self) -> None:
+        await self.ask(b"reap", {})  # the init does one thing after the other
+
     def _say(self, words: bytes) -> None:
         with suppress(OSError):
             self._control.send(words)
@@ -217,6 +227,9 @@ class Watched(Jailed):
 
     def closing(self) -> None:
         pass
+
+    async def interrupted(self) -> None:
+        """Nobody says."""
 
     def kill(self) -> None:
         # Not the init: it alone knows what belongs to the session.

@@ -49,6 +49,9 @@ class BranchBody:
     def interrupt(self) -> None:
         self._session.signal_branch(self.pid, signal.SIGINT)
 
+    async def interrupted(self) -> None:
+        await self._session.interrupted()
+
     def end_program(self) -> None:
         self.kill()
 

@@ -30,6 +30,7 @@ from pinfold.sandbox.channel import (
     ReplyReader,
     frame,
 )
+from pinfold.sandbox.contract import SandboxUnavailable
 
 HELLO = frozenset[GuestStatus]({"hello"})
 RECEIVE_BYTES = 1 << 18
@@ -75,6 +76,8 @@ class Guest:
         self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
         """The command somebody waits for, by its number."""
         self._waiter: asyncio.Future[None] | None = None
+        self._is_interrupted = False
+        """A signal may still be on its way."""
         self._killed_for: str | None = None
         self._last_report: Report | None = None
         self._written = select.poll()
@@ -217,6 +220,14 @@ class Guest:
         # The frame first: a cell that has not started yet looks for it, and cannot miss both.
         self._send(frame({"id": self._id, "op": "interrupt"}))
         self.body.interrupt()
+        self._is_interrupted = True
+
+    async def calm(self) -> None:
+        """An interrupt that was sent is not on its way any more: a program that starts now would be ended by it."""
+        if self._is_interrupted and self.death is None:
+            self._is_interrupted = False
+            with suppress(SandboxUnavailable):  # then its end is near, and `_on_exit` says how
+                await self.body.interrupted()
 
     def kill(self, why: str) -> None:
         if self.death is None and self._killed_for is None:

@@ -153,6 +153,7 @@ class Slot:
             await self._launcher.sweep()
             self._guest = await self._launcher.launch()
             self._kept_by(self._guest.keeper)
+        await self._guest.calm()
         return self._guest
 
     async def _ask(self, op: str, body: bytes, reply_bytes: int, **fields: str | int) -> Reply:

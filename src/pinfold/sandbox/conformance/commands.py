@@ -131,7 +131,7 @@ async def what_a_command_writes_is_heard_as_it_comes(bench: Bench) -> None:
             heard.append((stream, text))
             goes_on()
 
-        ended = await session.command((*SHELL, script), timeout_s=20, on_output=on_output)
+        ended = await session.command((*SHELL, script), timeout_s=5, on_output=on_output)
     expect(ended.status == "ok" and ended.stdout == "a\u00e9".encode(), f"got {ended!r}")
     expect(heard[0] == ("stdout", "a"), f"it was heard as {heard!r}")
     texts = {stream: "".join(text for of, text in heard if of == stream) for stream, _ in heard}
