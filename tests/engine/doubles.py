@@ -66,7 +66,7 @@ from pinfold.events import (
 )
 from pinfold.log import Log
 from pinfold.model import KeptCall, KeptReply, ScriptedModel
-from pinfold.policy import judge
+from pinfold.policy import Facts, judge
 from pinfold.tools import Registry, ToolFailed, as_tool
 
 SESSION = SessionId("s_test")
@@ -136,7 +136,10 @@ class EchoHands:
         return tool is not None and tool.parallel_safe
 
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
-        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+        effect = self.effect(action)
+        handed = isinstance(action, CallTool) and action.tool in self.granted | granted
+        reach = "nothing" if effect == "pure" else "outside"
+        return judge(action, Facts(effect=effect, reach=reach, handed=handed), mode=self.mode)
 
     def picture(self, blob: BlobId) -> bytes | None:
         return self.pictures.get(blob)

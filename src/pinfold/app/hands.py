@@ -30,7 +30,7 @@ from pinfold.events import (
     Verdict,
 )
 from pinfold.log import BlobMissing, Blobs, LogUnwritable
-from pinfold.policy import judge
+from pinfold.policy import Facts, judge
 from pinfold.sandbox import (
     Answer,
     CommandOutcome,
@@ -54,6 +54,7 @@ OBSERVATION = 10_000
 """Characters of one action that the model sees."""
 GLANCE_S = 5.0
 _GLANCE = files("pinfold") / "guest" / "glance.py"
+INSTALL = "install"
 NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
     "Name or service not known",
@@ -109,7 +110,8 @@ class SandboxAndTools:
         return tool is not None and tool.parallel_safe
 
     def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
-        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+        handed = isinstance(action, CallTool) and action.tool in self.granted | granted
+        return judge(action, facts_of(action, self.effect(action), handed=handed), mode=self.mode)
 
     async def perform(
         self,
@@ -283,6 +285,13 @@ class SandboxAndTools:
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return capped(text, OBSERVATION, whole="not kept, the disk is full"), ()
         return capped(text, OBSERVATION, whole=f"blob {blob[:19]}"), (blob,)
+
+
+def facts_of(action: Action, effect: Effect, *, handed: bool) -> Facts:
+    """What is known of an action by its tool's effect alone."""
+    if isinstance(action, CallTool) and action.tool == INSTALL:
+        return Facts(effect=effect, reach="packages", handed=handed)
+    return Facts(effect=effect, reach="nothing" if effect == "pure" else "outside", handed=handed)
 
 
 def _answer(performed: Performed) -> Answer:

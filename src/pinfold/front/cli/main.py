@@ -30,6 +30,7 @@ _COMMANDS = {
     "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
     "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
+    "policy": ("policy", "Say what policy would do with a command, and why."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""
