@@ -69,7 +69,7 @@ from pinfold.events import (
 )
 from pinfold.log import Log
 from pinfold.model import KeptCall, KeptReply, ScriptedModel
-from pinfold.policy import judge
+from pinfold.policy import Facts, judge
 from pinfold.tools import Registry, ToolFailed, as_tool
 
 SESSION = SessionId("s_test")
@@ -145,10 +145,13 @@ class EchoHands:
         return isinstance(action, RunCell)
 
     def judge(self, action: Action, given: Given) -> Verdict:
-        granted = self.granted | {pattern.removeprefix("tool: ") for pattern in given.grants | self.always}
         if isinstance(action, CallTool) and action.tool == "ask_user":
             return Ask(reason=action.args["question"], question=True, options=("yes", "no"))
-        return judge(action, effect=self.effect(action), mode=self.mode, granted=granted)
+        effect = self.effect(action)
+        handed = isinstance(action, CallTool) and action.tool in self.granted
+        reach = "nothing" if effect == "pure" else "outside"
+        facts = Facts(effect=effect, reach=reach, handed=handed)
+        return judge(action, facts, mode=self.mode, grants=given.grants | self.always)
 
     async def shows(self, action: Action) -> str:
         return self.shown(action) if self.shown else ""

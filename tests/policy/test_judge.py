@@ -1,4 +1,4 @@
-"""The policy table, row by row, as the design has it; only the rows whose actions exist today."""
+"""The policy table, row by row, as the design has it, and what grants, rules, taint and guards make of it."""
 
 from __future__ import annotations
 
@@ -7,71 +7,209 @@ from typing import get_args
 
 import pytest
 
-from pinfold.events import Action, Allow, Ask, CallTool, Deny, Effect, Mode, RunCell, Verdict
-from pinfold.policy import judge
+from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
+from pinfold.policy import Facts, Guards, Reach, Taint, judge, load_rules, shell_facts
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]
 
 CELL = RunCell(code="import shutil; shutil.rmtree('/')")
 TOOL = CallTool(tool="send", args={})
+EDIT = CallTool(tool="write_file", args={"path": "src/a.py", "content": ""})
+FETCH = CallTool(tool="fetch", args={"url": "https://example.org/"})
 PACKAGE = CallTool(tool="install", args={"package": "polars"})
 MODES: tuple[Mode, ...] = get_args(Mode)
-EFFECTS: tuple[Effect, ...] = get_args(Effect)
-NOBODY: frozenset[str] = frozenset()
+REACHES: tuple[Reach, ...] = get_args(Reach)
+FULL = Taint(private=True, untrusted=True)
+ORDER = (Deny, Ask, Allow)
 
-TABLE: list[tuple[str, Action, Effect, frozenset[str], tuple[type[Verdict], ...]]] = [
-    # row of the design,         action, effect, granted,             read-only, ask, auto, full
-    ("cell", CELL, "once", NOBODY, (Allow, Allow, Allow, Allow)),
-    ("pure tool", TOOL, "pure", NOBODY, (Allow, Allow, Allow, Allow)),
-    ("keyed tool", TOOL, "keyed", NOBODY, (Deny, Ask, Ask, Allow)),
-    ("once tool", TOOL, "once", NOBODY, (Deny, Ask, Ask, Allow)),
-    ("granted keyed tool", TOOL, "keyed", frozenset({"send"}), (Deny, Allow, Allow, Allow)),
-    ("granted once tool", TOOL, "once", frozenset({"send"}), (Deny, Allow, Allow, Allow)),
-    ("install a package", PACKAGE, "keyed", NOBODY, (Deny, Ask, Ask, Allow)),
-    ("install, granted", PACKAGE, "keyed", frozenset({"install"}), (Deny, Allow, Allow, Allow)),
-    ("another tool's grant", TOOL, "once", frozenset({"sen", "send2"}), (Deny, Ask, Ask, Allow)),
+TABLE: list[tuple[str, Action, Facts, tuple[type[Verdict], ...]]] = [
+    # row of the design, action, facts,                                                  read-only, ask, auto, full
+    ("cell", CELL, Facts(), (Allow, Allow, Allow, Allow)),
+    ("pure tool", TOOL, Facts(effect="pure", reach="nothing"), (Allow, Allow, Allow, Allow)),
+    ("pure tool that reads", TOOL, Facts(effect="pure", reach="files"), (Allow, Allow, Allow, Allow)),
+    ("file tool that writes", EDIT, Facts(reach="workspace", target="src/a.py"), (Deny, Ask, Allow, Allow)),
+    ("protected file", EDIT, Facts(reach="protected", target="AGENTS.md"), (Deny, Ask, Deny, Ask)),
+    ("install a package", PACKAGE, Facts(reach="packages", target="polars"), (Deny, Ask, Ask, Allow)),
+    ("listed host", FETCH, Facts(reach="network", target="a.org:443", listed=True), (Ask, Ask, Allow, Allow)),
+    ("other host", FETCH, Facts(reach="network", target="b.org:443"), (Deny, Ask, Ask, Ask)),
+    ("keyed tool", TOOL, Facts(effect="keyed", reach="outside"), (Deny, Ask, Ask, Allow)),
+    ("once tool", TOOL, Facts(effect="once", reach="outside"), (Deny, Ask, Ask, Allow)),
+    ("nothing is known of it", TOOL, Facts(), (Deny, Ask, Ask, Allow)),
+    ("host shell", TOOL, Facts(reach="host"), (Deny, Ask, Deny, Ask)),
+    ("handed once tool", TOOL, Facts(handed=True), (Deny, Allow, Allow, Allow)),
+    (
+        "handed pure tool",
+        TOOL,
+        Facts(effect="pure", reach="nothing", handed=True),
+        (Allow, Allow, Allow, Allow),
+    ),
+    ("handed, but protected", EDIT, Facts(reach="protected", handed=True), (Deny, Ask, Deny, Ask)),
+    ("handed, but on the host", TOOL, Facts(reach="host", handed=True), (Deny, Ask, Deny, Ask)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("action", "effect", "granted", "mode", "verdict"),
+    ("action", "facts", "mode", "verdict"),
     [
-        pytest.param(action, effect, granted, mode, verdict, id=f"{name}, {mode}")
-        for name, action, effect, granted, row in TABLE
+        pytest.param(action, facts, mode, verdict, id=f"{name}, {mode}")
+        for name, action, facts, row in TABLE
         for mode, verdict in zip(MODES, row, strict=True)
     ],
 )
-def test_the_table(
-    action: Action, effect: Effect, granted: frozenset[str], mode: Mode, verdict: type[Verdict]
-) -> None:
-    assert type(judge(action, effect=effect, mode=mode, granted=granted)) is verdict
+def test_the_table(action: Action, facts: Facts, mode: Mode, verdict: type[Verdict]) -> None:
+    assert type(judge(action, facts, mode=mode)) is verdict
 
 
 def test_the_columns_are_those_of_the_design() -> None:
     assert MODES == ("read-only", "ask", "auto", "full")
 
 
-@pytest.mark.parametrize(("effect", "mode"), list(product(EFFECTS, MODES)))
-def test_a_grant_never_makes_a_verdict_stricter(effect: Effect, mode: Mode) -> None:
-    order = (Deny, Ask, Allow)
-    without = judge(TOOL, effect=effect, mode=mode, granted=NOBODY)
-    granted = judge(TOOL, effect=effect, mode=mode, granted=frozenset({"send"}))
-    assert order.index(type(granted)) >= order.index(type(without))
+def shell(command: str, mode: Mode, **more: object) -> Verdict:
+    facts, _ = shell_facts(command)
+    action = CallTool(tool="shell", args={"command": command})
+    return judge(action, facts, mode=mode, **more)  # pyright: ignore[reportArgumentType]
 
 
-def test_reasons_name_the_tool_and_the_rule() -> None:
-    assert judge(TOOL, effect="once", mode="auto", granted=NOBODY) == Ask(
-        reason="send has effects that may not be undone (once)"
+@pytest.mark.parametrize(("reach", "mode"), list(product(REACHES, MODES)))
+def test_a_grant_never_makes_a_verdict_stricter_and_never_turns_a_no_into_a_yes(
+    reach: Reach, mode: Mode
+) -> None:
+    facts = Facts(reach=reach, target="a.org:443")
+    without = judge(TOOL, facts, mode=mode)
+    everything = ("tool: send", "network: a.org:443", "install: a.org:443", "edit: ./*", "shell: ls")
+    granted = judge(TOOL, facts, mode=mode, grants=everything)
+    assert ORDER.index(type(granted)) >= ORDER.index(type(without))
+    if isinstance(without, Deny):
+        assert granted == without
+    if reach in ("protected", "host"):
+        assert granted == without
+
+
+@pytest.mark.parametrize(("reach", "mode"), list(product(REACHES, MODES)))
+def test_under_full_taint_nothing_leaves_without_a_question(reach: Reach, mode: Mode) -> None:
+    facts = Facts(reach=reach, target="a.org:443", listed=True, handed=True, leaves=True)
+    verdict = judge(FETCH, facts, mode=mode, grants=("network: a.org:443", "tool: fetch"), taint=FULL)
+    assert not isinstance(verdict, Allow)
+    if isinstance(verdict, Ask):
+        assert verdict.pattern == ""
+        assert "private data" in verdict.reason
+
+
+@pytest.mark.parametrize("taint", [Taint(), Taint(private=True), Taint(untrusted=True)])
+def test_half_a_taint_changes_nothing(taint: Taint) -> None:
+    facts = Facts(reach="network", target="a.org:443", listed=True, leaves=True)
+    assert judge(FETCH, facts, mode="auto", taint=taint) == Allow(rule="mode auto")
+
+
+def test_what_stays_here_is_not_asked_about_under_taint() -> None:
+    assert isinstance(judge(EDIT, Facts(reach="workspace"), mode="auto", taint=FULL), Allow)
+    assert isinstance(judge(CELL, Facts(), mode="ask", taint=FULL), Allow)
+
+
+def test_reasons_name_the_tool_and_what_it_reaches() -> None:
+    assert judge(TOOL, Facts(), mode="auto") == Ask(
+        reason="send has effects that may not be undone (once)",
+        pattern="tool: send",
+        rule="effects that may not be undone",
     )
-    assert judge(TOOL, effect="keyed", mode="read-only", granted=NOBODY) == Deny(
-        "send has effects (keyed), and the mode is read-only"
+    assert judge(TOOL, Facts(effect="keyed"), mode="read-only") == Deny(
+        "send has effects (keyed), and the mode is read-only", rule="effects that may not be undone"
     )
-    assert judge(PACKAGE, effect="keyed", mode="auto", granted=NOBODY) == Ask(
-        reason="a package would be fetched from the package index and put into the session"
+    assert judge(PACKAGE, Facts(reach="packages", target="polars"), mode="auto") == Ask(
+        reason="the package polars would be fetched from the package index and put into the session",
+        pattern="install: polars",
+        rule="package",
     )
-    assert judge(PACKAGE, effect="keyed", mode="read-only", granted=NOBODY) == Deny(
-        "a package would be installed, and the mode is read-only"
+    assert judge(FETCH, Facts(reach="network", target="b.org:443"), mode="auto") == Ask(
+        reason="fetch would reach b.org:443", pattern="network: b.org:443", rule="network, other host"
     )
-    assert judge(TOOL, effect="once", mode="ask", granted=frozenset({"send"})) == Allow(
-        rule="send was granted to this session"
+    assert shell("rm build/a", "ask") == Ask(
+        reason="rm deletes files", pattern="shell: rm build/a", rule="writes in the workspace"
     )
+
+
+def test_a_grant_says_yes_to_its_pattern_alone() -> None:
+    assert isinstance(shell("git commit -m x", "ask"), Ask)
+    assert shell("git commit -m x", "ask", grants={"shell: git commit *"}) == Allow(
+        rule="granted: shell: git commit *"
+    )
+    assert isinstance(shell("git commit -m x; rm y", "ask", grants={"shell: git commit *"}), Ask)
+    assert isinstance(shell("git commit -m x", "read-only", grants={"shell: git commit *"}), Deny)
+    assert isinstance(judge(TOOL, Facts(), mode="ask", grants={"tool: sen", "tool: send2", "tool: *"}), Ask)
+
+
+def test_the_judge_reads_a_command_that_is_no_text_as_a_tool_call() -> None:
+    for args in ({}, {"command": 5}, None, "rm x", ["rm"]):
+        verdict = judge(CallTool(tool="shell", args=args), Facts(), mode="ask")
+        assert isinstance(verdict, Ask)
+        assert verdict.pattern == ""
+
+
+def test_guards_deny_cells_and_only_when_they_are_on() -> None:
+    cell = RunCell(code="import socket")
+    guards = Guards(imports=frozenset({"math"}))
+    assert isinstance(judge(cell, Facts(), mode="full"), Allow)
+    assert judge(cell, Facts(), mode="full", guards=guards) == Deny(
+        "the guards do not let code import socket", rule="guards"
+    )
+    assert isinstance(judge(RunCell(code="import math"), Facts(), mode="ask", guards=guards), Allow)
+
+
+RULES = load_rules("""
+[[rule]]
+name = "no pushing"
+command = ["git", "push"]
+verdict = "deny"
+[[rule]]
+name = "tests are fine"
+command = ["make", "test"]
+verdict = "allow"
+[[rule]]
+name = "ask for mail"
+tool = "send*"
+verdict = "ask"
+[[rule]]
+name = "any write is fine"
+tool = "write_*"
+verdict = "allow"
+""")
+
+
+@pytest.mark.parametrize(
+    ("command", "verdicts"),
+    [
+        ("make test", (Deny, Allow, Allow, Allow)),
+        ("make test && ls", (Deny, Allow, Allow, Allow)),
+        ("make test && make install", (Deny, Ask, Allow, Allow)),
+        ("make test > out", (Deny, Ask, Allow, Allow)),
+        ("git push", (Deny, Deny, Deny, Deny)),
+        ("ls; (cd x && git -C y push origin main)", (Deny, Deny, Deny, Deny)),
+        ("$X push", (Deny, Ask, Ask, Ask)),
+        ("git pull", (Deny, Ask, Allow, Allow)),
+    ],
+)
+def test_rules_hold_for_every_command_of_a_script(command: str, verdicts: tuple[type[Verdict], ...]) -> None:
+    assert tuple(type(shell(command, mode, rules=RULES)) for mode in MODES) == verdicts
+
+
+def test_a_rule_never_allows_a_protected_file_or_what_the_table_denies() -> None:
+    protected = Facts(reach="protected", target="AGENTS.md")
+    assert [type(judge(EDIT, protected, mode=mode, rules=RULES)) for mode in MODES] == [Deny, Ask, Deny, Ask]
+    inside = Facts(reach="workspace", target="a")
+    assert [type(judge(EDIT, inside, mode=mode, rules=RULES)) for mode in MODES] == [
+        Deny,
+        Allow,
+        Allow,
+        Allow,
+    ]
+
+
+def test_a_rule_never_allows_what_taint_asks_about() -> None:
+    leaving = Facts(reach="network", target="a.org:443", leaves=True)
+    verdict = judge(CallTool(tool="write_web", args={}), leaving, mode="full", rules=RULES, taint=FULL)
+    assert isinstance(verdict, Ask)
+
+
+def test_a_rule_that_asks_is_stricter_than_the_table_and_offers_no_always() -> None:
+    verdict = judge(TOOL, Facts(), mode="full", rules=RULES, grants={"tool: send"})
+    assert verdict == Ask(reason="your rule 'ask for mail' wants to be asked", rule="ask for mail")

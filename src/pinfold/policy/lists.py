@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -66,7 +67,7 @@ class Lists:
     system: frozenset[str]
     outside: tuple[str, ...]
     devices: tuple[str, ...]
-    secrets: tuple[str, ...]
+    secrets: re.Pattern[str]
     option_values: Mapping[str, frozenset[str]]
     prefixes: frozenset[tuple[str, ...]]
     never: frozenset[str]
@@ -107,7 +108,7 @@ def lists() -> Lists:
         system=_set(dangerous["system"]),
         outside=tuple(dangerous["outside"].split()),
         devices=tuple(dangerous["devices"].split()),
-        secrets=tuple(dangerous["secrets"].split()),
+        secrets=re.compile("|".join(map(translate, dangerous["secrets"].split()))),
         option_values={name: _set(flags) for name, flags in table["options"].items()},
         prefixes=frozenset(
             tuple(prefix.split())

@@ -98,11 +98,11 @@ class Rules:
             return []
         against = [rule for rule in mine if rule.verdict != "allow"]
         found = [rule for rule in against for command in script.commands if rule.speaks_of(command)]
-        if (
-            not found
-            and against
-            and (script.unparsed or not all(command.name for command in script.commands))
-        ):
+        if script.unread and (denying := [rule for rule in against if rule.verdict == "deny"]):
+            # More than can be read must not be a way from a no to a question.
+            found.append(Rule(name=denying[0].name, verdict="deny", reason=_cannot_tell(denying[0])))
+        unnamed = script.unparsed or not all(command.name for command in script.commands)
+        if not found and against and unnamed:
             # Something is run that cannot be named, so it may be what a rule is against.
             return [Rule(name=against[0].name, verdict="ask", reason=_cannot_tell(against[0]))]
         if found or script.unparsed or script.besides or script.dangerous:

@@ -15,5 +15,4 @@ def shell_facts(command: str, *, where: Literal["sandbox", "host"] = "sandbox") 
     if script.reads_only:
         return Facts(effect="pure", reach="files"), script
     # Of a text that was not even looked at nothing is known, not that it stays in the workspace.
-    unknown = script.unparsed and not script.commands
-    return Facts(effect="once", reach="outside" if script.dangerous or unknown else "workspace"), script
+    return Facts(effect="once", reach="outside" if script.dangerous or script.unread else "workspace"), script

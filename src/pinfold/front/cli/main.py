@@ -32,6 +32,7 @@ _COMMANDS = {
     "env": ("environment", "Build and show the Python environment cells run in."),
     "trust": ("trust", "Let the agent obey what a folder tells it."),
     "secret": ("secret", "Keep secrets for tools and requests."),
+    "policy": ("policy", "Say what policy would do with a command, and why."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""

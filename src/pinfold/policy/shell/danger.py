@@ -25,7 +25,7 @@ def danger_of(words: Sequence[Word], *, reads: bool) -> str:
     if name == "kill" and words[-1].text == "-1":
         return "kills every process there is"
     for word in _targets(name, words):
-        if (where := outside(word)) and not (name != "mv" and word.text in known.devices):
+        if where := outside(word) or ("a device" if name == "mv" and word.text in known.devices else ""):
             return f"{name} changes {word.shown}, {where}"
     if name in known.deleters and _is_recursive(words) and (loose := _loose(words)):
         return f"{name} deletes whatever {loose.shown} turns out to be"
@@ -102,6 +102,8 @@ def _targets(name: str, words: Sequence[Word]) -> list[Word]:
         return operands[1:]
     if name in known.writers:
         return operands
+    if name in known.writers_last and any((word.text or "").startswith(("-t", "--target")) for word in words):
+        return operands
     if name in known.writers_last:
         return operands[-1:] if len(operands) > 1 else []
     if name == "sed":
@@ -133,9 +135,9 @@ def _loose(words: Sequence[Word]) -> Word | None:
 def _secret(name: str, words: Sequence[Word]) -> Word | None:
     if name in ("echo", "printf", "git"):
         return None
-    patterns = lists().secrets
+    secrets = lists().secrets
     for word in words[1:]:
         path = word.text or word.head
-        if path and not path.startswith("-") and named(path.removeprefix("./"), patterns):
+        if path and not path.startswith("-") and secrets.match(path.removeprefix("./")):
             return word
     return None

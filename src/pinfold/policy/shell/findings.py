@@ -18,6 +18,7 @@ class Findings:
     reasons: list[str] = field(default_factory=list[str])
     dangers: list[str] = field(default_factory=list[str])
     unparsed: bool = False
+    unread: bool = False
     numbers: dict[str, bool] = field(default_factory=dict[str, bool])
     """Variables that were set, and whether to plain numbers only."""
     evaluated: set[str] = field(default_factory=set[str])
@@ -43,11 +44,17 @@ class Findings:
             why=next(iter([*self.reasons, *dangers]), ""),
             dangerous=dangers[0] if dangers else None,
             unparsed=self.unparsed,
+            unread=self.unread or (self.unparsed and not self.commands),
         )
 
     def lost(self, reason: str) -> None:
         self.unparsed = True
         self.beside(f"it cannot be read with certainty: {reason}")
+
+    def stop(self, reason: str) -> None:
+        """Some of it is not looked at at all."""
+        self.unread = True
+        self.lost(reason)
 
     def beside(self, reason: str) -> None:
         self.besides.append(reason)

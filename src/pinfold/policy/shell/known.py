@@ -77,6 +77,8 @@ def _why_reader_writes(name: str, reader: Reader, words: Sequence[Word]) -> str:
         at += 1
     sub = words[at].text if at < len(words) else None
     if reader.sub and sub is not None and sub in reader.sub:
+        if name == "git" and [word.text for word in words[1:]] == [sub, "-h"]:
+            return ""
         if why := why_flags_write(name, reader.options, options):
             return why
         return why_flags_write(f"{name} {sub}", reader.sub[sub], words[at:])

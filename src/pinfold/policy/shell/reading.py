@@ -17,21 +17,22 @@ from pinfold.policy.shell.danger import danger_of, deleted, written
 from pinfold.policy.shell.known import why_it_writes
 from pinfold.policy.shell.redirects import Redirects
 from pinfold.policy.shell.script import Command, NotUnderstood, Script, Word
-from pinfold.policy.shell.spelling import WORDS
+from pinfold.policy.shell.spelling import DEEPEST, WORDS
 from pinfold.policy.shell.tree import check_seams, parse
-from pinfold.policy.shell.words import strange
+from pinfold.policy.shell.words import LONGEST, arithmetic_names, strange
 from pinfold.policy.shell.wrapping import Inner, inner_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-DEEPEST = 40
-"""Of what is nested, in nodes of the tree that hold statements, nested shells included."""
 _HOLDERS = frozenset(
     """program list pipeline subshell if_statement elif_clause else_clause while_statement for_statement do_group
     case_statement case_item negated_command redirected_statement command_substitution process_substitution
     c_style_for_statement compound_statement variable_assignments ERROR""".split()  # noqa: SIM905
 )
+_NEEDED = ("PATH", "IFS", "HOME")
+"""Without these other programs would be run, or run otherwise."""
+_CHAINS = frozenset({"list", "pipeline", "redirected_statement", "negated_command"})
 _TOKENS = frozenset(
     """; & && || | |& ;; ;& ;;& ( ) { } (( )) if then elif else fi while until for select in do done case esac ! `
     $( <( >( [ ] [[ ]] = \n $ == function""".split()  # noqa: SIM905
@@ -43,7 +44,7 @@ def read_script(command: str) -> Script:
     """What a shell would run. Never raises: what is not understood says so."""
     reader = _Reader()
     if reason := strange(command):
-        reader.lost(reason)
+        reader.stop(reason)
     else:
         reader.read(command, 0)
     return reader.script()
@@ -52,20 +53,25 @@ def read_script(command: str) -> Script:
 @dataclass(slots=True)
 class _Reader(Redirects):
     def read(self, text: str, depth: int) -> None:
-        source, self.source = self.source, text.encode("utf-8", "surrogatepass")
+        self.length += len(text)
+        if self.length > 3 * LONGEST:
+            self.stop("it is nested too often")
+            return
+        outer = self.source, self.text
+        self.source = text.encode("utf-8", "surrogatepass")
+        self.texts += 1
+        self.text = self.texts
         root = parse(self.source)
         if root.has_error:
             self.lost("its syntax is not understood")
-        if root.start_byte > len(self.source) - len(self.source.lstrip()):
-            self.lost("its beginning is not understood")
-        if self.source[root.end_byte :].strip():
-            self.lost("its end is not understood")
+        elif self.source[: root.start_byte].strip() or self.source[root.end_byte :].strip():
+            self.lost("not all of it is understood")
         self._visit(root, depth)
-        self.source = source
+        self.source, self.text = outer
 
     def _visit(self, node: Node, depth: int) -> None:
         if depth > DEEPEST:
-            self.lost("it is nested too deeply")
+            self.stop("it is nested too deeply")
             return
         try:
             self._statement(node, depth)
@@ -74,64 +80,80 @@ class _Reader(Redirects):
 
     def _statement(self, node: Node, depth: int) -> None:
         kind = node.type
-        if kind == "command":
-            self._command(node, depth)
-        elif kind in _HOLDERS:
+        if kind in _HOLDERS:
             self._holder(node, depth)
-        elif kind in ("comment", "heredoc_body", "heredoc_end", "heredoc_content"):
-            pass
-        elif kind == "test_command":
-            self._test(node, depth)
-        elif kind in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
-            self._redirect(node, depth)
-        elif kind == "variable_assignment":
-            self._assignment(node, depth, alone=True)
-        elif kind == "function_definition":
-            self._function(node, depth)
-        elif kind == "declaration_command":
-            self._declaration(node, depth)
-        elif kind == "unset_command":
-            self.beside(f"{self._shown(node)[:60]} changes the shell")
         elif kind in WORDS:
             self._word(node, depth)
-        elif node.is_named or kind not in _TOKENS:
-            raise NotUnderstood(f"{self._shown(node)[:60]!r}")
+        else:
+            self._single(node, depth)
+
+    def _single(self, node: Node, depth: int) -> None:
+        match node.type:
+            case "command":
+                self._command(node, depth)
+            case "comment" | "heredoc_body" | "heredoc_end" | "heredoc_content":
+                pass
+            case "test_command":
+                self._test(node, depth)
+            case "file_redirect" | "herestring_redirect" | "heredoc_redirect":
+                self._redirect(node, depth)
+            case "variable_assignment":
+                self._assignment(node, depth, alone=True)
+            case "function_definition":
+                self._function(node, depth)
+            case "declaration_command":
+                self._declaration(node, depth)
+            case "unset_command":
+                names = [self._shown(child) for child in node.named_children]
+                if not all(name.isidentifier() and name not in _NEEDED for name in names):
+                    self.beside(f"{self._shown(node)[:60]} changes the shell")
+            case kind:
+                if node.is_named or kind not in _TOKENS:
+                    raise NotUnderstood(f"{self._shown(node)[:60]!r}")
 
     def _holder(self, node: Node, depth: int) -> None:
-        children = node.children
-        kind = node.type
-        if kind == "compound_statement" and children and children[0].type == "((":
-            self._arithmetic(self._shown(node))
+        if node.type == "compound_statement" and node.children and node.children[0].type == "((":
+            self._arithmetic(node, depth)
             return
+        # A chain is a tree as deep as the chain is long, so it is not walked by recursion.
+        pending: list[tuple[Node, Node, list[Node], str | None]] = [(node, node, [], None)]
+        while pending:
+            one, parent, extra, fed = pending.pop()
+            if one is node or one.type in _CHAINS:
+                children = self._checked(one, depth)
+                extra = fed = None
+                if one.type == "redirected_statement":
+                    extra, fed = self._words_after_redirects(children), self._fed(children)
+                pending += [(child, one, extra or [], fed) for child in reversed(children)]
+            elif parent.type == "for_statement" and one.type == "variable_name":
+                self._loop(parent, self._shown(one))
+            elif one.type == "command" and depth < DEEPEST:
+                self._command(one, depth + 1, extra, fed)
+            else:
+                self._visit(one, depth + 1)
+
+    def _checked(self, node: Node, depth: int) -> list[Node]:
+        children = node.children
         try:
-            self._check_holder(node, children)
+            self._check_holder(node, children, depth)
         except NotUnderstood as reason:
             self.lost(str(reason))
-        extra = self._words_after_redirects(children) if kind == "redirected_statement" else []
-        fed = self._fed(children) if kind == "redirected_statement" else None
-        for child in children:
-            if kind == "for_statement" and child.type == "variable_name":
-                self._loop(node, self._shown(child))
-            elif kind == "c_style_for_statement" and child.type not in ("do_group", "compound_statement"):
-                continue
-            elif child.type == "command":
-                if depth < DEEPEST:
-                    self._command(child, depth + 1, extra, fed)
-                else:
-                    self._visit(child, depth + 1)
-            else:
-                self._visit(child, depth + 1)
+        if node.type == "c_style_for_statement":
+            return [child for child in children if child.type in ("do_group", "compound_statement")]
+        return children
 
-    def _check_holder(self, node: Node, children: list[Node]) -> None:
+    def _check_holder(self, node: Node, children: list[Node], depth: int) -> None:
         kind = node.type
         if kind in ("command_substitution", "process_substitution"):
             self._check_substitution(node)
         if kind == "c_style_for_statement":
-            self._counting(node)
+            self._counting(node, depth)
         one_line = kind in ("redirected_statement", "variable_assignments")
         check_seams(self.source, children, lines=not one_line)
         if kind not in ("program", "do_group", "compound_statement", "subshell", "list", "pipeline"):
             return
+        if any(child.type in (";;", ";&", ";;&") for child in children):
+            raise NotUnderstood("a case that is none")
         for left, right in pairwise(children):
             # Two statements are kept apart by an operator or the end of a line; the grammar must have seen it.
             apart = left.is_named and right.is_named and "comment" not in (left.type, right.type)
@@ -152,13 +174,18 @@ class _Reader(Redirects):
         plain = all(value.type in ("number", "brace_expression") for value in values)
         self._set(name, plain=plain and bool(values), alone=True)
 
-    def _counting(self, node: Node) -> None:
+    def _counting(self, node: Node, depth: int) -> None:
+        """The head of `for ((i = 0; i < 3; i++))`."""
         shown = self._shown(node)
         head = shown[shown.find("((") + 2 : shown.find("))")]
         for part in head.split(";"):
-            self._arithmetic(part)
-        for assigned in re.findall(r"([A-Za-z_]\w*)\s*=(?!=)", head):
-            self._set(assigned, plain=True, alone=True)
+            names = arithmetic_names(part)
+            if names is None:
+                self._nested(node, depth)
+                raise NotUnderstood(f"{shown[:60]!r} calculates with more than numbers")
+            self.evaluated |= names
+        for name in re.findall(r"([A-Za-z_]\w*)\s*=(?!=)", head):
+            self._set(name, plain=True, alone=True)
 
     def _function(self, node: Node, depth: int) -> None:
         name = node.child_by_field_name("name")
@@ -253,7 +280,7 @@ class _Reader(Redirects):
         for words in inner.perhaps:
             self.commands.append(Command(words=words, shown=shown, why="may be what is run"))
         if depth > DEEPEST and (inner.commands or inner.texts):
-            self.lost("it is nested too deeply")
+            self.stop("it is nested too deeply")
             return
         for words in inner.commands:
             self._add(list(words), shown, depth + 1, plain=False)

@@ -66,6 +66,8 @@ class Script:
     """Why it may harm more than the workspace."""
     unparsed: bool = False
     """Some of it is not understood, so there may be more to it than the commands say."""
+    unread: bool = False
+    """Some of it was not even looked at."""
 
     @property
     def reads_only(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ from pinfold.policy.shell.words import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+DEEPEST = 40
+"""Of what is nested in something else: subshells, loops, substitutions, the arguments of a nested shell."""
 WORDS = frozenset(
     """word number concatenation string raw_string ansi_c_string simple_expansion expansion command_substitution
     process_substitution arithmetic_expansion brace_expression extglob_pattern regex translated_string""".split()  # noqa: SIM905
@@ -34,6 +36,13 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))", re.ASCII)
 @dataclass(slots=True)
 class Spelling(Findings):
     source: bytes = b""
+    text: int = 0
+    """Which of the texts is being read: the script, or one that a command in it runs."""
+    texts: int = 0
+    length: int = 0
+    """Of all the texts."""
+    visited: set[tuple[int, int, int]] = field(default_factory=set[tuple[int, int, int]])
+    """Substitutions that were read, by text and place."""
 
     def _visit(self, node: Node, depth: int) -> None:
         """Read what is nested in a word."""
@@ -45,6 +54,7 @@ class Spelling(Findings):
     def _assignment(self, node: Node, depth: int, *, alone: bool) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is None or name.type != "variable_name":
+            self._nested(node, depth)
             raise NotUnderstood(f"{self._shown(node)[:60]!r} sets one element of a list")
         check_seams(self.source, node.children, lines=False)
         plain = value is not None and value.type in ("number", "arithmetic_expansion")
@@ -56,9 +66,11 @@ class Spelling(Findings):
             plain = plain or (word.text or "").isdecimal()
         self._set(self._shown(name), plain=plain, alone=alone)
 
-    def _arithmetic(self, shown: str) -> None:
+    def _arithmetic(self, node: Node, depth: int) -> None:
+        shown = self._shown(node)
         names = arithmetic_names(shown)
         if names is None:
+            self._nested(node, depth)
             raise NotUnderstood(f"{shown[:60]!r} calculates with more than numbers")
         self.evaluated |= names
         for assigned in _ASSIGNED.findall(shown):
@@ -76,7 +88,24 @@ class Spelling(Findings):
             return self._word(node, depth)
         except NotUnderstood as reason:
             self.lost(str(reason))
+            self._nested(node, depth)
             return Word(self._shown(node), None, many=True, splits=True)
+
+    def _nested(self, node: Node, depth: int) -> None:
+        """Read the substitutions of what is not understood: a rule against a command holds in there too."""
+        pending = [node]
+        while pending:
+            one = pending.pop()
+            if one.type in ("command_substitution", "process_substitution"):
+                self._substitution(one, depth)
+            else:
+                pending.extend(one.named_children)
+
+    def _substitution(self, node: Node, depth: int) -> None:
+        place = (self.text, node.start_byte, node.end_byte)
+        if place not in self.visited:
+            self.visited.add(place)
+            self._visit(node, depth + 1)
 
     def _pieces(self, node: Node, pieces: Pieces, depth: int, *, quoted: bool) -> None:
         kind, shown = node.type, self._shown(node)
@@ -112,10 +141,10 @@ class Spelling(Findings):
                 self._expansion(node, shown, depth)
                 pieces.unknown(quoted=quoted)
             case "arithmetic_expansion":
-                self._arithmetic(shown)
+                self._arithmetic(node, depth)
                 pieces.unknown(quoted=True)
             case "command_substitution" | "process_substitution":
-                self._visit(node, depth + 1)
+                self._substitution(node, depth)
                 pieces.unknown(quoted=quoted or node.type == "process_substitution")
             case "extglob_pattern":
                 unquoted(shown)
@@ -141,6 +170,9 @@ class Spelling(Findings):
     def _expansion(self, node: Node, shown: str, depth: int) -> None:
         if node.type == "expansion" and not is_simple_expansion(shown):
             self.beside(f"{shown.strip()[:60]} may do more than give a value")
+            if depth > DEEPEST:
+                self.stop("it is nested too deeply")
+                return
             for child in node.named_children:
                 if child.type in WORDS:
-                    self._certain(child, depth)
+                    self._certain(child, depth + 1)

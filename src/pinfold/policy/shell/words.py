@@ -14,15 +14,17 @@ from pinfold.policy.shell.script import NotUnderstood, Word
 
 LONGEST = 100_000
 """Characters; more is not read."""
+BRACKETS = 1_500
+"""As many; the parser's time grows with the square of those that do not match."""
 _META = frozenset(" \t\n;&|<>()'\"`")
 _GLOB = frozenset("*?[")
 _EXPANDS = re.compile(r"\$[\w({\[!#?*@$'\"-]", re.ASCII)
 _SIMPLE_EXPANSION = re.compile(
     r"""\s*\$\{ (?:
-        \#? [\w@*?]+
+        \#? (?: \w+ | [@*?] )
       | \#? [A-Za-z_]\w* \[ (?: [@*] | \d+ ) \]
-      | [\w@*]+ (?: :?[-+] | \#\#? | %%? | //? | \^\^? | ,,? ) [\w./\ :,*?=@+~%-]*
-      | [\w@*]+ : \d+ (?: : \d+ )?
+      | (?: \w+ | [@*] ) (?: :?[-+] | \#\#? | %%? | //? | \^\^? | ,,? ) [\w./\ :,*?=@+~%-]*
+      | \w+ : \d+ (?: : \d+ )?
     ) \}""",
     re.VERBOSE | re.ASCII,
 )
@@ -34,6 +36,8 @@ def strange(text: str) -> str:
     """Why the text is not even looked at, or nothing."""
     if len(text) > LONGEST:
         return f"it is longer than {LONGEST:,} characters"
+    if sum(text.count(bracket) for bracket in "()[{") > BRACKETS:
+        return f"it has more than {BRACKETS:,} brackets"
     if text.isascii() and text.isprintable():
         return ""
     for character in set(text):

@@ -166,6 +166,7 @@ def _read(words: Sequence[Word]) -> Inner:
 def _find(words: Sequence[Word]) -> Inner | None:
     tests = lists().find_tests
     commands: list[tuple[Word, ...]] = []
+    places: list[str] = []
     at, expression = 1, False
     while at < len(words):
         word = words[at]
@@ -178,22 +179,31 @@ def _find(words: Sequence[Word]) -> Inner | None:
         if text in ("-exec", "-execdir", "-ok", "-okdir"):
             end = next((i for i in range(at, len(words)) if words[i].text in (";", "+")), len(words))
             given = words[at:end]
-            commands.append(tuple(_found(one) for one in given))
+            commands.append(tuple(_found(one, places) for one in given))
             at = end + 1
             if not given or end == len(words):
                 return Inner(why=f"find {text} is not understood", commands=tuple(commands))
         elif text in tests:
             expression = expression or text not in ("-L", "-P", "-H")
-            if any(taken.many for taken in words[at : at + tests[text]]):
+            if any(taken.many and not _ends_like_a_file(taken) for taken in words[at : at + tests[text]]):
                 return Inner(why=f"find {text}: what it is given cannot be told", commands=tuple(commands))
             at += tests[text]
         elif text.startswith("-") or expression:
             return Inner(why=f"find {text} may write", commands=tuple(commands))
+        else:
+            places.append(text)
     return Inner(commands=tuple(commands))
 
 
-def _found(word: Word) -> Word:
+def _ends_like_a_file(word: Word) -> bool:
+    """`-name *.txt`, which the shell expands: no name that ends in .txt is one of find's actions."""
+    tail = word.shown.rpartition("*")[2]
+    return not word.splits and tail.startswith(".") and tail[1:].isalnum()
+
+
+def _found(word: Word, places: Sequence[str]) -> Word:
     """A file that find found begins like one of the places it was sent to, never like a flag."""
     if word.text and "{}" in word.text:
-        return Word(word.shown, None, head=word.text.partition("{}")[0] or "./")
+        far = next((place for place in places if place.startswith(("/", "~", ".."))), "./")
+        return Word(word.shown, None, head=word.text.partition("{}")[0] or far)
     return word
