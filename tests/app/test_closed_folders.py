@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("used", [as_workspace, as_data, as_mount])
 @pytest.mark.parametrize("name", [*KEYS, ".ssh/deep", ".config", ".local"])
 def test_keys_are_never_shown(home: Path, name: str, used: Callable[[Path], Any]) -> None:
-    with pytest.raises(ConfigError, match="keys of yours are in|Pinfold's own files are in"):
+    with pytest.raises(ConfigError, match=r"keys of yours are in|Pinfold's own files are in"):
         used(home / name)
 
 
