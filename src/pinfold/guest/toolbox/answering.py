@@ -1,0 +1,62 @@
+"""The form of every program here: a request as JSON on stdin, the reply as JSON on stdout."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeAlias
+
+    Operation: TypeAlias = Callable[..., dict[str, Any]]
+
+
+class Refused(Exception):
+    """The words for whoever asked: what is wrong and what to do."""
+
+
+def answer(operations: dict[str, Operation]) -> None:
+    request = json.loads(sys.stdin.buffer.read())
+    try:
+        reply = operations[request["do"]](**request["with"])
+    except Refused as refused:
+        reply = {"error": str(refused)}
+    except OSError as error:
+        reply = {"error": told(error)}
+    except MemoryError:
+        reply = {"error": "this takes more memory than the session may use"}
+    # ASCII: names that are not UTF-8 go as lone surrogates.
+    sys.stdout.write(json.dumps(reply, allow_nan=False))
+
+
+def told(error: OSError) -> str:
+    """What the system refused, in a line."""
+    name = error.filename if isinstance(error.filename, str) else "it"
+    if error.errno in (errno.EROFS, errno.EBUSY):
+        return f"{shown(name)} is protected or read-only: it cannot be changed from inside the session"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{shown(name)}: permission denied"
+    return f"{shown(name)}: {error.strerror or error}"
+
+
+def shown(path: str) -> str:
+    """As the model would write it: from the working folder where it lies in there."""
+    here = os.getcwd()
+    if path == here:
+        return "."
+    return path[len(here) + 1 :] if path.startswith(f"{here}/") else path
+
+
+def size_told(size: int) -> str:
+    if size < 1000:
+        return f"{size} bytes"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        if amount < 999.95 or unit == "TB":
+            return f"{amount:.1f} {unit}"
+    raise AssertionError

@@ -1,0 +1,157 @@
+"""Finds files by name and by content, and measures what lies below a path. Changes nothing."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+import time
+
+from .answering import Refused, shown
+from .texts import SKIPPED, missing, resolved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+NAMES = 1000
+"""Paths that are told."""
+WALK_S = 15.0
+MEASURE_S = 2.0
+MEASURED = 200_000
+BRACES = 64
+
+
+def glob(pattern: str, path: str) -> dict[str, Any]:
+    if not pattern.strip():
+        raise Refused("pattern is empty; **/*.py finds every Python file")
+    top = resolved("/" if pattern.startswith("/") else path)
+    if not os.path.isdir(top):
+        raise Refused(missing(path) if not os.path.exists(top) else f"{shown(path)} is a file, not a folder")
+    until = time.monotonic() + WALK_S
+    found: set[str] = set()
+    whole = True
+    for one in _unbraced(pattern):
+        for name in _Walk(one, until).below(top):
+            found.add(name)
+        whole = whole and time.monotonic() < until
+    names = sorted(found)
+    lines = [_named(name) for name in names[:NAMES]]
+    if len(names) > NAMES:
+        lines.append(f"[{NAMES:,} of {len(names):,}; narrow the pattern to see the others]")
+    if not whole:
+        lines.append(f"[stopped after {WALK_S:g} s: there may be more]")
+    return {"text": "\n".join(lines) if lines else f"[nothing matches {pattern}]", "count": len(names)}
+
+
+def _named(full: str) -> str:
+    return f"{shown(full)}/" if os.path.isdir(full) and not os.path.islink(full) else shown(full)
+
+
+def _unbraced(pattern: str) -> list[str]:
+    """`a.{b,c}` as `a.b` and `a.c`."""
+    made = [pattern]
+    while len(made) < BRACES:
+        at = next((number for number, one in enumerate(made) if re.search(r"\{[^{}]*,[^{}]*\}", one)), None)
+        if at is None:
+            return made
+        one = made.pop(at)
+        found = re.search(r"\{([^{}]*,[^{}]*)\}", one)
+        assert found
+        made += (one[: found.start()] + part + one[found.end() :] for part in found[1].split(","))
+    return made
+
+
+class _Walk:
+    """A pattern part by part, each a folder further down."""
+
+    def __init__(self, pattern: str, until: float) -> None:
+        self._parts = [part for part in pattern.split("/") if part not in ("", ".")]
+        self._until = until
+        self._hidden = frozenset(part for part in self._parts if part.startswith("."))
+        self._seen: set[tuple[str, int]] = set()
+
+    def below(self, folder: str, at: int = 0) -> Iterator[str]:
+        if (folder, at) in self._seen or time.monotonic() > self._until:
+            return
+        self._seen.add((folder, at))
+        if at == len(self._parts):
+            return
+        part, last = self._parts[at], at == len(self._parts) - 1
+        if part == "**":
+            yield from self._deep(folder, at, last)
+        elif part == ".." or not re.search(r"[*?\[]", part):
+            full = os.path.normpath(os.path.join(folder, part))
+            if last and os.path.lexists(full):
+                yield full
+            elif not last and os.path.isdir(full):
+                yield from self.below(full, at + 1)
+        else:
+            matches = re.compile(fnmatch.translate(part)).match
+            for entry in self._entries(folder, part):
+                if matches(entry.name):
+                    if last:
+                        yield entry.path
+                    elif entry.is_dir():
+                        yield from self.below(entry.path, at + 1)
+
+    def _deep(self, folder: str, at: int, last: bool) -> Iterator[str]:
+        if not last:
+            yield from self.below(folder, at + 1)
+        for entry in self._entries(folder, "*"):
+            if last:
+                yield entry.path
+            if entry.is_dir(follow_symlinks=False):
+                yield from self.below(entry.path, at)
+
+    def _entries(self, folder: str, part: str) -> list[os.DirEntry[str]]:
+        """Hidden ones only where the pattern names some; never what nobody wrote, unless it is named."""
+        try:
+            with os.scandir(folder) as scan:
+                entries = list(scan)
+        except OSError:
+            return []
+        return [
+            entry
+            for entry in entries
+            if not (entry.name.startswith(".") and not part.startswith("."))
+            and not (entry.name in SKIPPED and part != entry.name)
+        ]
+
+
+def measure(paths: list[str]) -> dict[str, Any]:
+    """Files and bytes at and below these, links not followed; `more` when there was no time to see them all."""
+    until = time.monotonic() + MEASURE_S
+    files = size = 0
+    seen: set[tuple[int, int]] = set()
+    tops: list[str] = []
+    for path in paths:
+        full = os.path.abspath(os.path.expanduser(path))
+        if os.path.lexists(full) or not re.search(r"[*?\[]", path):
+            tops.append(full)
+        else:
+            tops += _Walk(full, until).below("/")
+    todo = [full for full in tops if os.path.lexists(full)]
+    while todo:
+        if time.monotonic() > until or len(seen) > MEASURED:
+            return {"files": files, "bytes": size, "more": True}
+        full = todo.pop()
+        try:
+            status = os.lstat(full)
+            key = (status.st_dev, status.st_ino)
+            if key in seen:
+                continue
+            seen.add(key)
+            if stat.S_ISDIR(status.st_mode):
+                todo += (entry.path for entry in os.scandir(full))
+            else:
+                files += 1
+                size += status.st_size
+        except OSError:
+            continue
+    return {"files": files, "bytes": size, "more": False}
+
+
+OPERATIONS = {"glob": glob, "measure": measure}

@@ -1,0 +1,206 @@
+"""Finds lines by a regular expression: with ripgrep where it is, else by itself. Both tell it in the same form."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+from .answering import Refused, shown
+from .texts import SKIPPED, missing, resolved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import IO, Any, NoReturn
+
+LINES = 1000
+"""Results that are told."""
+LINE = 300
+"""Characters of a line that are told."""
+SEARCH_S = 20.0
+LOOK = 8192
+LONG = 1 << 20
+"""Bytes of a line that are searched."""
+
+
+class _Over(Exception):
+    """There is no more time."""
+
+
+def grep(pattern: str, path: str, output_mode: str, ripgrep: bool = True) -> dict[str, Any]:
+    if not pattern:
+        raise Refused("pattern is empty; give a regular expression")
+    if not os.path.lexists(resolved(path)):
+        raise Refused(missing(path))
+    results = _Results(output_mode)
+    program = _ripgrep() if ripgrep else ""
+    previous = signal.signal(signal.SIGALRM, _over)
+    signal.setitimer(signal.ITIMER_REAL, SEARCH_S)
+    try:
+        if not program or not _with_ripgrep(program, pattern, path, results):
+            _without(pattern, path, results)
+    except _Over:
+        results.over = True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    return {"text": results.told(pattern, path), "count": results.count}
+
+
+def _over(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Over
+
+
+class _Results:
+    """What was found, in the form it is told in."""
+
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
+        self._lines: list[str] = []
+        self._file = ""
+        self._in_file = 0
+        self.count = 0
+        self.over = False
+
+    @property
+    def full(self) -> bool:
+        return len(self._lines) >= LINES
+
+    @property
+    def first_only(self) -> bool:
+        return self._mode == "files"
+
+    def add(self, path: str, number: int, line: str) -> None:
+        if path != self._file:
+            self._close()
+            self._file = path
+        self.count += 1
+        self._in_file += 1
+        if self._mode == "lines":
+            text = line.rstrip("\r\n")
+            self._lines.append(f"{path}:{number}:{text if len(text) <= LINE else f'{text[:LINE]}...'}")
+
+    def _close(self) -> None:
+        if self._file and self._mode == "files":
+            self._lines.append(self._file)
+        elif self._file and self._mode == "count":
+            self._lines.append(f"{self._file}:{self._in_file}")
+        self._in_file = 0
+
+    def told(self, pattern: str, path: str) -> str:
+        self._close()
+        lines = self._lines[:LINES]
+        if self.over:
+            lines.append(f"[stopped after {SEARCH_S:g} s: there may be more; try a narrower path or pattern]")
+        elif len(self._lines) >= LINES:
+            lines.append(f"[the first {LINES:,}; there may be more: try a narrower path or pattern]")
+        if not lines:
+            return f"[no line in {shown(resolved(path))} matches {pattern}]"
+        return "\n".join(lines)
+
+
+def _ripgrep() -> str:
+    for folder in os.get_exec_path():
+        full = os.path.join(folder, "rg")
+        if os.path.isabs(folder) and os.access(full, os.X_OK) and os.path.isfile(full):
+            return full
+    return ""
+
+
+def _with_ripgrep(program: str, pattern: str, path: str, results: _Results) -> bool:
+    """False when it does not know this kind of expression."""
+    from subprocess import DEVNULL, PIPE, Popen
+
+    top = resolved(path)
+    here = os.getcwd()
+    within = top == here or top.startswith(f"{here}/")
+    # Relative names, or rg would not look at the ignore files of the folders above the path.
+    target = f"./{os.path.relpath(top, here)}" if within else top
+    options = ["--no-config", "--line-number", "--no-heading", "--with-filename", "--null", "--color=never"]
+    options += ["--sort=path", "--max-columns=0", "--no-messages"]
+    options += ["--max-count=1"] if results.first_only else []
+    options += [f"--glob=!{name}" for name in sorted(SKIPPED) if name not in top.split("/")]
+    process = Popen(
+        [program, *options, f"--regexp={pattern}", "--", target], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout
+    assert process.stderr
+    try:
+        for path_found, number, line in _reported(process.stdout):
+            results.add(shown(os.path.normpath(os.path.join(here, path_found))), number, line)
+            if results.full:
+                break
+        else:
+            said = process.stderr.read(LOOK)
+            return process.wait() != 2 or b"regex" not in said
+    finally:
+        process.kill()
+        process.communicate()
+    return True
+
+
+def _reported(stream: IO[bytes]) -> Iterator[tuple[str, int, str]]:
+    while line := stream.readline(LONG):
+        while not line.endswith(b"\n") and (rest := stream.readline(LONG)):
+            line = line[: LONG // 2] + rest[-1:]
+        name, _, rest = line.partition(b"\0")
+        number, _, text = rest.partition(b":")
+        if number.isdigit():
+            yield os.fsdecode(name), int(number), text.decode("utf-8", "replace")
+
+
+def _without(pattern: str, path: str, results: _Results) -> None:
+    try:
+        expression = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        at = f" at character {error.pos}" if isinstance(error, re.error) and error.pos is not None else ""
+        words = getattr(error, "msg", str(error))
+        raise Refused(
+            f"{pattern!r} is no regular expression: {words}{at}; write a backslash before signs that are meant as they are"
+        ) from error
+    top = resolved(path)
+    for full in [top] if not os.path.isdir(top) else _texts(top):
+        _search(expression, full, results)
+        if results.full:
+            return
+
+
+def _texts(top: str) -> Iterator[str]:
+    """Files in the order of their paths; no hidden ones, nor what nobody wrote."""
+    try:
+        entries = sorted(os.scandir(top), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name in SKIPPED:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _texts(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            yield entry.path
+
+
+def _search(expression: re.Pattern[str], full: str, results: _Results) -> None:
+    name = shown(full)
+    try:
+        with open(full, "rb") as file:
+            if b"\0" in file.read(LOOK):
+                return
+            file.seek(0)
+            number = 0
+            while line := file.readline(LONG):
+                number += 1
+                text = line.decode("utf-8", "replace").rstrip("\r\n")
+                if expression.search(text):
+                    results.add(name, number, text)
+                    if results.full or results.first_only:
+                        return
+                while not line.endswith(b"\n") and (line := file.readline(LONG)):
+                    pass
+    except OSError:
+        return
+
+
+OPERATIONS = {"grep": grep}

@@ -1,0 +1,93 @@
+"""A sheet of a workbook as a CSV file with types. Needs calamine."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import os
+import tempfile
+
+from .answering import Refused, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LISTED = 10
+
+
+def as_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dict[str, str]]:
+    """Where it is, and the type of each column."""
+    try:
+        import python_calamine
+    except ImportError:
+        raise Refused(
+            "workbooks need python-calamine, and the session's Python has none: `pinfold env build` makes one that has"
+        ) from None
+    try:
+        book = python_calamine.CalamineWorkbook.from_path(path)
+        names = list(book.sheet_names)
+        if sheet and sheet not in names:
+            raise Refused(f"{shown(name)} has no sheet {sheet!r}; it has {', '.join(names[:LISTED])}")
+        rows: list[list[Any]] = []
+        for chosen in [sheet] if sheet else names:
+            rows = book.get_sheet_by_name(chosen).to_python(skip_empty_area=True)
+            if rows:
+                sheet = chosen
+                break
+    except (python_calamine.CalamineError, OSError) as error:
+        raise Refused(f"{shown(name)} cannot be read as a workbook: {error}") from error
+    if not rows:
+        raise Refused(f"{shown(name)} has no cells with anything in them")
+    others = [one for one in names if one != sheet]
+    more = f"; also {', '.join(others[:LISTED])}, to be had as FILE#SHEET" if others else ""
+    notes.append(f"sheet {sheet}{more}")
+    return _written(rows)
+
+
+def _written(rows: list[list[Any]]) -> tuple[str, dict[str, str]]:
+    titles = _titles(rows[0])
+    columns = {title: _type([row[at] for row in rows[1:]]) for at, title in enumerate(titles)}
+    fd, path = tempfile.mkstemp(suffix=".csv")
+    with os.fdopen(fd, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(titles)
+        for row in rows[1:]:
+            writer.writerow([_text(value) for value in row])
+    return path, columns
+
+
+def _titles(row: list[Any]) -> list[str]:
+    titles: list[str] = []
+    for at, value in enumerate(row):
+        title = _text(value) or f"column{at}"
+        while title in titles:
+            title += "_1"
+        titles.append(title)
+    return titles
+
+
+def _type(values: list[Any]) -> str:
+    kinds = {type(value) for value in values if value != ""}
+    if not kinds:
+        return "VARCHAR"
+    if kinds == {bool}:
+        return "BOOLEAN"
+    if kinds <= {int, float}:
+        whole = all(value == int(value) and abs(value) < 1 << 53 for value in values if value != "")
+        return "BIGINT" if whole else "DOUBLE"
+    if kinds == {datetime.date}:
+        return "DATE"
+    if kinds <= {datetime.date, datetime.datetime}:
+        return "TIMESTAMP"
+    return "VARCHAR"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value == int(value) and abs(value) < 1 << 53:
+        return str(int(value))
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    return str(value)

@@ -1,0 +1,269 @@
+"""Tables as DuckDB reads them: what a file is, how it is written, and what to try when it is not as it should be."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+
+from .answering import Refused, shown
+from .texts import LOOK, encoding_of, existing, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeAlias, TypeVar
+
+    Found = TypeVar("Found")
+    Options: TypeAlias = dict[str, str]
+
+MEMORY = "100MB"
+"""For DuckDB; Python, the libraries and what is not in its books come on top."""
+THREADS = 2
+BUFFER = 4_000_000
+TRIES = 6
+NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "#NA")
+"""As pandas has them."""
+FORMATS = {
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".dat"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "excel"),
+}
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+_DELIMITERS = (",", ";", "\t", "|")
+_LATE = "could not convert"
+_DECIMAL = re.compile(r"[+-]?\d+,\d+")
+
+
+class Unlisted(Exception):
+    """A text is there that stands for nothing, and was not known to be."""
+
+
+class Source:
+    """A file and the options it is read with."""
+
+    def __init__(self, path: str) -> None:
+        name, _, self._sheet = path.partition("#")
+        if not self._sheet or os.path.exists(path):
+            name, self._sheet = path, ""
+        self.path = existing(name)
+        self.name = name
+        self.size = os.stat(self.path).st_size
+        self.notes: list[str] = []
+        self.options: Options = {}
+        self.unlisted: list[str] = []
+        """Of the words for nothing those that are taken for texts so far."""
+        self._tried: set[str] = set()
+        if not self.size:
+            raise Refused(f"{shown(name)} is empty")
+        with open(self.path, "rb") as file:
+            head = file.read(LOOK)
+        self.kind = self._kind(name, head)
+        if self.kind == "csv":
+            self._as_csv(head)
+        elif self.kind == "excel":
+            self._as_excel()
+
+    def _kind(self, name: str, head: bytes) -> str:
+        stem, end = os.path.splitext(name.lower())
+        if end in _COMPRESSED:
+            self.options["compression"] = quoted(_COMPRESSED[end])
+            end = os.path.splitext(stem)[1]
+            return FORMATS.get(end, "csv")
+        if end in FORMATS:
+            return FORMATS[end]
+        what = kind_of(name, head)
+        if what == "a Parquet table":
+            return "parquet"
+        if what:
+            raise Refused(
+                f"{shown(name)} is {what}, and no table that can be shown; use python to work with it"
+            )
+        return "json" if head.lstrip()[:1] in (b"{", b"[") else "csv"
+
+    def _as_csv(self, head: bytes) -> None:
+        self.options["buffer_size"] = str(BUFFER)
+        # DuckDB compares every field with every one of them: only with those that seem to be there.
+        self._nulls([word for word in NULLS if not word or re.search(_field(word), head)])
+        if "compression" not in self.options:
+            encoding, _ = encoding_of(head)
+            if encoding.startswith("utf-16"):
+                self._encoded("utf-16")
+            elif encoding not in ("utf-8", ""):
+                self._encoded("latin-1")
+
+    def _nulls(self, words: Sequence[str]) -> None:
+        self.unlisted = [word for word in NULLS if word not in words]
+        self.options["nullstr"] = f"[{', '.join(quoted(word) for word in words)}]"
+
+    def _encoded(self, encoding: str) -> None:
+        self.options["encoding"] = quoted(encoding)
+        self.notes.append(f"the file is not UTF-8 and was read as {encoding}")
+
+    def _as_excel(self) -> None:
+        from .sheets import as_csv
+
+        self.path, columns = as_csv(self.path, self.name, self._sheet, self.notes)
+        self.kind = "csv"
+        types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in columns.items())
+        self.options = {
+            "auto_detect": "false",
+            "header": "true",
+            "columns": f"{{{types}}}",
+            "buffer_size": str(BUFFER),
+        }
+
+    @property
+    def sql(self) -> str:
+        reader = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json_auto"}[self.kind]
+        options = "".join(f", {name} = {value}" for name, value in self.options.items())
+        return f"{reader}({quoted(self._plain())}{options})"
+
+    def _plain(self) -> str:
+        """A path that DuckDB does not take for a pattern."""
+        if not re.search(r"[*?\[\]{}]", self.path):
+            return self.path
+        folder = tempfile.mkdtemp()
+        link = os.path.join(folder, "table" + os.path.splitext(self.path)[1])
+        os.symlink(self.path, link)
+        return link
+
+    def look(self, connection: Any) -> list[tuple[str, str]]:
+        """Columns with their types, once they look like those of a table."""
+        relation = connection.sql(f"SELECT * FROM {self.sql}")
+        columns = [
+            (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
+        ]
+        if self.kind == "csv" and len(columns) == 1 and columns[0][1] == "VARCHAR":
+            mark = next((one for one in _DELIMITERS if one in columns[0][0]), "")
+            if mark and self._once("ragged"):
+                self.options["delim"] = quoted(mark)
+                self._lenient()
+                return self.look(connection)
+        if self.kind == "csv" and self._has_commas(connection, columns) and self._once("commas"):
+            self.options["decimal_separator"] = "','"
+            return self.look(connection)
+        return columns
+
+    def _has_commas(self, connection: Any, columns: list[tuple[str, str]]) -> bool:
+        """Whether texts are numbers with a decimal comma."""
+        texts = [name for name, kind in columns if kind == "VARCHAR"]
+        if len(columns) < 2 or not texts or "encoding" in self.options or "decimal_separator" in self.options:
+            return False
+        chosen = ", ".join(named(name) for name in texts)
+        rows: list[tuple[Any, ...]] = connection.sql(f"SELECT {chosen} FROM {self.sql} LIMIT 100").fetchall()
+        return any(
+            (values := [row[at] for row in rows if row[at] is not None])
+            and all(_DECIMAL.fullmatch(value) for value in values)
+            for at in range(len(texts))
+        )
+
+    def mend(self, words: str) -> bool:
+        """Whether there is something else to try after this error."""
+        if self.kind != "csv":
+            return False
+        lower = words.lower()
+        if ("utf-8" in lower or "unicode" in lower) and self._once("encoding"):
+            self._encoded("latin-1")
+            return True
+        if _LATE in lower and self.list_all():
+            return True
+        if _LATE in lower and self._once("types"):
+            self.options["sample_size"] = "-1"
+            return True
+        if _LATE in lower and self._once("texts"):
+            self.options["all_varchar"] = "true"
+            self.notes.append("types could not be told; all columns are read as text")
+            return True
+        if self._once("lenient"):
+            self._lenient()
+            return True
+        return False
+
+    def list_all(self) -> bool:
+        """Whether there was a word for nothing that was not taken for one yet."""
+        if not self.unlisted:
+            return False
+        self._nulls(NULLS)
+        return True
+
+    def _lenient(self) -> None:
+        self._tried.add("lenient")
+        self.options |= {"null_padding": "true", "ignore_errors": "true", "store_rejects": "true"}
+
+    def _once(self, what: str) -> bool:
+        if what in self._tried:
+            return False
+        self._tried.add(what)
+        return True
+
+    def left_out(self, connection: Any) -> None:
+        """Note the rows that could not be read."""
+        if "store_rejects" not in self.options:
+            return
+        count, first = connection.sql("SELECT count(DISTINCT line), min(line) FROM reject_errors").fetchall()[
+            0
+        ]
+        self.notes.append("rows with too few fields are filled up with nulls")
+        if count:
+            self.notes.append(
+                f"{count:,} rows do not fit the columns and were left out, the first at line {first:,}"
+            )
+
+
+def reading(
+    path: str, use: Callable[[Any, Source, list[tuple[str, str]]], Found], ordered: bool
+) -> tuple[Found, Source]:
+    """What `use` makes of the table; tried in other ways as long as there is one."""
+    duckdb = _duckdb()
+    source = Source(path)
+    for _ in range(TRIES):
+        connection = duckdb.connect()
+        try:
+            connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{MEMORY}'")
+            connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
+            connection.execute(f"SET temp_directory = {quoted(tempfile.gettempdir())}")
+            connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
+            found = use(connection, source, source.look(connection))
+            source.left_out(connection)
+        except Unlisted:
+            source.list_all()
+        except duckdb.Error as error:
+            if not source.mend(str(error)):
+                raise Refused(
+                    f"{shown(source.name)} cannot be read as a table: {_first(str(error))}"
+                ) from error
+        else:
+            return found, source
+        finally:
+            connection.close()
+    raise Refused(f"{shown(source.name)} cannot be read as a table")
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise Refused(
+            "data_view needs duckdb, and the session's Python has none: `pinfold env build` makes one that has; "
+            "read_file and python work without"
+        ) from None
+    return duckdb
+
+
+def _first(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return " ".join(lines[:3])[:300]
+
+
+def _field(word: str) -> bytes:
+    return rb"(?:^|[,;\t|\n\"])" + re.escape(word).encode() + rb"(?:[,;\t|\r\n\"]|$)"
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def named(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'

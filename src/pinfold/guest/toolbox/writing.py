@@ -1,0 +1,241 @@
+"""Writes and edits files: the whole of a file or nothing of it, in its own encoding, with its own line ends and mode."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from .answering import Refused, shown, size_told
+from .differences import diff, lines_of
+from .texts import LOOK, Text, decoded, existing, kind_of, missing, read, resolved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NEAR_LINES = 20_000
+"""Lines of a file that are looked through for one like a text that is not in it."""
+PLACES = 20
+COMPARED = 4 << 20
+"""Bytes of a file that is compared with what replaces it."""
+
+
+def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, Any]:
+    full = resolved(path)
+    data = _utf8(content)
+    was = _before(path, full)
+    folder = os.path.dirname(full)
+    if not os.path.isdir(folder):
+        if os.path.lexists(folder):
+            raise Refused(f"{shown(folder)} is a file, and no folder to write to")
+        if not create_dirs:
+            raise Refused(f"{missing(folder)}; create_dirs=true makes it")
+        if not dry:
+            os.makedirs(folder, exist_ok=True)
+    lines = content.count("\n") + (not content.endswith("\n") and content != "")
+    made = f"{shown(full)}: {size_told(len(data))}, {lines:,} line{'s' * (lines != 1)}"
+    if was is None:
+        shows = diff("", content, "/dev/null", shown(full))
+    elif was == data:
+        return {"text": f"{made}; it was the same already", "diff": ""}
+    else:
+        shows = _compared(was, content, full)
+    if not dry:
+        put(full, data)
+    return {"text": f"wrote {made}" + (f"\n{shows}" if was is not None and shows else ""), "diff": shows}
+
+
+def _utf8(content: str) -> bytes:
+    try:
+        return content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"content holds half a surrogate pair at character {error.start}; leave it out"
+        ) from error
+
+
+def _before(path: str, full: str) -> bytes | None:
+    """What the file holds now, as far as it is compared; None of one that is not there."""
+    try:
+        mode = os.stat(full).st_mode
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise Refused(f"{shown(os.path.dirname(full))} is a file, and no folder to write to") from None
+    if stat.S_ISDIR(mode):
+        raise Refused(f"{shown(path)} is a folder; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise Refused(f"{shown(path)} is not a regular file")
+    try:
+        with open(full, "rb") as file:
+            return file.read(COMPARED + 1)
+    except PermissionError:  # it may be writable all the same
+        return b""
+
+
+def _compared(was: bytes, content: str, full: str) -> str:
+    kind = kind_of(full, was[:LOOK])
+    if kind or len(was) > COMPARED:
+        return f"[it was {kind or 'a text'} of {size_told(os.stat(full).st_size)}]"
+    return diff(decoded(was).text, content, shown(full), shown(full))
+
+
+def put(full: str, data: bytes, mode: int | None = None) -> None:
+    """All of it or nothing: beside the file first, then in its place. Owner and mode stay."""
+    try:
+        was = os.stat(full)
+    except FileNotFoundError:
+        was = None
+    if was is not None and not os.access(full, os.W_OK):
+        raise PermissionError(errno.EACCES, "permission denied", full)
+    if was is not None and was.st_nlink > 1:
+        _overwrite(full, data)  # the file has other names that must see it
+    else:
+        _replace(full, data, was)
+    if mode is not None:
+        os.chmod(full, mode)
+
+
+def _replace(full: str, data: bytes, was: os.stat_result | None) -> None:
+    beside = os.path.join(os.path.dirname(full), f".{os.path.basename(full)[:100]}.{os.urandom(6).hex()}")
+    try:
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if was is None:
+            raise OSError(error.errno, error.strerror, full) from error
+        _overwrite(full, data)  # the folder takes no new names, the file may take new content
+        return
+    try:
+        try:
+            if was is not None:
+                _like(fd, was)
+            _all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(beside, full)
+    except OSError as error:
+        os.unlink(beside)
+        if error.errno != errno.EBUSY or was is None:
+            raise OSError(error.errno, error.strerror, full) from error
+        _overwrite(full, data)  # something is mounted there
+
+
+def _like(fd: int, was: os.stat_result) -> None:
+    try:
+        os.fchown(fd, was.st_uid, was.st_gid)
+    except OSError:  # not ours to give away
+        pass
+    os.fchmod(fd, stat.S_IMODE(was.st_mode))
+
+
+def _overwrite(full: str, data: bytes) -> None:
+    fd = os.open(full, os.O_WRONLY)
+    try:
+        _all(fd, data)
+        os.ftruncate(fd, len(data))
+    finally:
+        os.close(fd)
+
+
+def _all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dict[str, Any]:
+    if not old:
+        raise Refused("old is empty: give the text to replace, or write the whole file with write_file")
+    if old == new:
+        raise Refused("old and new are the same")
+    full = existing(path)
+    was = read(path, full)
+    old, new = _with_ends_of(was, old, new)
+    count = was.text.count(old)
+    if count == 0:
+        raise Refused(_no_match(path, was.text, old))
+    if count != expected_matches:
+        places = ", ".join(str(line) for line in _places(was.text, old))
+        more = f" and {count - PLACES} more" if count > PLACES else ""
+        raise Refused(
+            f"old is {count:,} times in {shown(path)}, not {expected_matches:,}: at line{'s' * (count > 1)} {places}{more}; "
+            f"give more of the text around it, or expected_matches={count} to change all"
+        )
+    now = Text(was.text.replace(old, new), was.encoding, was.mark)
+    data = now.data(path)
+    shows = diff(was.text, now.text, shown(full), shown(full))
+    if not dry:
+        put(full, data)
+    return {"text": shows, "diff": shows}
+
+
+def _with_ends_of(was: Text, old: str, new: str) -> tuple[str, str]:
+    """As the file writes its line ends, which nobody sees who reads it."""
+    if was.crlf or (old not in was.text and _crlf(old) in was.text):
+        return _crlf(old), _crlf(new)
+    return old, new
+
+
+def _crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _places(text: str, old: str) -> list[int]:
+    """Lines where it begins."""
+    places: list[int] = []
+    at, line = text.find(old), 1
+    seen = 0
+    while at >= 0 and len(places) < PLACES:
+        line += text.count("\n", seen, at)
+        places.append(line)
+        seen, at = at, text.find(old, at + len(old))
+    return places
+
+
+def _no_match(path: str, text: str, old: str) -> str:
+    words = f"old is not in {shown(path)}"
+    found = like(text, old)
+    if found is None:
+        return f"{words}, nor anything like it; read_file shows what is"
+    first, near = found
+    wanted = old.rstrip("\r\n").split("\n")
+    spaces = [" ".join(line.split()) for line in near] == [" ".join(line.split()) for line in wanted]
+    show = visible if spaces else str
+    last = first + len(near) - 1
+    where = f"line {first}" if first == last else f"lines {first} to {last}"
+    why = "which differs in white space only (· is a space, → a tab, ␍ a carriage return)" if spaces else "is"
+    lines = [f"{words}; the nearest is {where}, {why}:" if spaces else f"{words}; the nearest {why} {where}:"]
+    lines += (f"{number}: {show(line)[:300]}" for number, line in enumerate(near[:12], first))
+    if spaces:
+        lines.append("and old is:")
+        lines += (show(line)[:300] for line in wanted[:12])
+    return "\n".join(lines)
+
+
+def visible(line: str) -> str:
+    return line.replace(" ", "·").replace("\t", "→").replace("\r", "␍")
+
+
+def like(text: str, old: str) -> tuple[int, list[str]] | None:
+    """The lines most like `old`, as many as it has, with the number of the first."""
+    from difflib import SequenceMatcher
+
+    wanted = old.rstrip("\r\n").split("\n")
+    lines = [line.rstrip("\n") for line in lines_of(text)[:NEAR_LINES]]
+    key = max(range(min(len(wanted), 40)), key=lambda number: len(wanted[number].strip()))
+    asked = " ".join(wanted[key].split())[:500]
+    matcher = SequenceMatcher(None, "", asked, autojunk=False)
+    best, place = 0.5, -1
+    for number, line in enumerate(lines):
+        matcher.set_seq1(" ".join(line.split())[:500])
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and matcher.ratio() > best:
+            best, place = matcher.ratio(), number
+    if place < 0:
+        return None
+    first = max(0, place - key)
+    return first + 1, lines[first : first + len(wanted)]
+
+
+OPERATIONS = {"write": write, "edit": edit}

@@ -1,0 +1,132 @@
+"""Runs the programs of the toolbox inside the session. What comes back is the session's word, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
+
+from pinfold.events import Json, PinfoldError, parse_json, plain_json
+from pinfold.text import capped, first_line
+from pinfold.tools.errors import BadCall
+from pinfold.tools.ports import Inside, Ran
+
+Program: TypeAlias = Literal["reading", "writing", "patching", "finding", "searching", "tables"]
+_TOOLBOX = files("pinfold") / "guest" / "toolbox"
+_PARTS: Mapping[Program, tuple[str, ...]] = {
+    "reading": ("answering", "texts", "reading"),
+    "writing": ("answering", "texts", "differences", "writing"),
+    "patching": ("answering", "texts", "differences", "writing", "patches", "patching"),
+    "finding": ("answering", "texts", "finding"),
+    "searching": ("answering", "texts", "searching"),
+    "tables": ("answering", "texts", "sheets", "sources", "columns", "tables"),
+}
+# One program of several files: a package that is on no disk.
+_START = """\
+import sys
+from importlib.machinery import ModuleSpec
+class Parts:
+    sources = {sources!r}
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=name == "toolbox") if name in self.sources else None
+    def create_module(self, spec):
+        return None
+    def exec_module(self, part):
+        exec(compile(self.sources[part.__name__], part.__name__, "exec", dont_inherit=True), part.__dict__)
+sys.meta_path.insert(0, Parts())
+from toolbox import answering, {program}
+answering.answer({program}.OPERATIONS)
+"""
+REPLY = 4 << 20
+"""Bytes of a reply; none of the programs says as much."""
+WORDS = 4000
+"""Characters of what a program says is wrong."""
+TEXT = 1 << 20
+
+
+@runtime_checkable
+class _Noticed(Protocol):
+    """A sandbox that did something about what it ran."""
+
+    @property
+    def notices(self) -> tuple[str, ...]: ...
+
+
+class Reply:
+    """What a program answered. Each getter raises BadCall where the answer is not of its kind."""
+
+    def __init__(self, fields: Mapping[str, Json], notices: tuple[str, ...] = ()) -> None:
+        self._fields = fields
+        self.notices = notices
+        """What the sandbox did about it, a line each."""
+
+    def text(self, name: str = "text") -> str:
+        value = self._fields.get(name)
+        if not isinstance(value, str):
+            raise _nonsense()
+        return capped(value, TEXT)
+
+    def count(self, name: str) -> int:
+        value = self._fields.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise _nonsense()
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self._fields.get(name) is True
+
+    def get(self, name: str) -> Json:
+        return self._fields.get(name)
+
+
+async def ask(
+    inside: Inside, program: Program, do: str, given: Mapping[str, Json], *, timeout_s: float
+) -> Reply:
+    """Raises BadCall with what the program says is wrong, or with what is wrong with it."""
+    # Without site-packages a start is twice as fast; only tables need them.
+    flags = ["-I"] if program == "tables" else ["-I", "-S"]
+    request = plain_json({"do": do, "with": given}).encode()
+    ran = await inside.command(["python3", *flags, "-c", source(program)], timeout_s=timeout_s, stdin=request)
+    return _read(ran, timeout_s)
+
+
+@cache
+def source(program: Program) -> str:
+    """The whole program as one text."""
+    sources = {f"toolbox.{name}": (_TOOLBOX / f"{name}.py").read_text("utf-8") for name in _PARTS[program]}
+    return _START.format(sources={"toolbox": "", **sources}, program=program)
+
+
+def _read(ran: Ran, timeout_s: float) -> Reply:
+    if ran.status == "timeout":
+        raise BadCall(f"it took longer than {timeout_s:g} s and was stopped; ask for less of it")
+    if ran.status != "ok":
+        words = last_line(ran.stderr[-WORDS:].decode("utf-8", "replace"))
+        killed = ran.code is not None and ran.code < 0
+        why = (
+            "it was killed, most likely for want of memory" if killed else words or "it ended without a word"
+        )
+        raise BadCall(f"the session could not do this: {why}")
+    if ran.dropped_bytes or len(ran.stdout) > REPLY:
+        raise _nonsense()
+    try:
+        fields = parse_json(ran.stdout)
+    except PinfoldError as error:
+        raise _nonsense() from error
+    if not isinstance(fields, dict):
+        raise _nonsense()
+    reply = cast(dict[str, Json], fields)
+    error = reply.get("error")
+    if isinstance(error, str):
+        raise BadCall(capped(error, WORDS))
+    notices = ran.notices if isinstance(ran, _Noticed) else ()
+    return Reply(reply, notices)
+
+
+def last_line(text: str) -> str:
+    return first_line(text.rstrip().rpartition("\n")[2])
+
+
+def _nonsense() -> BadCall:
+    return BadCall("the session gave no answer that can be read; has its Python been tampered with?")
