@@ -139,6 +139,8 @@ def install_tool(site: Path, python: Path) -> Tool[..., Any]:
         ),
         effect="keyed",
         timeout_s=INSTALL_S,
+        reach="packages",
+        goes=lambda args: ("packages", str(args.get("package", ""))),
         parallel_safe=False,
         parameters={
             "type": "object",

@@ -19,7 +19,7 @@ from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, V
 from pinfold.net import BadDestination, Destination, parse_authority
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.text import capped
-from pinfold.tools import BadCall, Registry
+from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.ports import Inside
 
 SHOWN = 20_000
@@ -141,7 +141,7 @@ class Judging:
             return capped(action.code, SHOWN)
         try:
             return capped(await self._shown(action), SHOWN)
-        except BadCall as error:
+        except (BadCall, ToolFailed) as error:
             return f"{_arguments(action)}\n({error})"
 
     async def _shown(self, action: CallTool) -> str:
@@ -168,7 +168,9 @@ class Judging:
             from pinfold.tools.builtin.files import measure
 
             found = await measure(self.inside, script.deletes)
-            lines.append(f"Deletes {found}: {', '.join(script.deletes)}")
+            least = "more than " if found.more else ""
+            size = f"{least}{found.files:,} files, {found.bytes:,} bytes"
+            lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
         return "\n".join(lines)
 
 

@@ -226,9 +226,7 @@ async def _decided(core: Core, id_: ActionId) -> None:
 async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     id_, action = item.proposed.id, item.proposed.action
     effect = core.hands.effect(action)
-    # What a cell calls for belongs to that cell, and is undone with it.
-    counts = item.proposed.parent is None and core.hands.is_step(action)
-    cell = core.state.cells + 1 if counts else None
+    cell = _number(core, item)
     started = ActionStarted(id=id_, effect=effect, cell=cell)
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
@@ -273,7 +271,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
 
     try:
         on_call = partial(_called, core, item.proposed)
-        performed = await core.hands.perform(id_, action, on_output, on_call, cell)
+        counts = cell if item.proposed.parent is None else None
+        performed = await core.hands.perform(id_, action, on_output, on_call, counts)
     except Unavailable as failure:
         _account(core, action, None)
         # Its words are for the user: the model only learns that nothing ran.
@@ -288,6 +287,16 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     _account(core, action, performed)
     await core.record(*finished(performed))
     return performed
+
+
+def _number(core: Core, item: OpenAction) -> int | None:
+    """Of the cell it is. What a cell calls for belongs to that cell, and is undone with it."""
+    if not core.hands.is_step(item.proposed.action):
+        return None
+    if item.proposed.parent is None:
+        return core.state.cells + 1
+    cell = core.state.open.get(item.proposed.parent)
+    return cell.cell if cell else None
 
 
 def _broken(how: Performed) -> str:

@@ -363,7 +363,8 @@ def _action(
             return _staged(state, item, stage="denied", reason=reason)
         case ActionStarted(effect=effect, cell=cell):
             begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
-            counts = cell is not None or isinstance(item.proposed.action, RunCell)
+            is_new = cell is not None and item.proposed.parent is None
+            counts = is_new or isinstance(item.proposed.action, RunCell)
             return replace(state, open=begun, cells=state.cells + counts)
         case ActionFinished():
             return _finished(state, item, event)
@@ -383,7 +384,8 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
         if event.outcome != "ok":
             did += f" ({event.outcome.replace('_', ' ')})"
         state = replace(state, effects=(*state.effects[-_EFFECTS:], (state.cells, did)))
-    if item.cell is not None and (event.rolled_back or event.outcome in ("killed", "not_run")):
+    is_gone = event.rolled_back or event.outcome in ("killed", "not_run")
+    if item.cell is not None and item.proposed.parent is None and is_gone:
         state = replace(state, undone=state.undone | {item.cell})
     if event.lacked:
         state = _lacking(state, item.proposed.turn, event.lacked)

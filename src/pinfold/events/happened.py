@@ -252,7 +252,7 @@ class ActionStarted(_Event, frozen=True, kw_only=True):
     id: ActionId
     effect: Effect
     cell: int | None = None
-    """Which cell of the session this is, counted from 1."""
+    """Which cell of the session this is, or is a part of, counted from 1: an undo of that cell takes it back."""
 
 
 class ActionFinished(_Event, frozen=True, kw_only=True):

@@ -184,9 +184,9 @@ class _Unified:
             if tag == "\\" and hunk.lines:
                 mark, text = hunk.lines[-1]
                 hunk.lines[-1] = (mark, text.removesuffix("\n"))
-            elif tag not in " +-":
-                break
-            elif self._at >= until and (self._is_header() or not line.strip() or line.rstrip() == "--"):
+            elif tag not in " +-" or (
+                self._at >= until and (self._is_header() or not line.strip() or line.rstrip() == "--")
+            ):
                 break
             else:
                 hunk.lines.append((tag, f"{line[1:]}\n"))

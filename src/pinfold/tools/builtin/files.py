@@ -13,7 +13,7 @@ from pinfold.tools.builtin.pages import page
 from pinfold.tools.builtin.programs import Program, Reply, ask
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Kept
-from pinfold.tools.tool import Tool
+from pinfold.tools.tool import Reach, Tool
 
 Found: TypeAlias = Literal["lines", "files", "count"]
 QUICK_S = 30.0
@@ -117,6 +117,8 @@ class FileTools:
                 timeout_s=(VIEW_S if name == "data_view" else QUICK_S) + SPARE_S,
                 parallel_safe=False,
                 parameters=PARAMETERS[name],
+                reach="workspace" if name in WRITES else "files",
+                goes=_changed if name in WRITES else None,
             )
             for name, function in made.items()
         ]
@@ -150,6 +152,10 @@ async def measure(inside: Inside, paths: Sequence[str]) -> Measured:
     """How much lies at and below paths and patterns inside; links are not followed."""
     reply = await ask(inside, "finding", "measure", {"paths": list(paths)}, timeout_s=QUICK_S)
     return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.flag("more"))
+
+
+def _changed(args: Mapping[str, Json]) -> tuple[Reach, str]:
+    return "workspace", str(args.get("path", ""))
 
 
 def _effect(name: str) -> Effect:

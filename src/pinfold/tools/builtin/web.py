@@ -72,7 +72,7 @@ def checked_url(url: str) -> str:
     return text
 
 
-def _whole(url: str) -> str:
+def _whole(url: Json) -> str:
     """With the scheme that is usually left out."""
     text = url.strip()
     is_bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text)
