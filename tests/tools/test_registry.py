@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pinfold.events import CallTool, RunCell
-from pinfold.tools import PYTHON, SHOWN, BadCall, BadTool, Registry, Result, Sent, Tool, ToolFailed, tool
+from pinfold.events import CallTool, RunCell, Sent
+from pinfold.tools import PYTHON, SHOWN, BadCall, BadTool, Registry, Result, Tool, ToolFailed, tool
 
 pytestmark = pytest.mark.unit
 
@@ -200,7 +200,7 @@ async def test_what_an_untrusted_tool_says_is_marked_also_when_it_fails() -> Non
     @tool(trust="untrusted")
     def page(good: bool) -> str:
         if not good:
-            raise BadCall("the page says no", sent=(Sent(to="h:1", bytes_out=1, bytes_in=2),))
+            raise BadCall("the page says no", sent=(Sent(to="h:1", out=1, back=2),))
         return "the page"
 
     registry = Registry([page])
@@ -208,7 +208,7 @@ async def test_what_an_untrusted_tool_says_is_marked_also_when_it_fails() -> Non
     with pytest.raises(ToolFailed) as caught:
         await registry.call("page", {"good": False})
     assert caught.value.untrusted
-    assert caught.value.sent == (Sent(to="h:1", bytes_out=1, bytes_in=2),)
+    assert caught.value.sent == (Sent(to="h:1", out=1, back=2),)
     with pytest.raises(ToolFailed) as ours:
         await registry.call("page", {})
     assert not ours.value.untrusted, "these are our own words"

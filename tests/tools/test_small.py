@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from pinfold.tools import BadCall, Registry, ToolFailed
-from pinfold.tools.builtin.small import ask_user_tool, now_tool, small_tools, todo
+from pinfold.tools import Registry, ToolFailed
+from pinfold.tools.builtin.small import ask_user, now_tool, small_tools, todo
 
 pytestmark = pytest.mark.unit
 
@@ -76,29 +75,13 @@ async def test_an_item_that_is_none_is_named(item: Any) -> None:
         await Registry([todo]).call("todo", {"items": ["a", item]})
 
 
-class Somebody:
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Sequence[str]]] = []
-
-    async def ask(self, question: str, options: Sequence[str]) -> str:
-        self.asked.append((question, tuple(options)))
-        if "secret" in question:
-            raise BadCall("nobody is there to ask; decide yourself")
-        return "blue"
-
-
-async def test_the_user_is_asked_and_the_answer_comes_back() -> None:
-    user = Somebody()
-    registry = Registry([ask_user_tool(user)])
-    args = {"question": "Which colour?", "options": ["red", "blue"]}
-    assert (await registry.call("ask_user", args)).text == "blue"
-    assert user.asked == [("Which colour?", ("red", "blue"))]
-    with pytest.raises(ToolFailed, match="nobody is there to ask"):
-        await registry.call("ask_user", {"question": "The secret?"})
+async def test_a_question_that_nobody_took_up_has_no_answer() -> None:
+    with pytest.raises(ToolFailed, match=r"nobody answered 'Which colour\?'"):
+        await Registry([ask_user]).call("ask_user", {"question": "Which colour?"})
 
 
 def test_none_of_them_reaches_anything() -> None:
-    tools = small_tools(Somebody())
+    tools = small_tools()
     assert [tool.name for tool in tools] == ["calculator", "now", "todo", "ask_user"]
     assert {tool.reach for tool in tools} == {"nothing"}
     assert [schema.name for schema in Registry(tools).schemas()][1:] == [tool.name for tool in tools]

@@ -50,7 +50,7 @@ async def test_values_are_encoded_for_their_place(server: Server) -> None:
     assert asked.headers["x-note"] == "n a/b?c#d&e f"
     assert result.untrusted
     assert result.value["method"] == "GET"
-    assert [(one.to, one.bytes_out) for one in result.sent] == [(server.url.removeprefix("http://"), 0)]
+    assert [(one.to, one.out) for one in result.sent] == [(server.url.removeprefix("http://"), 0)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx2
 
-from pinfold.tools import BadCall, Sent
+from pinfold.events import Sent
+from pinfold.tools import BadCall
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class PlainWeb:
             except httpx2.HTTPError as error:
                 raise BadCall(f"no answer from {url}: {error}") from error
         to = f"{answer.url.host}:{answer.url.port or 443}"
-        sent = Sent(to=to, bytes_out=len(body or b""), bytes_in=len(answer.content))
+        sent = Sent(to=to, out=len(body or b""), back=len(answer.content))
         mime = answer.headers.get("content-type", "")
         is_cut = len(answer.content) > max_bytes
         return Page(answer.status_code, str(answer.url), mime, answer.content[:max_bytes], is_cut, (sent,))

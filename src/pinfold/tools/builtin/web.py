@@ -74,7 +74,7 @@ def checked_url(url: str) -> str:
 
 def _whole(url: Json) -> str:
     """With the scheme that is usually left out."""
-    text = url.strip()
+    text = url.strip() if isinstance(url, str) else ""
     is_bare = "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(/|$|\?)", text)
     return f"https://{text}" if is_bare else text
 
