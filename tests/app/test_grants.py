@@ -54,5 +54,6 @@ def test_nothing_is_lost_when_several_processes_grant_at_once(tmp_path: Path) ->
 def test_a_damaged_file_grants_nothing_and_is_named(tmp_path: Path) -> None:
     grants = Grants(tmp_path)
     grants.file.write_text('[{"pattern": 3}]')
+    grants.file.chmod(0o600)
     with pytest.raises(ConfigError, match=r"grants\.json is damaged"):
         grants.of(HERE)
