@@ -183,4 +183,4 @@ def withhold_grants(agent: Agent) -> None:
     """As for a tool that came from elsewhere: what is handed to Agent is granted, and never asked about."""
     assert agent._live is not None  # pyright: ignore[reportPrivateUsage]
     hands: Any = agent._live._engine.core.hands  # pyright: ignore[reportPrivateUsage]
-    hands.granted = frozenset()
+    hands.judging.handed = frozenset()
