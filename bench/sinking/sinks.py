@@ -198,8 +198,9 @@ def trust(scene: Scene, texts: Sequence[str]) -> str:
 
 
 def models(scene: Scene, texts: Sequence[str]) -> str:
-    # It is given a moment only, and asked again in case a busy machine let it pass.
-    with models_served(texts, at_once=30) as (url, rounds):
+    # JSON from elsewhere cannot carry half a letter. It is given a moment only, and asked again in case a busy machine let it pass.
+    names = [text.encode("utf-8", "replace").decode() for text in texts]
+    with models_served(names, at_once=30) as (url, rounds):
         return on_a_terminal(scene, [["model", "list"]] * (3 * rounds), OLLAMA_HOST=url)
 
 

@@ -17,7 +17,7 @@ from bench.sinking.terminal import Scene, on_a_terminal, piped
 pytestmark = pytest.mark.safety
 HOSTILE = hostile(100)
 SECRETS = planted()
-QUOTED = ("configuration", "traceback", "titles")
+QUOTED = ("configuration", "traceback", "titles", "trust")
 """Show text inside JSON, a repr, or only its first letters."""
 OWN = "correct-horse-battery-0815"
 
@@ -96,10 +96,15 @@ def test_own_secrets_are_in_no_event_blob_or_export_however_they_turn_up(scene: 
     listed = piped(scene, "sessions", "show", "x", **environment)
     exported = piped(scene, "export", "x", "--to", "jsonl", **environment)
     everything = [plain.stdout, plain.stderr, shown.stdout, listed.stdout, exported.stdout]
-    kept = [path.read_bytes() for path in (scene.folder / "data").rglob("*") if path.is_file()]
-    assert sum(map(len, kept)) > 50_000
+    # But for the session's variables, which are its own and as it made them.
+    files = [
+        path for path in (scene.folder / "data").rglob("*") if path.is_file() and "state" not in path.parts
+    ]
+    kept = [path.read_bytes() for path in files]
+    assert sum(map(len, kept)) > 20_000
     for form in (OWN.encode(), OWN.encode().hex().encode(), b"Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5LTA4MT"):
-        assert not any(form in data for data in (*everything, *kept))
+        assert not any(form in data for data in everything)
+        assert [path for path, data in zip(files, kept, strict=True) if form in data] == []
     assert exported.stdout.count(b"[redacted]") > 5
 
 

@@ -40,7 +40,7 @@ _COOKIE = re.compile(
 _USERINFO = re.compile(
     r"(?P<how>(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,2}[^\s:/@\"'<>]{0,256}:)(?P<value>[^\s/@\"'<>]{1,512})(?=@)"
 )
-_LOGIN = re.compile(r"(?P<how>\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8})(?P<value>\S+)")
+_LOGIN = re.compile(r"(?P<how>\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8})(?P<value>[^\s\"'\\]+)")
 _USER = re.compile(r"(?P<how>\s(?:-u|--user)[ =]?[\"']?[\w.@+-]{1,64}:)(?P<value>[^\s\"']+)")
 _BEFORE = 300
 """Letters before an option in which the program it is for is looked for."""
