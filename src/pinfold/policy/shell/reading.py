@@ -66,6 +66,8 @@ class _Reader(Redirects):
             self.lost("its syntax is not understood")
         elif self.source[: root.start_byte].strip() or self.source[root.end_byte :].strip():
             self.lost("not all of it is understood")
+        if self.text == 1:
+            self.alone = [child.type for child in root.children if child.type != "comment"] == ["command"]
         self._visit(root, depth)
         self.source, self.text = outer
 

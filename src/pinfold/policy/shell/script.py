@@ -66,6 +66,8 @@ class Script:
     """Why it may harm more than the workspace."""
     unparsed: bool = False
     """Some of it is not understood, so there may be more to it than the commands say."""
+    alone: bool = False
+    """The whole of it is one simple command."""
     unread: bool = False
     """Some of it was not even looked at."""
 
@@ -75,9 +77,10 @@ class Script:
 
     @property
     def is_plain(self) -> bool:
-        """One simple command and nothing else."""
+        """One simple command that is known word by word, and nothing else."""
         return (
-            len(self.commands) == 1
+            self.alone
+            and len(self.commands) == 1
             and self.commands[0].plain
             and not self.besides
             and not self.unparsed
