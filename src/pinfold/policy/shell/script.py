@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_SYSTEM = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/")
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -90,3 +92,11 @@ class Script:
 
 class NotUnderstood(Exception):
     """A piece of the text cannot be read with certainty; the words say which."""
+
+
+def base_name(name: str) -> str:
+    """A program by its path is that program only where nobody but the system puts programs."""
+    for folder in _SYSTEM:
+        if name.startswith(folder) and "/" not in name.removeprefix(folder):
+            return name.removeprefix(folder)
+    return name
