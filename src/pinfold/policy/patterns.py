@@ -17,10 +17,9 @@ from pathlib import PurePosixPath
 
 from pinfold.events import Action, CallTool
 from pinfold.policy.facts import Facts
-from pinfold.policy.lists import lists, named
 from pinfold.policy.rules import arguments
 from pinfold.policy.shell import Script, read_script
-from pinfold.policy.shell.known import base_name
+from pinfold.policy.shell.script import base_name
 
 SHELL = "shell"
 
@@ -60,6 +59,8 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
         return False
     if not pattern.startswith("shell: ") or script is None:
         return pattern == offered
+    from pinfold.policy.lists import lists
+
     words = _words(script)
     try:
         wanted = shlex.split(pattern.removeprefix("shell: ").removesuffix(" *"))
@@ -72,9 +73,11 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
 
 
 def _shell_pattern(script: Script | None) -> str:
-    known = lists()
     if script is None or not script.is_plain:
         return ""
+    from pinfold.policy.lists import lists, named
+
+    known = lists()
     words = script.commands[0].words
     name = base_name(script.commands[0].name)
     for length in (3, 2, 1):

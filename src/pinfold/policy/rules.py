@@ -18,7 +18,6 @@ verdict = "allow"
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -27,9 +26,8 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from pinfold.events import Action, CallTool
-from pinfold.policy.lists import lists
 from pinfold.policy.shell import Command, Script, read_script
-from pinfold.policy.shell.known import base_name
+from pinfold.policy.shell.script import base_name
 
 Says: TypeAlias = Literal["allow", "ask", "deny"]
 SHELL = "shell"
@@ -118,6 +116,8 @@ NO_RULES = Rules()
 
 def load_rules(text: str) -> Rules:
     """Raises RuleError: for bad TOML, unknown keys, or an example that does not hold."""
+    import tomllib
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -170,6 +170,8 @@ def _cannot_tell(rule: Rule) -> str:
 
 def _without_options(words: Sequence[str]) -> list[str]:
     """`git -C x push` is a `git push` too."""
+    from pinfold.policy.lists import lists
+
     valued = lists().option_values.get(words[0], frozenset())
     at = 1
     while at < len(words) and words[at].startswith("-"):

@@ -6,8 +6,7 @@ import posixpath
 from collections.abc import Sequence
 
 from pinfold.policy.lists import lists, named
-from pinfold.policy.shell.known import base_name
-from pinfold.policy.shell.script import Command, Word
+from pinfold.policy.shell.script import Command, Word, base_name
 
 
 def danger_of(words: Sequence[Word], *, reads: bool) -> str:

@@ -19,6 +19,7 @@ class Findings:
     dangers: list[str] = field(default_factory=list[str])
     unparsed: bool = False
     unread: bool = False
+    alone: bool = False
     numbers: dict[str, bool] = field(default_factory=dict[str, bool])
     """Variables that were set, and whether to plain numbers only."""
     evaluated: set[str] = field(default_factory=set[str])
@@ -44,6 +45,7 @@ class Findings:
             why=next(iter([*self.reasons, *dangers]), ""),
             dangerous=dangers[0] if dangers else None,
             unparsed=self.unparsed,
+            alone=self.alone,
             unread=self.unread or (self.unparsed and not self.commands),
         )
 

@@ -8,19 +8,10 @@ from itertools import pairwise
 
 from pinfold.policy.lists import Flags, Reader, lists
 from pinfold.policy.shell.awk import why_awk_writes
-from pinfold.policy.shell.script import Word
+from pinfold.policy.shell.script import Word, base_name
 from pinfold.policy.shell.sed import why_sed_writes
 
-_SYSTEM = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/")
 _ASKING = ("--version", "--help", "-V", "-version")
-
-
-def base_name(name: str) -> str:
-    """A program by its path is that program only where nobody but the system puts programs."""
-    for folder in _SYSTEM:
-        if name.startswith(folder) and "/" not in name.removeprefix(folder):
-            return name.removeprefix(folder)
-    return name
 
 
 def why_it_writes(words: Sequence[Word]) -> str:

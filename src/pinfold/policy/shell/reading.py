@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pinfold.policy.shell.danger import danger_of, deleted, written
 from pinfold.policy.shell.known import why_it_writes
 from pinfold.policy.shell.redirects import Redirects
-from pinfold.policy.shell.script import Command, NotUnderstood, Script, Word
+from pinfold.policy.shell.script import Command, NotUnderstood, Word
 from pinfold.policy.shell.spelling import DEEPEST, WORDS
 from pinfold.policy.shell.tree import check_seams, parse
-from pinfold.policy.shell.words import LONGEST, arithmetic_names, strange
+from pinfold.policy.shell.words import LONGEST, arithmetic_names
 from pinfold.policy.shell.wrapping import Inner, inner_of
 
 if TYPE_CHECKING:
@@ -39,19 +38,8 @@ _TOKENS = frozenset(
 ) | {"\n"}
 
 
-@lru_cache(maxsize=512)
-def read_script(command: str) -> Script:
-    """What a shell would run. Never raises: what is not understood says so."""
-    reader = _Reader()
-    if reason := strange(command):
-        reader.stop(reason)
-    else:
-        reader.read(command, 0)
-    return reader.script()
-
-
 @dataclass(slots=True)
-class _Reader(Redirects):
+class Reader(Redirects):
     def read(self, text: str, depth: int) -> None:
         self.length += len(text)
         if self.length > 3 * LONGEST:
@@ -66,6 +54,8 @@ class _Reader(Redirects):
             self.lost("its syntax is not understood")
         elif self.source[: root.start_byte].strip() or self.source[root.end_byte :].strip():
             self.lost("not all of it is understood")
+        if self.text == 1:
+            self.alone = [child.type for child in root.children if child.type != "comment"] == ["command"]
         self._visit(root, depth)
         self.source, self.text = outer
 

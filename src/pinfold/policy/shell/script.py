@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_SYSTEM = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/")
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -66,6 +68,8 @@ class Script:
     """Why it may harm more than the workspace."""
     unparsed: bool = False
     """Some of it is not understood, so there may be more to it than the commands say."""
+    alone: bool = False
+    """The whole of it is one simple command."""
     unread: bool = False
     """Some of it was not even looked at."""
 
@@ -75,9 +79,10 @@ class Script:
 
     @property
     def is_plain(self) -> bool:
-        """One simple command and nothing else."""
+        """One simple command that is known word by word, and nothing else."""
         return (
-            len(self.commands) == 1
+            self.alone
+            and len(self.commands) == 1
             and self.commands[0].plain
             and not self.besides
             and not self.unparsed
@@ -87,3 +92,11 @@ class Script:
 
 class NotUnderstood(Exception):
     """A piece of the text cannot be read with certainty; the words say which."""
+
+
+def base_name(name: str) -> str:
+    """A program by its path is that program only where nobody but the system puts programs."""
+    for folder in _SYSTEM:
+        if name.startswith(folder) and "/" not in name.removeprefix(folder):
+            return name.removeprefix(folder)
+    return name

@@ -16,6 +16,7 @@ LONGEST = 100_000
 """Characters; more is not read."""
 BRACKETS = 1_500
 """As many; the parser's time grows with the square of those that do not match."""
+HEREDOCS = 100
 _META = frozenset(" \t\n;&|<>()'\"`")
 _GLOB = frozenset("*?[")
 _EXPANDS = re.compile(r"\$[\w({\[!#?*@$'\"-]", re.ASCII)
@@ -38,6 +39,8 @@ def strange(text: str) -> str:
         return f"it is longer than {LONGEST:,} characters"
     if sum(text.count(bracket) for bracket in "()[{") > BRACKETS:
         return f"it has more than {BRACKETS:,} brackets"
+    if text.count("<<") > HEREDOCS:
+        return f"it has more than {HEREDOCS} here-documents"
     if text.isascii() and text.isprintable():
         return ""
     for character in set(text):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pinfold.policy.lists import Wrapper, lists
-from pinfold.policy.shell.known import base_name, why_flags_write
-from pinfold.policy.shell.script import Word
+from pinfold.policy.shell.known import why_flags_write
+from pinfold.policy.shell.script import Word, base_name
 
 _UNSEEN = "runs text that cannot be seen here"
 
