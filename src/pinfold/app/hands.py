@@ -155,6 +155,8 @@ class SandboxAndTools:
         session = await self.started()
         if self.checkpoints:
             await self.checkpoints.before(session, self.limits.shell_s)
+        if isinstance(session, Resumable):
+            what.held = session.held
         outcome = await self._run_in(session, action, what)
         if self.checkpoints:
             await self.checkpoints.after(session, action.code, self.limits.shell_s)
