@@ -17,7 +17,6 @@ from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, needs_network, observation
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
-from pinfold.app.steering import carried_out
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -257,7 +256,7 @@ class SandboxAndTools:
             known = self.provider.notice or ""
             provider = await self.provider.resolve() if isinstance(self.provider, Auto) else self.provider
             has_way = provider.capabilities.egress
-            spec = replace(self.spec, egress=self.way.socket) if has_way else self.spec
+            spec = replace(self.spec, egress=await self.way.socket()) if has_way else self.spec
             self._session = await provider.open(spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()
@@ -279,6 +278,8 @@ class SandboxAndTools:
     async def _called(self, action: CallTool) -> Performed:
         try:
             if self.judging.is_steering(action):
+                from pinfold.app.steering import carried_out
+
                 text = carried_out(action, self.spec.workspace)
                 return Performed(outcome="ok", observation=text)
             result = await self.registry.call(action.tool, action.args)

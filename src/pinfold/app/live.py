@@ -265,7 +265,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         )
         if damage:
             logger.error("%s: %s", session, damage)
-        async with hands.way.open(), background() as tasks:
+        async with background() as tasks:
+            tasks.start_soon(hands.way.serve)
             tasks.start_soon(engine.serve)
             tasks.start_soon(live.watch)
             yield live

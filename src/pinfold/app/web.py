@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pinfold.app.doing import now_doing
 from pinfold.app.outgoing import Running, WayOut
 from pinfold.events import Sent
-from pinfold.net import FetchLimits, NetError, fetch, read_url
 from pinfold.tools import BadCall
 
 
@@ -37,6 +36,8 @@ class WebAccess:
         max_bytes: int,
     ) -> Answered:
         """Raises BadCall."""
+        from pinfold.net import FetchLimits, NetError, fetch, read_url
+
         what = now_doing()
         if what is None:
             raise BadCall("requests can only be made for an action")
