@@ -6,15 +6,16 @@ from pinfold._version import __version__
 
 TYPE_CHECKING = False  # `typing` is heavy, and Ctrl-C during its import would end in a traceback
 if TYPE_CHECKING:
-    from pinfold.app import Agent, Approval, RunResult
+    from pinfold.app import Agent, Approval, Decision, RunResult
     from pinfold.events import PinfoldError
     from pinfold.tools import tool
 
-__all__ = ["Agent", "Approval", "PinfoldError", "RunResult", "__version__", "tool"]
+__all__ = ["Agent", "Approval", "Decision", "PinfoldError", "RunResult", "__version__", "tool"]
 
 _HOMES = {
     "Agent": "pinfold.app",
     "Approval": "pinfold.app",
+    "Decision": "pinfold.app",
     "PinfoldError": "pinfold.events",
     "RunResult": "pinfold.app",
     "tool": "pinfold.tools",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pinfold.engine import (
     CommandRefused,
     Core,
     Engine,
+    Given,
     Hook,
     Hooks,
     Model,
@@ -36,6 +38,7 @@ from pinfold.events import (
     ActionId,
     ActionProposed,
     ApprovalRequested,
+    Ask,
     BlobId,
     Call,
     CallTool,
@@ -106,6 +109,9 @@ class EchoHands:
     tools: Sequence[Callable[..., Any]] = ()
     mode: Mode = "auto"
     granted: frozenset[str] = frozenset()
+    always: frozenset[str] = frozenset()
+    """Patterns that are granted to all sessions."""
+    shown: Callable[[Action], str] | None = None
     before: Callable[[ActionId, Action, OnOutput], Awaitable[None]] | None = None
     """Awaited inside each `perform`, before its effect."""
     began: list[Action] = field(default_factory=list[Action])
@@ -135,8 +141,24 @@ class EchoHands:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
 
-    def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
-        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+    def is_step(self, action: Action) -> bool:
+        return isinstance(action, RunCell)
+
+    def judge(self, action: Action, given: Given) -> Verdict:
+        granted = self.granted | {pattern.removeprefix("tool: ") for pattern in given.grants | self.always}
+        if isinstance(action, CallTool) and action.tool == "ask_user":
+            return Ask(reason=action.args["question"], question=True, options=("yes", "no"))
+        return judge(action, effect=self.effect(action), mode=self.mode, granted=granted)
+
+    async def shows(self, action: Action) -> str:
+        return self.shown(action) if self.shown else ""
+
+    async def grant(self, pattern: str) -> None:
+        self.always |= {pattern}
+
+    @property
+    def grants_at(self) -> str:
+        return "grants"
 
     def picture(self, blob: BlobId) -> bytes | None:
         return self.pictures.get(blob)
@@ -284,6 +306,8 @@ async def life(
         budget=budget or Budget(retry_base_s=0.0),
         breaker=breaker or Breaker(clock=lambda: 0.0),
         unattended=unattended,
+        clock=at_noon,
+        destination=lambda _: "",
     )
     engine = Engine(core)
     await core.record(
@@ -297,12 +321,14 @@ async def life(
 
 
 def story(events: Iterable[Event]) -> list[Event]:
-    """Without openings, with ids in the order they appear and no durations: fit for comparing whole."""
+    """Without openings, with ids in the order they appear, no digests and no durations: fit for comparing whole."""
     names: dict[str, str] = {}
 
     def plain(value: Any) -> Any:
         if isinstance(value, str) and value.startswith("a_"):
             return names.setdefault(value, f"a{len(names) + 1}")
+        if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+            return "a digest"
         if isinstance(value, list):
             return [plain(item) for item in cast("list[Any]", value)]
         if isinstance(value, dict):

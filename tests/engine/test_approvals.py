@@ -77,7 +77,9 @@ async def test_an_allowed_action_is_told_whole() -> None:
             ApprovalRequested(
                 id=ActionId("a1"),
                 reason="send has effects that may not be undone (once)",
-                digest="d4d563db25814321db8a4961a53f636c2e083835463a92839f8c5c727a3a4868",
+                digest="a digest",
+                pattern="tool: send",
+                stored="grants",
             ),
             ApprovalDecided(id=ActionId("a1"), verdict="allow"),
             ActionStarted(id=ActionId("a1"), effect="once"),
@@ -119,7 +121,7 @@ async def test_an_answer_about_other_bytes_is_refused() -> None:
     hands = world()
     async with life(SCRIPT, hands=hands, unattended=False) as session:
         request = await asking(session)
-        other = digest_of(CallTool(tool="send", args={"to": "eve"}))
+        other = digest_of(request.id, CallTool(tool="send", args={"to": "eve"}))
         with pytest.raises(CommandRefused, match="is about other content than what was answered"):
             await session.submit(Decide(id=request.id, digest=other, verdict="allow"))
         assert session.core.state.open[request.id].stage == "asking"
@@ -184,7 +186,8 @@ async def test_an_answer_for_once_is_asked_again() -> None:
         await session.submit(Decide(id=request.id, digest=request.digest, verdict="allow"))
         await session.ended()
         second = await asking(session, TurnId("t2"))
-    assert second.digest == digest_of(CallTool(tool="send", args={"to": "bob"}))
+    assert second.digest == digest_of(second.id, CallTool(tool="send", args={"to": "bob"}))
+    assert second.digest != request.digest
 
 
 async def test_a_grant_survives_a_restart() -> None:
@@ -209,7 +212,9 @@ async def test_with_nobody_there_asking_is_denying_on_record() -> None:
             ApprovalRequested(
                 id=ActionId("a1"),
                 reason="send has effects that may not be undone (once)",
-                digest="d4d563db25814321db8a4961a53f636c2e083835463a92839f8c5c727a3a4868",
+                digest="a digest",
+                pattern="tool: send",
+                stored="grants",
             ),
             ApprovalDecided(
                 id=ActionId("a1"),
@@ -267,7 +272,7 @@ async def test_a_second_answer_in_the_log_changes_nothing() -> None:
     id_ = ActionId("a_1")
     await log.append(
         ActionProposed(id=id_, action=action),
-        ApprovalRequested(id=id_, reason="why", digest=digest_of(action)),
+        ApprovalRequested(id=id_, reason="why", digest=digest_of(id_, action)),
         ApprovalDecided(id=id_, verdict="allow"),
         ActionStarted(id=id_, effect="once"),
         ApprovalDecided(id=id_, verdict="deny"),
@@ -297,4 +302,7 @@ def test_every_byte_of_an_action_is_in_its_digest() -> None:
         RunCell(code="send"),
         RunCell(code="send", timeout_s=1),
     ]
-    assert len({digest_of(action) for action in actions}) == len(actions)
+    digests = {
+        digest_of(ActionId(id_), action, shows) for action in actions for id_ in "ab" for shows in ("", "+ x")
+    }
+    assert len(digests) == 4 * len(actions)

@@ -24,6 +24,7 @@ from pinfold.events import (
     SessionChanged,
     SessionId,
     SessionOpened,
+    SessionRewound,
     TurnEnded,
     TurnFailed,
     TurnId,
@@ -131,12 +132,27 @@ def test_notes_wait_for_the_next_words() -> None:
     assert state.notes == ()
 
 
-def test_only_a_tool_can_be_granted_and_only_by_its_name() -> None:
+def test_what_is_granted_is_the_pattern_that_was_shown_until_it_is_revoked() -> None:
     proposed = ActionProposed(id=ActionId("a"), action=CallTool(tool="send", args={}))
-    asked = ApprovalRequested(id=ActionId("a"), reason="", digest="d")
+    asked = ApprovalRequested(id=ActionId("a"), reason="", digest="d", pattern="tool: send")
     decided = ApprovalDecided(id=ActionId("a"), verdict="allow", scope="session")
-    assert fold(numbered([proposed, asked, decided])).granted == {"send"}
+    revoked = SessionChanged(title="", revoked=("tool: send",))
+    assert fold(numbered([proposed, asked, decided])).granted == {"tool: send"}
     assert fold(numbered([asked, decided])).granted == frozenset()
+    assert fold(numbered([proposed, replace(asked, pattern=""), decided])).granted == frozenset()
+    assert fold(numbered([proposed, asked, replace(decided, scope="once")])).granted == frozenset()
+    assert fold(numbered([proposed, asked, decided, revoked])).granted == frozenset()
+
+
+def test_what_a_session_has_read_is_never_unread() -> None:
+    fetched = ActionFinished(id=ActionId("f"), outcome="ok", observation="", untrusted=True)
+    looked = ActionFinished(id=ActionId("l"), outcome="ok", observation="", private=True)
+    proposed = [ActionProposed(id=id_, action=CallTool(tool="t", args={})) for id_ in (fetched.id, looked.id)]
+    undone = SessionRewound(to=0, undone=(1,))
+    before = fold(numbered([*proposed, fetched]))
+    assert (before.private, before.untrusted) == (False, True)
+    state = fold(numbered([*proposed, fetched, looked, undone]))
+    assert (state.private, state.untrusted) == (True, True)
 
 
 def test_the_last_title_counts() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.hands import observation
+from pinfold.app.observing import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
 from pinfold.sandbox._keeping import Keeper, Mounts
 from pinfold.sandbox._workspace import guarded

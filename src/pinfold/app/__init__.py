@@ -1,6 +1,6 @@
 """The composition root: configuration, sessions on disk, their owners, and `Agent`."""
 
-from pinfold.app.agent import Agent, Approval, RunResult
+from pinfold.app.agent import Agent, Approval, Decision, RunResult
 from pinfold.app.checkpoints import Checkpoint, Restored, checkpoints_in
 from pinfold.app.config import Config, Loaded, config_schema, load_config
 from pinfold.app.environment import EnvironmentStanding, environment_standing
@@ -13,6 +13,7 @@ from pinfold.app.operator import start_operator_log
 from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, take
 from pinfold.app.paths import current_folder, forget_scratch
 from pinfold.app.reading import cells_of, read_session, what_stays
+from pinfold.app.sent import Departure, departures
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
@@ -31,6 +32,8 @@ __all__ = [
     "CheckpointError",
     "Config",
     "ConfigError",
+    "Decision",
+    "Departure",
     "Environment",
     "EnvironmentStanding",
     "Feed",
@@ -60,6 +63,7 @@ __all__ = [
     "config_schema",
     "configure",
     "current_folder",
+    "departures",
     "environment_standing",
     "existing",
     "export_bundle",

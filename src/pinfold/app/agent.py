@@ -37,6 +37,7 @@ from pinfold.events import (
     Mode,
     Redo,
     Say,
+    Scope,
     SessionId,
     SessionRewound,
     TurnEnded,
@@ -59,13 +60,35 @@ _STOP_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A question to `Agent(approve=...)`: may this run?"""
+    """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?"""
 
     action: Action
     reason: str
+    shows: str = ""
+    """What it would do, as far as that can be told before: a diff, a parsed command, what would be deleted."""
+    pattern: str = ""
+    """What a yes for the session or for always covers; empty where there is no such yes."""
+    stored: str = ""
+    """Where a yes for always is kept."""
+    bundled: bool = False
+    """A yes covers all calls of the pattern that the same cell makes."""
+    question: bool = False
+    options: tuple[str, ...] = ()
+    """Answers it would like to choose from."""
 
 
-Approve: TypeAlias = Callable[[Approval], Awaitable[bool]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer, where a plain yes or no is not enough."""
+
+    allow: bool
+    scope: Scope = "once"
+    words: str = ""
+    """Why not, for the model; or the answer to its question."""
+
+
+Approve: TypeAlias = Callable[[Approval], Awaitable[bool | str | Decision]]
+"""Text is the answer to a question, or no with these words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,9 +341,29 @@ class Agent:
                     await self._answer_ask(live, approve, item.event.id)
 
     async def _answer_ask(self, live: LiveSession, approve: Approve, id_: ActionId) -> None:
-        asked = live.asking().get(id_)
-        if asked is None:
+        waiting = live.asking().get(id_)
+        if waiting is None or waiting.asked is None:
             return  # answered elsewhere meanwhile
-        yes = await approve(Approval(action=asked.proposed.action, reason=asked.reason))
+        asked = waiting.asked
+        answer = await approve(
+            Approval(
+                action=waiting.proposed.action,
+                reason=asked.reason,
+                shows=asked.shows,
+                pattern=asked.pattern,
+                stored=asked.stored,
+                bundled=asked.bundled,
+                question=asked.question,
+                options=asked.options,
+            )
+        )
+        if isinstance(answer, str):
+            answer = Decision(allow=asked.question, words=answer)
+        elif isinstance(answer, bool):
+            answer = Decision(allow=answer)
+        verdict = "allow" if answer.allow else "deny"
+        scope = answer.scope if asked.pattern else "once"  # what cannot be granted for longer still got a yes
         with suppress(CommandRefused):
-            await live.submit(Decide(id=id_, digest=asked.digest, verdict="allow" if yes else "deny"))
+            await live.submit(
+                Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words)
+            )

@@ -10,7 +10,8 @@ from typing import Any, assert_never
 
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.errors import CheckpointError
-from pinfold.engine import Journal, OnCall, OnOutput, Performed, Rewound
+from pinfold.app.observing import NETWORK, changed, needs_network, observation
+from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
     ActionId,
@@ -34,7 +35,6 @@ from pinfold.policy import judge
 from pinfold.sandbox import (
     Answer,
     CommandOutcome,
-    Display,
     Limits,
     NotSupported,
     Outcome,
@@ -54,13 +54,6 @@ OBSERVATION = 10_000
 """Characters of one action that the model sees."""
 GLANCE_S = 5.0
 _GLANCE = files("pinfold") / "guest" / "glance.py"
-NETWORK = "the network (refused inside the sandbox)"
-_UNREACHABLE = (
-    "Name or service not known",
-    "Temporary failure in name resolution",
-    "Network is unreachable",
-    "No route to host",
-)
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
 
@@ -108,8 +101,22 @@ class SandboxAndTools:
         tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
         return tool is not None and tool.parallel_safe
 
-    def judge(self, action: Action, granted: frozenset[str]) -> Verdict:
-        return judge(action, effect=self.effect(action), mode=self.mode, granted=self.granted | granted)
+    def is_step(self, action: Action) -> bool:
+        return isinstance(action, RunCell)
+
+    def judge(self, action: Action, given: Given) -> Verdict:
+        granted = {pattern.removeprefix("tool: ") for pattern in given.grants}
+        return judge(action, effect=self.effect(action), mode=given.mode, granted=self.granted | granted)
+
+    async def shows(self, action: Action) -> str:
+        return ""
+
+    async def grant(self, pattern: str) -> None:
+        raise NotImplementedError(pattern)
+
+    @property
+    def grants_at(self) -> str:
+        return ""
 
     async def perform(
         self,
@@ -295,60 +302,3 @@ def _answer(performed: Performed) -> Answer:
             return Answer(status="refused", value=performed.observation)
         case _:
             return Answer(status="failed", value=performed.observation)
-
-
-def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
-    both = before.keys() & after.keys()
-    found = Changed(
-        added=tuple(name for name in after if name not in before),
-        changed=tuple(name for name in after if name in both and after[name] != before[name]),
-        removed=tuple(name for name in before if name not in after),
-    )
-    return found if found != Changed() else None
-
-
-def needs_network(error: str) -> bool:
-    """Whether a traceback ends in what code gets that wants to leave the sandbox."""
-    last = error.rstrip().rpartition("\n")[2]
-    return any(words in last for words in _UNREACHABLE)
-
-
-def observation(outcome: Outcome) -> str:
-    """What the model sees of a cell: its output, what it displayed, then its value or its error."""
-    parts = [outcome.stdout]
-    if outcome.stderr:
-        parts.append(f"[stderr]\n{outcome.stderr}")
-    parts += [text for display in outcome.displays if (text := _told(display)) != outcome.value]
-    if outcome.value is not None:
-        parts.append(outcome.value)
-    if outcome.error:
-        parts.append(outcome.error)
-        if needs_network(outcome.error):
-            parts.append("[This session has no network.]")
-    if outcome.dropped_bytes:
-        parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
-    parts.extend(f"[{notice}]" for notice in outcome.notices)
-    if outcome.rolled_back:
-        parts.append(
-            "[The session was rolled back: variables and files of the workspace are as before this code.]"
-        )
-    if outcome.state_lost:
-        parts.append(
-            "[The interpreter was restarted: all variables are gone, files are as the code left them.]"
-        )
-    text = "\n".join(part.rstrip("\n") for part in parts if part)
-    return f"{text}\n" if text else "(no output)\n"
-
-
-def _told(display: Display) -> str:
-    """A display in words: its own plain text, or what it is."""
-    pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
-    plain = display.mime.get("text/plain")
-    if plain is None or pictures:
-        forms = pictures or [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items()]
-        return f"[shown to the user: {'; '.join(forms)}]"
-    return plain.decode("utf-8", "replace")
-
-
-def _is_picture(mime: str) -> bool:
-    return mime.startswith("image/")

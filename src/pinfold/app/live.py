@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ from pinfold.events import (
     TurnId,
 )
 from pinfold.log import Damage, Log, Subscription
+from pinfold.model import destination_of
 from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
@@ -237,6 +239,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             budget=options.budget,
             settings=options.settings,
             breaker=Pauses().breaker(asked),
+            destination=partial(destination_of, access=options.calling.access()),
             unattended=options.unattended,
         )
         if hands.spec.writable:

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import is_too_wide, refuse_own_folders
+from pinfold.app.paths import is_too_wide, refuse_closed_folders
 from pinfold.sandbox import Mount, not_mountable
 
 _ENDINGS = {":rw": True, ":ro": False}
@@ -54,7 +54,7 @@ def _read(text: str) -> Mount:
         raise ConfigError(f"{bare} cannot be mounted: {why}") from error
     if is_too_wide(path):
         raise ConfigError(f"{path} cannot be mounted: it holds far more than one task; mount a part of it")
-    refuse_own_folders(path)
+    refuse_closed_folders(path)
     mount = Mount(path=path, writable=writable)
     if why := not_mountable(mount):
         raise ConfigError(f"{path} cannot be mounted: {why}")

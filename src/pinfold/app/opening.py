@@ -10,7 +10,7 @@ from pinfold.app.config import Loaded, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
-from pinfold.app.paths import default_workspace, refuse_own_folders, workspace_at
+from pinfold.app.paths import default_workspace, refuse_closed_folders, workspace_at
 from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
 from pinfold.engine import Budget
 from pinfold.events import SessionId
@@ -66,7 +66,7 @@ def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
     for path in paths.values():
         if not path.exists():
             raise ConfigError(f"{path} does not exist, so it cannot be mounted as data")
-        refuse_own_folders(path.resolve())
+        refuse_closed_folders(path.resolve())
     return paths
 
 

@@ -4,11 +4,38 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
 from pinfold.sandbox.folders import held
 
+_KEYS = (
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".password-store",
+    ".terraform.d",
+    ".vault-token",
+    ".mozilla",
+    ".thunderbird",
+    ".config/chromium",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/google-chrome",
+    ".config/op",
+    ".config/rclone",
+    ".local/share/keyrings",
+    "Library/Keychains",
+)
+"""Below a home: keys, tokens and logged-in browsers. No session sees them, whoever asks."""
 _scratches: dict[str, int] = {}
 """Locks on the scratch folders this process made; with them a cleanup tells them from leftovers."""
 
@@ -77,15 +104,29 @@ def workspace_at(path: Path) -> Path:
         raise ConfigError(
             f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it"
         )
-    refuse_own_folders(folder)
+    refuse_closed_folders(folder)
     return folder
 
 
-def refuse_own_folders(path: Path) -> None:
-    """No session may see or change what steers it."""
+def refuse_closed_folders(path: Path) -> None:
+    """No session may see or change what steers it, nor see the user's keys."""
     for own in (config_dir().resolve(), data_dir().resolve(), state_dir().resolve()):
         if path.is_relative_to(own) or own.is_relative_to(path):
             raise ConfigError(f"{path} cannot be used: Pinfold's own files are in {own}; name another folder")
+    for place in _key_places():
+        if path.is_relative_to(place) or (place.is_relative_to(path) and place.exists()):
+            raise ConfigError(f"{path} cannot be used: keys of yours are in {place}; name another folder")
+
+
+def _key_places() -> Iterator[Path]:
+    try:
+        homes = {Path.home(), Path.home().resolve()}
+    except RuntimeError:  # a user without a home
+        return
+    for home in homes:
+        for name in _KEYS:
+            yield home / name
+            yield (home / name).resolve()
 
 
 def is_too_wide(folder: Path) -> bool:

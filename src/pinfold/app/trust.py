@@ -12,7 +12,7 @@ import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.obeyed import Obeyed, obeyed
-from pinfold.app.paths import config_dir, is_too_wide, refuse_own_folders
+from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
 from pinfold.app.private_files import changing, read_private, write_private
 from pinfold.text import listed, printable_line
 
@@ -74,7 +74,7 @@ def trust(found: Obeyed) -> None:
         raise ConfigError(
             f"{found.workspace} is never trusted: it holds far more than one task; name a folder inside it"
         )
-    refuse_own_folders(found.workspace)
+    refuse_closed_folders(found.workspace)
     for name, why in found.odd.items():
         raise ConfigError(
             f"{printable_line(name)} cannot be trusted: {why}; change it or take it away, then try again"

@@ -7,7 +7,18 @@ from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
 from pinfold.engine.hooks import Hook, Hooks
-from pinfold.engine.ports import Hands, Journal, Ledger, Model, OnCall, OnOutput, Performed, Rewound, Spent
+from pinfold.engine.ports import (
+    Given,
+    Hands,
+    Journal,
+    Ledger,
+    Model,
+    OnCall,
+    OnOutput,
+    Performed,
+    Rewound,
+    Spent,
+)
 from pinfold.engine.state import OpenAction, State, Turn, apply, changed_in_words, fold, rewound_in_words
 
 __all__ = [
@@ -16,6 +27,7 @@ __all__ = [
     "CommandRefused",
     "Core",
     "Engine",
+    "Given",
     "Hands",
     "Hook",
     "Hooks",

@@ -13,9 +13,10 @@ from itertools import groupby
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.engine.core import Core
-from pinfold.engine.ports import Performed
+from pinfold.engine.ports import Given, Performed
 from pinfold.engine.state import OpenAction, the_tool
 from pinfold.events import (
     Action,
@@ -47,12 +48,13 @@ from pinfold.text import capped
 
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
+_NOBODY = "nobody is there; decide by yourself, and say what you took for granted"
 _CELL_ENDED = "This was not run: the cell that asked for it ended first."
 
 
-def digest_of(action: Action) -> str:
-    """Binds an approval to the exact bytes that were shown."""
-    return hashlib.sha256(plain_json(msgspec.to_builtins(action)).encode()).hexdigest()
+def digest_of(id_: ActionId, action: Action, shows: str = "") -> str:
+    """Binds an approval to this one action, its exact bytes, and what was shown of it."""
+    return hashlib.sha256(plain_json([id_, msgspec.to_builtins(action), shows]).encode()).hexdigest()
 
 
 async def settle(core: Core, turn: TurnId) -> None:
@@ -134,28 +136,88 @@ async def carry(core: Core, id_: ActionId) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
     item = core.state.open[id_]
     if item.stage == "proposed":
-        match core.hands.judge(item.proposed.action, core.state.granted):
+        match core.hands.judge(item.proposed.action, _given(core, item)):
             case Allow(rule=rule):
                 return await _run(core, item, ActionAllowed(id=id_, rule=rule))
             case Deny(reason=reason):
                 await core.record(ActionDenied(id=id_, reason=reason))
-            case Ask(reason=reason):
-                digest = digest_of(item.proposed.action)
-                await core.record(ApprovalRequested(id=id_, reason=reason, digest=digest))
+            case Ask() as ask:
+                await _ask(core, item, ask)
     await _decided(core, id_)
+    while await _is_stale(core, core.state.open[id_]):
+        await _decided(core, id_)
     item = core.state.open[id_]
     if item.stage == "denied":
-        observation = f"This was not run: {item.reason}"
-        await core.record(ActionFinished(id=id_, outcome="denied", observation=observation))
-        return Performed(outcome="denied", observation=observation)
+        return await _denied(core, item)
+    if item.asked and item.asked.question and item.decided:
+        return await _answered(core, item, item.decided.words)
     return await _run(core, item)
+
+
+def _given(core: Core, item: OpenAction) -> Given:
+    state = core.state
+    cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
+    bundle = cell.bundle if cell else frozenset[str]()
+    return Given(
+        mode=state.mode, grants=state.granted | bundle, private=state.private, untrusted=state.untrusted
+    )
+
+
+async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
+    id_, action = item.proposed.id, item.proposed.action
+    nobody = core.unattended or ask.question
+    shows = "" if nobody else await core.hands.shows(action)
+    await core.record(
+        ApprovalRequested(
+            id=id_,
+            reason=ask.reason,
+            digest=digest_of(id_, action, shows),
+            shows=shows,
+            pattern=ask.pattern,
+            stored=core.hands.grants_at if ask.pattern else "",
+            bundled=bool(ask.pattern and item.proposed.parent),
+            question=ask.question,
+            options=ask.options,
+        )
+    )
+
+
+async def _is_stale(core: Core, item: OpenAction) -> bool:
+    """A yes that was given too long ago, or to something that is not so any more, is no yes: it is asked again."""
+    if item.stage != "allowed" or item.asked is None or item.asked.question:
+        return False
+    shows = await core.hands.shows(item.proposed.action) if item.asked.shows else ""
+    if shows == item.asked.shows and not core.is_long_ago(item.decided_at):
+        return False
+    id_ = item.proposed.id
+    digest = digest_of(id_, item.proposed.action, shows)
+    await core.record(replace(item.asked, shows=shows, digest=digest))
+    return True
+
+
+async def _denied(core: Core, item: OpenAction) -> Performed:
+    if item.asked and item.asked.question:
+        observation = f"The user gave no answer: {item.reason}"
+    else:
+        observation = f"This was not run: {item.reason}"
+    await core.record(ActionFinished(id=item.proposed.id, outcome="denied", observation=observation))
+    return Performed(outcome="denied", observation=observation)
+
+
+async def _answered(core: Core, item: OpenAction, words: str) -> Performed:
+    """The agent's own question: the user's words are all there is to it."""
+    id_ = item.proposed.id
+    finished = ActionFinished(id=id_, outcome="ok", observation=words)
+    await core.record(ActionStarted(id=id_, effect="pure"), finished)
+    return Performed(outcome="ok", observation=words)
 
 
 async def _decided(core: Core, id_: ActionId) -> None:
     """Wait for the answer if one is due, without a bound: it may come days later, from anywhere."""
     while (item := core.state.open[id_]).stage == "asking":
         if core.unattended:
-            words = f"{item.reason}, and nobody is there to ask"
+            is_question = item.asked is not None and item.asked.question
+            words = _NOBODY if is_question else f"{item.reason}, and nobody is there to ask"
             await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
         else:
             await core.changed()
@@ -164,7 +226,9 @@ async def _decided(core: Core, id_: ActionId) -> None:
 async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     id_, action = item.proposed.id, item.proposed.action
     effect = core.hands.effect(action)
-    cell = core.state.cells + 1 if isinstance(action, RunCell) else None
+    # What a cell calls for belongs to that cell, and is undone with it.
+    counts = item.proposed.parent is None and core.hands.is_step(action)
+    cell = core.state.cells + 1 if counts else None
     started = ActionStarted(id=id_, effect=effect, cell=cell)
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
         words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
@@ -193,6 +257,9 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             variables=how.variables,
             rolled_back=how.rolled_back,
             lacked=how.lacked or _broken(how),
+            private=how.private,
+            untrusted=how.untrusted,
+            sent=how.sent,
             duration_s=round(time.monotonic() - begun, 6),
         )
         return (*intent, end)

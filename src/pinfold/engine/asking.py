@@ -29,6 +29,7 @@ from pinfold.events import (
     Thought,
     TurnId,
     UserMessage,
+    plain_json,
 )
 
 if TYPE_CHECKING:
@@ -97,13 +98,14 @@ def _with_pictures(core: Core, request: Request) -> Request:
 
 async def _tried(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply:
     """This model's reply, however often it takes within the budget. Raises _NoReply."""
-    name, line = model.name, the_model(model.name)
+    name, line, size = model.name, the_model(model.name), _size(request)
     for attempt in range(1, core.budget.attempts + 1):
         if wait_s := core.breaker.wait_s(line):
             paused = RequestFailed(f"it keeps failing and is paused for {wait_s:.0f} s")
             await core.record(_failed(core, turn, name, paused, wait_s=None, instead=instead))
             raise _NoReply(paused)
-        await core.record(ModelCalled(turn=turn, model=name, attempt=attempt))
+        called = ModelCalled(turn=turn, model=name, attempt=attempt, size=size, to=core.destination(name))
+        await core.record(called)
         try:
             reply = await _whole_reply(core, turn, model, request)
         except RequestFailed as failure:
@@ -133,6 +135,11 @@ async def _tried(core: Core, turn: TurnId, model: Model, request: Request, inste
             core.breaker.succeeded(line)
             return reply
     raise AssertionError("the last attempt is never waited after")
+
+
+def _size(request: Request) -> int:
+    told = plain_json(replace(request, blobs={}))
+    return len(told.encode("utf-8", "surrogatepass")) + sum(map(len, request.blobs.values()))
 
 
 async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import anyio
 
@@ -46,6 +47,10 @@ class CommandRefused(PinfoldError):
     """The command makes no sense now; says why."""
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 def _new_breaker() -> Breaker:
     return Breaker(clock=time.monotonic)
 
@@ -67,6 +72,11 @@ class Core:
     breaker: Breaker = field(default_factory=_new_breaker)
     unattended: bool = True
     """Nobody can be asked: what needs a decision is denied, on record."""
+    destination: Callable[[str], str] = str
+    """Where a conversation with the model of this name goes; empty if it stays on this machine."""
+    approval_s: float = 900.0
+    """How long after it was given a yes still counts."""
+    clock: Callable[[], datetime] = _now
 
     def __post_init__(self) -> None:
         self._change = anyio.Event()
@@ -79,6 +89,9 @@ class Core:
     def _follow(self, entry: Entry) -> None:
         self.state = apply(self.state, entry)
         self.touch()
+
+    def is_long_ago(self, at: str) -> bool:
+        return (self.clock() - datetime.fromisoformat(at)).total_seconds() > self.approval_s
 
     def touch(self) -> None:
         """Something that someone may wait for has changed."""

@@ -118,15 +118,31 @@ class Engine:
                 await self.core.record(SessionChanged(title=title))
             case Undo() | Redo():
                 await self._rewind(command)
-            case Configure(checkpoints=checkpoints):
-                title = self.core.state.title
-                await self.core.record(SessionChanged(title=title, checkpoints=checkpoints))
+            case Configure():
+                await self._configure(command)
             case Say() | Continue() | Execute():
                 if isinstance(command, Continue) and self.core.state.turn is None:
                     raise CommandRefused("there is no turn to go on with")
                 self._take(command)
             case _:
                 assert_never(command)
+
+    async def _configure(self, change: Configure) -> None:
+        state = self.core.state
+        if change.mode and "read-only" in (change.mode, state.mode) and change.mode != state.mode:
+            raise CommandRefused(
+                f"the session is open in mode {state.mode}, and its files were mounted so; reopen it in {change.mode}"
+            )
+        if unknown := [pattern for pattern in change.revoke if pattern not in state.granted]:
+            raise CommandRefused(f"{unknown[0]!r} is not granted to this session")
+        await self.core.record(
+            SessionChanged(
+                title=state.title,
+                checkpoints=change.checkpoints,
+                mode=change.mode,
+                revoked=change.revoke,
+            )
+        )
 
     def _take(self, work: _Work) -> None:
         try:
@@ -321,6 +337,12 @@ class Engine:
                 raise CommandRefused(
                     f"the approval for {decide.id} is about other content than what was answered"
                 )
+            pattern = item.asked.pattern if item.asked else ""
+            if decide.verdict == "allow" and decide.scope != "once":
+                if not pattern:
+                    raise CommandRefused(f"{decide.id} can only be allowed once")
+                if decide.scope == "always":
+                    await self.core.hands.grant(pattern)
             await self.core.record(
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )

@@ -18,10 +18,12 @@ from pinfold.events import (
     Entry,
     Event,
     Json,
+    Mode,
     Redo,
     Reply,
     Request,
     Result,
+    Sent,
     Thought,
     ToolSchema,
     Undo,
@@ -88,6 +90,22 @@ class Performed:
     """The tool that failed by itself, for the circuit breaker; None if it worked or was used wrongly."""
     lacked: str = ""
     """What was wanted and could not be had."""
+    private: bool = False
+    """It may have read what is the user's own."""
+    untrusted: bool = False
+    """It brought in what somebody else wrote."""
+    sent: tuple[Sent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the judge goes by, besides the action."""
+
+    mode: Mode
+    grants: frozenset[str] = frozenset()
+    """Patterns the user has granted to this session, or to the cell that asks."""
+    private: bool = False
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +133,24 @@ class Hands(Protocol):
 
     def parallel_safe(self, action: Action) -> bool: ...
 
-    def judge(self, action: Action, granted: frozenset[str]) -> Verdict: ...
+    def is_step(self, action: Action) -> bool:
+        """Whether it counts as a cell: an undo takes it back."""
+        ...
+
+    def judge(self, action: Action, given: Given) -> Verdict: ...
+
+    async def shows(self, action: Action) -> str:
+        """What it would do, for whoever decides, as far as that can be told before. Raises Unavailable."""
+        ...
+
+    async def grant(self, pattern: str) -> None:
+        """For all sessions to come."""
+        ...
+
+    @property
+    def grants_at(self) -> str:
+        """Where those are kept; empty where none are."""
+        ...
 
     async def perform(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from hashlib import sha256
 from itertools import chain, takewhile
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from pinfold.events import (
     Effect,
     Entry,
     Message,
+    Mode,
     ModelCalled,
     ModelFailed,
     ModelReplied,
@@ -80,6 +81,11 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     effect: Effect = "once"
     digest: str = ""
     reason: str = ""
+    asked: ApprovalRequested | None = None
+    decided: ApprovalDecided | None = None
+    decided_at: str = ""
+    bundle: frozenset[str] = frozenset()
+    """Of a cell: patterns whose calls it may make without being asked again."""
     cell: int | None = None
 
 
@@ -127,7 +133,13 @@ class State(Struct, frozen=True, kw_only=True):
     open: Mapping[ActionId, OpenAction] = {}
     notes: tuple[str, ...] = ()
     """What the model must be told with the next message."""
+    mode: Mode = "auto"
     granted: frozenset[str] = frozenset()
+    """Patterns."""
+    private: bool = False
+    """It may have read what is the user's own. This and the next never go back, whatever is undone."""
+    untrusted: bool = False
+    """It has read what somebody else wrote."""
     cells: int = 0
     undone: frozenset[int] = frozenset()
     """Cells whose effects are not there any more."""
@@ -174,7 +186,7 @@ def apply(state: State, entry: Entry) -> State:
         ):
             return _action(state, event)
         case ApprovalRequested() | ApprovalDecided() as event:
-            return _approval(state, event)
+            return _approval(state, event, entry.at)
         case UserSpoke() as event:
             return _spoken(state, event)
         case ModelReplied() as event:
@@ -205,9 +217,14 @@ def _spoken(state: State, event: UserSpoke) -> State:
 
 def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:
     match event:
-        case SessionChanged(title=title, checkpoints=checkpoints):
-            now = state.checkpoints if checkpoints is None else checkpoints
-            return replace(state, title=title, checkpoints=now)
+        case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
+            return replace(
+                state,
+                title=title,
+                checkpoints=state.checkpoints if checkpoints is None else checkpoints,
+                mode=mode or state.mode,
+                granted=state.granted - {*revoked},
+            )
         case SessionRewound():
             return _rewound(state, event)
         case Checkpointed(restored=restored):
@@ -223,7 +240,7 @@ def _opened(state: State, event: SessionOpened) -> State:
         for id_, item in state.open.items()
     }
     granted = frozenset[str]() if event.imported else state.granted
-    state = replace(state, opened=event, open=again, granted=granted)
+    state = replace(state, opened=event, open=again, granted=granted, mode=event.mode)
     words = [
         f"{how}: {', '.join(names)}."
         for how, names in (("Restored", event.restored), ("Run again", event.replayed), ("Lost", event.lost))
@@ -346,7 +363,8 @@ def _action(
             return _staged(state, item, stage="denied", reason=reason)
         case ActionStarted(effect=effect, cell=cell):
             begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
-            return replace(state, open=begun, cells=state.cells + isinstance(item.proposed.action, RunCell))
+            counts = cell is not None or isinstance(item.proposed.action, RunCell)
+            return replace(state, open=begun, cells=state.cells + counts)
         case ActionFinished():
             return _finished(state, item, event)
         case _:
@@ -355,7 +373,12 @@ def _action(
 
 def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     action = item.proposed.action
-    if isinstance(action, CallTool) and item.effect != "pure" and item.stage == "started":
+    if event.private or event.untrusted:
+        state = replace(
+            state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted
+        )
+    beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
+    if isinstance(action, CallTool) and beyond_undo:
         did = f"{action.tool} {capped(plain_json(action.args), _EFFECT)}"
         if event.outcome != "ok":
             did += f" ({event.outcome.replace('_', ' ')})"
@@ -395,21 +418,29 @@ def _having(state: State, what: str) -> State:
     return replace(state, turn=replace(state.turn, without=rest)) if rest != state.turn.without else state
 
 
-def _approval(state: State, event: ApprovalRequested | ApprovalDecided) -> State:
+def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str) -> State:
     item = state.open.get(event.id)
     if item is None:
         return state
-    if isinstance(event, ApprovalDecided) and item.stage != "asking":
-        return state  # the first answer counts
     if isinstance(event, ApprovalRequested):
-        return _staged(state, item, stage="asking", digest=event.digest, reason=event.reason)
+        return _staged(
+            state, item, stage="asking", digest=event.digest, reason=event.reason, asked=event, decided=None
+        )
+    if item.stage != "asking":
+        return state  # the first answer counts
     if event.verdict == "deny":
-        return _staged(state, item, stage="denied", reason=event.words or "the user said no")
-    state = _staged(state, item, stage="allowed")
-    if event.scope == "session" and isinstance(item.proposed.action, CallTool):
-        return replace(state, granted=state.granted | {item.proposed.action.tool})
+        return _staged(state, item, stage="denied", reason=event.words or "the user said no", decided=event)
+    state = _staged(state, item, stage="allowed", decided=event, decided_at=at)
+    asked = item.asked
+    if asked is None or not asked.pattern:
+        return state
+    if event.scope != "once":
+        return replace(state, granted=state.granted | {asked.pattern})
+    cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
+    if cell and asked.bundled:
+        return _staged(state, cell, bundle=cell.bundle | {asked.pattern})
     return state
 
 
-def _staged(state: State, item: OpenAction, **changes: str) -> State:
+def _staged(state: State, item: OpenAction, **changes: Any) -> State:
     return replace(state, open={**state.open, item.proposed.id: replace(item, **changes)})

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.happened import Scope, What
+from pinfold.events.happened import Mode, Scope, What
 from pinfold.events.ids import ActionId, TurnId
 from pinfold.events.talk import Image
 
@@ -73,6 +73,9 @@ class Configure(_Command, frozen=True, kw_only=True):
 
     checkpoints: bool | None = None
     """Whether git checkpoints are made."""
+    mode: Mode | None = None
+    revoke: tuple[str, ...] = ()
+    """Patterns that are not granted any more."""
 
 
 Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Redo | Rename | Configure

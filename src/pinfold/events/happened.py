@@ -18,7 +18,8 @@ Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be run again: freely, under the same key, or never."""
 What: TypeAlias = Literal["all", "variables", "files"]
 """That an undo takes back; files are those of the workspace."""
-Scope: TypeAlias = Literal["once", "session"]
+Scope: TypeAlias = Literal["once", "session", "always"]
+"""How long a yes holds: for this action, or for all that its pattern covers, in this session or in any."""
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 """Of what may fail: in use, left alone for a while, or tried once more."""
 Result: TypeAlias = Literal[
@@ -48,6 +49,15 @@ class DisplayRef(Struct, frozen=True, kw_only=True):
     """Something rich an action showed: its representations by mime type, kept as blobs."""
 
     mime: Mapping[str, BlobId]
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """Bytes that left this machine, and what came back."""
+
+    to: str
+    """`host:port`."""
+    out: int
+    back: int = 0
 
 
 class Changed(Struct, frozen=True, kw_only=True):
@@ -87,6 +97,10 @@ class SessionChanged(_Event, frozen=True, kw_only=True):
     title: str
     checkpoints: bool | None = None
     """Whether git checkpoints are made from here on; None: as before."""
+    mode: Mode | None = None
+    """What may run unasked from here on; None: as before."""
+    revoked: tuple[str, ...] = ()
+    """Patterns that were granted to this session and are not any more."""
 
 
 class SessionRewound(_Event, frozen=True, kw_only=True):
@@ -140,6 +154,10 @@ class ModelCalled(_Event, frozen=True, kw_only=True):
     turn: TurnId
     model: str
     attempt: int = 1
+    size: int = 0
+    """Bytes of the conversation that it is given, pictures included, before they are put into its provider's format."""
+    to: str = ""
+    """Whom they go to, if they leave this machine: `host:port`, a provider, or the model itself where nobody knows more."""
 
 
 class ModelReplied(_Event, frozen=True, kw_only=True):
@@ -195,11 +213,23 @@ class ActionDenied(_Event, frozen=True, kw_only=True):
 
 
 class ApprovalRequested(_Event, frozen=True, kw_only=True):
-    """The user must decide; `digest` binds the decision to the exact bytes of the action."""
+    """The user must decide; `digest` binds the decision to the exact bytes of the action, and to what was shown of it."""
 
     id: ActionId
     reason: str
     digest: str
+    shows: str = ""
+    """What it would do, as far as that can be told before: a diff, a parsed command, what would be deleted."""
+    pattern: str = ""
+    """What a yes for the session or for always covers; empty where there is no such yes."""
+    stored: str = ""
+    """Where a yes for always is kept."""
+    bundled: bool = False
+    """A yes covers all calls of the pattern that the same cell makes."""
+    question: bool = False
+    """It is the agent's own question: the words of the decision are the answer."""
+    options: tuple[str, ...] = ()
+    """Answers it would like to choose from."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True):
@@ -235,6 +265,12 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     """Of a cell: everything is as it was before it."""
     lacked: str = ""
     """What was wanted and could not be had: a tool that is broken, the network."""
+    private: bool = False
+    """It may have read what is the user's own."""
+    untrusted: bool = False
+    """It brought in what somebody else wrote."""
+    sent: tuple[Sent, ...] = ()
+    """What left this machine on its behalf."""
     duration_s: float = 0.0
 
 

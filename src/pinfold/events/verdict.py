@@ -18,6 +18,9 @@ class Ask(Struct, frozen=True, kw_only=True):
     pattern: str = ""
     """What a yes for longer than this once would allow; empty where there is no such yes."""
     rule: str = ""
+    question: bool = False
+    """It is the agent's own question, and the user's words are what it wants."""
+    options: tuple[str, ...] = ()
 
 
 class Deny(Struct, frozen=True):

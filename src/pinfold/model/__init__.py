@@ -2,7 +2,7 @@
 
 from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
-from pinfold.model.names import BUILTIN, Access, full_name, model_named, named, profile_of
+from pinfold.model.names import BUILTIN, Access, destination_of, full_name, model_named, named, profile_of
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import DIRECT, SERVICES, ollama_url
@@ -24,6 +24,7 @@ __all__ = [
     "ScriptedModel",
     "Traits",
     "UnknownModel",
+    "destination_of",
     "full_name",
     "model_named",
     "named",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.replay import ReplayModel
@@ -21,6 +22,7 @@ Protocol: TypeAlias = Literal["auto", "native", "text"]
 BUILTIN = ("builtin", "builtin-small", "smollm2")
 """Those whose weights can be pulled."""
 _FILES = {"scripted": ScriptedModel.from_file, "replay": ReplayModel.from_file}
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ALIASES = 8
 """How often one alias may lead to another."""
 
@@ -169,3 +171,24 @@ def address_of(meant: Named, access: Access) -> str:
         return ollama_url(access.keys)
     service = SERVICES[meant.provider]
     return (access.keys.get(service.address, "") if service.address else "").rstrip("/") or service.url
+
+
+def destination_of(name: str, access: Access) -> str:
+    """Where a conversation with this model goes: `host:port`, a provider; the name itself where nobody knows more.
+
+    Empty for one that runs on this machine.
+    """
+    if name in _FILES:
+        return ""
+    try:
+        meant = named(name, access)
+    except UnknownModel:
+        return name
+    if meant.provider in ("builtin", *_FILES):
+        return ""
+    if meant.provider in DIRECT:
+        return meant.provider
+    parts = urlsplit(address_of(meant, access))
+    host = parts.hostname or name
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return "" if host in LOOPBACK or host.startswith("127.") else f"{host}:{port}"

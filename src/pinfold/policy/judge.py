@@ -32,5 +32,8 @@ def _judge_tool(tool: str, effect: Effect, mode: Mode, granted: frozenset[str]) 
     if mode == "full":
         return Allow(rule="mode full")
     if tool == INSTALL:
-        return Ask(reason="a package would be fetched from the package index and put into the session")
-    return Ask(reason=f"{tool} has effects that may not be undone ({effect})")
+        return Ask(
+            reason="a package would be fetched from the package index and put into the session",
+            pattern="tool: install",
+        )
+    return Ask(reason=f"{tool} has effects that may not be undone ({effect})", pattern=f"tool: {tool}")

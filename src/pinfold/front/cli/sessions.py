@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import anyio
 import click
 
-from pinfold.app import Shelf, Shelved, cells_of, load_config, read_session, rename, rewound_in_words
+from pinfold.app import (
+    Departure,
+    Shelf,
+    Shelved,
+    cells_of,
+    departures,
+    load_config,
+    read_session,
+    rename,
+    rewound_in_words,
+)
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -51,12 +62,15 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 
 @sessions_command.command("show")
 @click.argument("session")
-@click.option("--json", "as_json", is_flag=True, help="Every event as a line of JSON.")
-def show(session: str, as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="As lines of JSON: every event, or every destination.")
+@click.option("--sent", is_flag=True, help="What left this machine, by destination.")
+def show(session: str, as_json: bool, sent: bool) -> None:
     """Print what happened in a session."""
     found, folder = Shelf().find(session)
     with read_session(folder, found) as (log, damage):
-        if as_json:
+        if sent:
+            _show_sent(departures(log.read(damage=damage)), as_json=as_json)
+        elif as_json:
             for line in log.lines(damage):
                 click.echo(line)
         else:
@@ -66,6 +80,23 @@ def show(session: str, as_json: bool) -> None:
                 _show(entry, cells)
     if damage:
         click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest is intact"), err=True)
+
+
+def _show_sent(gone: list[Departure], *, as_json: bool) -> None:
+    for one in gone:
+        if as_json:
+            click.echo(plain_json(asdict(one)))
+            continue
+        tokens = (
+            f", {one.input_tokens:,} tokens in, {one.output_tokens:,} out"
+            if one.input_tokens or one.output_tokens
+            else ""
+        )
+        times = "once" if one.times == 1 else f"{one.times:,} times"
+        words = f"{one.to}  {times}, {one.bytes_out:,} bytes out, {one.bytes_back:,} back{tokens}"
+        click.echo(presentable_line(words))
+    if not gone and not as_json:
+        click.echo("Nothing left this machine.", err=True)
 
 
 @sessions_command.command("rm")

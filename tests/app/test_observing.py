@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.app.hands import observation
+from pinfold.app.observing import observation
 from pinfold.sandbox import Display, Outcome
 
 pytestmark = pytest.mark.unit
