@@ -50,7 +50,8 @@ _PEM_LENGTH = 20_000
 _PEM_BODY = re.compile(r"(?:\\+[nr]|[A-Za-z0-9+/=\s:,.>|-])*")
 
 _PLACEHOLDER = re.compile(
-    r"\$\(.*|\$\{.*|\$[A-Za-z_]\w*|%.*%|--.*|<.*|\{.*|\*+|x+|X+|\.+|-+|_+|your.*|my.*|example.*|change.?me|\[?redacted.*|undefined|[A-Z][A-Z_]*"
+    r"\$\(.*|\$\{.*|\$[A-Za-z_]\w*|%.*%|--.*|<.*|\{.*|\*+|x+|X+|\.+|-+|_+|(?:your|my)[_-][A-Za-z_-]*|example[A-Za-z_-]*"
+    r"|change.?me|\[redacted.*|undefined|[A-Z][A-Z_]*"
     r"|(?i:none|null|true|false|nil|str|string|int|bool|bytes|optional|required|secretstr|hidden|incorrect|invalid)\W?"
     r"|(?i:password|passwd|token|secret|key|api.?key)[\d\W]?"
 )
