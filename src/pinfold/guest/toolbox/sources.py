@@ -256,8 +256,8 @@ def reading(
     path: str, use: Callable[[Any, Source, list[tuple[str, str]]], Found], ordered: bool
 ) -> tuple[Found, Source]:
     """What `use` makes of the table; tried in other ways as long as there is one."""
-    duckdb = _duckdb()
     source = Source(path)
+    duckdb = _duckdb()
     for _ in range(TRIES):
         connection = duckdb.connect()
         try:
