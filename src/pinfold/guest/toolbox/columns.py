@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-
-import numpy as np
+from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, Literal, TypeAlias
 
-    Array: TypeAlias = np.ndarray[Any, Any]
+    Array: TypeAlias = Any
+
+# Its threads would spin between one short sum and the next.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+np: Any = import_module("numpy")
+
 
 FEW = 1 << 16
 """Different values of a column that are counted in memory."""
@@ -115,13 +119,24 @@ class Column:
         self._runs.append(Run(self._fd, self._written, np.concatenate(index), length))
         self._written += length
 
-    def at(self, ranks: list[int]) -> list[Any]:
-        """The values that stand there when all are in order, counted from 0."""
+    def ends(self) -> tuple[Any, Any]:
+        """The least and the greatest."""
+        if self._fd < 0:
+            return self._values[0], self._values[-1]
+        return min(run.index[0] for run in self._runs), max(
+            run.part(run.length - 1, run.length)[0] for run in self._runs
+        )
+
+    def pair(self, rank: int) -> tuple[Any, Any]:
+        """The value that stands there when all are in order, counted from 0, and the next; the last has none but itself."""
+        after = min(rank + 1, self.count - 1)
         if self._fd < 0:
             ends = np.cumsum(self._counts)
-            return [self._values[int(np.searchsorted(ends, rank, "right"))] for rank in ranks]
+            first, second = (self._values[int(np.searchsorted(ends, at, "right"))] for at in (rank, after))
+            return first, second
         index = np.unique(np.concatenate([run.index for run in self._runs]))
-        return [_ranked(self._runs, index, rank) for rank in ranks]
+        first, second = _ranked(self._runs, index, rank)
+        return first, _ranked(self._runs, index, after)[0] if second is None else second
 
     def different(self) -> tuple[int, int, list[Any]]:
         """How many there are, how often the most frequent is there, and which those are, `TIES` at most."""
@@ -185,7 +200,7 @@ def quantile(column: Column, share: float) -> float:
     place = share * (column.count - 1)
     low = int(place)
     part = place - low
-    a, b = (value.item() for value in column.at([low, min(low + 1, column.count - 1)]))
+    a, b = (value.item() for value in column.pair(low))
     if a == b:
         return float(a)
     return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
@@ -233,8 +248,11 @@ def _repeated(values: Array, counts: Array) -> Iterator[Array]:
         at = stop
 
 
-def _ranked(runs: list[Run], index: Array, rank: int) -> Any:
-    """The value between two neighbours of the index: few others stand there, and all of them are looked at."""
+def _ranked(runs: list[Run], index: Array, rank: int) -> tuple[Any, Any]:
+    """The value between two neighbours of the index: few others stand there, and all of them are looked at.
+
+    With the one behind it, should that be among them.
+    """
     low, high = 0, len(index)
     while low < high:
         middle = (low + high) // 2
@@ -246,7 +264,9 @@ def _ranked(runs: list[Run], index: Array, rank: int) -> Any:
     last = [run.below(index[low], "left") if low < len(index) else run.length for run in runs]
     between = np.sort(np.concatenate([run.part(a, b) for run, a, b in zip(runs, first, last, strict=True)]))
     place = rank - sum(first)
-    return between[place] if place < len(between) else index[low]
+    if place >= len(between):
+        return index[low], None
+    return between[place], between[place + 1] if place + 1 < len(between) else None
 
 
 def _ranges(runs: list[Run], count: int) -> Iterator[tuple[Array, Array]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from importlib import import_module
 
 from .answering import Refused, shown
 from .texts import LOOK, encoding_of, existing, kind_of
@@ -32,6 +33,7 @@ FORMATS = {
 }
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _DELIMITERS = (",", ";", "\t", "|")
+_NOT_SNIFFED = ("store_rejects",)
 _LATE = "could not convert"
 _DECIMAL = re.compile(r"[+-]?\d+,\d+")
 
@@ -55,6 +57,8 @@ class Source:
         self.unlisted: list[str] = []
         """Of the words for nothing those that are taken for texts so far."""
         self._tried: set[str] = set()
+        self._settled: Options = {}
+        """What was found by looking."""
         if not self.size:
             raise Refused(f"{shown(name)} is empty")
         with open(self.path, "rb") as file:
@@ -117,7 +121,10 @@ class Source:
     @property
     def sql(self) -> str:
         reader = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json_auto"}[self.kind]
-        options = "".join(f", {name} = {value}" for name, value in self.options.items())
+        chosen = {**self.options, **self._settled}
+        if self._settled:
+            chosen.pop("sample_size", None)
+        options = "".join(f", {name} = {value}" for name, value in chosen.items())
         return f"{reader}({quoted(self._plain())}{options})"
 
     def _plain(self) -> str:
@@ -131,20 +138,50 @@ class Source:
 
     def look(self, connection: Any) -> list[tuple[str, str]]:
         """Columns with their types, once they look like those of a table."""
-        relation = connection.sql(f"SELECT * FROM {self.sql}")
-        columns = [
-            (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
-        ]
-        if self.kind == "csv" and len(columns) == 1 and columns[0][1] == "VARCHAR":
+        if self.kind != "csv" or "columns" in self.options:
+            relation = connection.sql(query("*", self))
+            return [
+                (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
+            ]
+        settled, columns = self._sniffed(connection)
+        if len(columns) == 1 and columns[0][1] == "VARCHAR":
             mark = next((one for one in _DELIMITERS if one in columns[0][0]), "")
             if mark and self._once("ragged"):
                 self.options["delim"] = quoted(mark)
                 self._lenient()
                 return self.look(connection)
-        if self.kind == "csv" and self._has_commas(connection, columns) and self._once("commas"):
+        self._settled = settled
+        if self._has_commas(connection, columns) and self._once("commas"):
             self.options["decimal_separator"] = "','"
             return self.look(connection)
         return columns
+
+    def _sniffed(self, connection: Any) -> tuple[Options, list[tuple[str, str]]]:
+        """How the file is written: looked at once, or every question would begin with it."""
+        asked = {name: value for name, value in self.options.items() if name not in _NOT_SNIFFED}
+        options = "".join(f", {name} = {value}" for name, value in asked.items())
+        found = connection.sql(f"FROM sniff_csv({quoted(self._plain())}{options})").fetchall()[0]
+        delimiter, quote, escape, newline, comment, skip, header, columns, date, moment = found[:10]
+        typed = [(str(one["name"]), str(one["type"])) for one in columns]
+        types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in typed)
+        settled = {
+            "auto_detect": "false",
+            "delim": quoted(_sign(delimiter) or ","),
+            # Where no quotes are seen there may be some yet.
+            "quote": quoted(_sign(quote) or '"'),
+            "escape": quoted(_sign(escape) or _sign(quote) or '"'),
+            "new_line": quoted(newline),
+            "comment": quoted(_sign(comment)),
+            "skip": str(skip),
+            "header": str(header).lower(),
+            "columns": f"{{{types}}}",
+        }
+        # What is read without being told is read much faster.
+        if date and date != "%Y-%m-%d":
+            settled["dateformat"] = quoted(date)
+        if moment and not moment.startswith("%Y-%m-%d"):
+            settled["timestampformat"] = quoted(moment)
+        return settled, typed
 
     def _has_commas(self, connection: Any, columns: list[tuple[str, str]]) -> bool:
         """Whether texts are numbers with a decimal comma."""
@@ -152,7 +189,7 @@ class Source:
         if len(columns) < 2 or not texts or "encoding" in self.options or "decimal_separator" in self.options:
             return False
         chosen = ", ".join(named(name) for name in texts)
-        rows: list[tuple[Any, ...]] = connection.sql(f"SELECT {chosen} FROM {self.sql} LIMIT 100").fetchall()
+        rows: list[tuple[Any, ...]] = connection.sql(query(chosen, self, "LIMIT 100")).fetchall()
         return any(
             (values := [row[at] for row in rows if row[at] is not None])
             and all(_DECIMAL.fullmatch(value) for value in values)
@@ -161,9 +198,12 @@ class Source:
 
     def mend(self, words: str) -> bool:
         """Whether there is something else to try after this error."""
+        self._settled = {}
         if self.kind != "csv":
             return False
         lower = words.lower()
+        if lower == "unlisted":
+            return self.list_all()
         if ("utf-8" in lower or "unicode" in lower) and self._once("encoding"):
             self._encoded("latin-1")
             return True
@@ -216,8 +256,8 @@ def reading(
     path: str, use: Callable[[Any, Source, list[tuple[str, str]]], Found], ordered: bool
 ) -> tuple[Found, Source]:
     """What `use` makes of the table; tried in other ways as long as there is one."""
-    duckdb = _duckdb()
     source = Source(path)
+    duckdb = _duckdb()
     for _ in range(TRIES):
         connection = duckdb.connect()
         try:
@@ -228,7 +268,7 @@ def reading(
             found = use(connection, source, source.look(connection))
             source.left_out(connection)
         except Unlisted:
-            source.list_all()
+            source.mend("unlisted")
         except duckdb.Error as error:
             if not source.mend(str(error)):
                 raise Refused(
@@ -243,13 +283,16 @@ def reading(
 
 def _duckdb() -> Any:
     try:
-        import duckdb
+        return import_module("duckdb")
     except ImportError:
         raise Refused(
             "data_view needs duckdb, and the session's Python has none: `pinfold env build` makes one that has; "
             "read_file and python work without"
         ) from None
-    return duckdb
+
+
+def _sign(found: str) -> str:
+    return "" if found == "(empty)" else found
 
 
 def _first(words: str) -> str:
@@ -259,6 +302,10 @@ def _first(words: str) -> str:
 
 def _field(word: str) -> bytes:
     return rb"(?:^|[,;\t|\n\"])" + re.escape(word).encode() + rb"(?:[,;\t|\r\n\"]|$)"
+
+
+def query(chosen: str, source: Source, rest: str = "") -> str:
+    return " ".join(("SELECT", chosen, "FROM", source.sql, rest))
 
 
 def quoted(text: str) -> str:

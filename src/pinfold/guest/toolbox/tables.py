@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import math
 import os
 import threading
 import time
 
 from .answering import size_told
-from .sources import Source, Unlisted, named, quoted, reading
+from .sources import Source, Unlisted, named, query, quoted, reading
 from .texts import existing
 
 TYPE_CHECKING = False
@@ -42,6 +44,7 @@ def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, An
     """`known` are contents by their hash, with their sizes: for one of them nothing is worked out again."""
     if view == "peek":
         return {"text": peek(path, rows)}
+    gc.disable()  # the libraries bring much to look through, and nothing here goes in circles
     full = existing(path.partition("#")[0] if not os.path.exists(path) else path)
     size = os.stat(full).st_size
     if size in known.values():
@@ -95,7 +98,7 @@ def peek(path: str, rows: int) -> str:
 
     def first(connection: Any, source: Source, typed: Typed) -> tuple[Typed, list[tuple[Any, ...]]]:
         chosen = ", ".join(f"CAST({named(name)} AS VARCHAR)" for name, _ in typed[:WIDE])
-        return typed, connection.sql(f"SELECT {chosen} FROM {source.sql} LIMIT {wanted}").fetchall()
+        return typed, connection.sql(query(chosen, source, f"LIMIT {wanted}")).fetchall()
 
     (typed, found), source = reading(path, first, ordered=True)
     if len(typed) > WIDE:
@@ -108,7 +111,7 @@ def peek(path: str, rows: int) -> str:
 
 def shape(path: str) -> tuple[str, list[dict[str, Any]]]:
     def count(connection: Any, source: Source, typed: Typed) -> tuple[int, int]:
-        return connection.sql(f"SELECT count(*) FROM {source.sql}").fetchall()[0][0], len(typed)
+        return connection.sql(query("count(*)", source)).fetchall()[0][0], len(typed)
 
     (rows, width), source = reading(path, count, ordered=False)
     text = f"{rows:,} rows, {width:,} columns, {size_told(source.size)} ({source.size:,} bytes)"
@@ -118,13 +121,13 @@ def shape(path: str) -> tuple[str, list[dict[str, Any]]]:
 def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
     def counted(connection: Any, source: Source, typed: Typed) -> tuple[Typed, Any, Any]:
         counts = ", ".join(f"count({named(name)})" for name, _ in typed)
-        total, *there = connection.sql(f"SELECT count(*), {counts} FROM {source.sql}").fetchall()[0]
+        total, *there = connection.sql(query(f"count(*), {counts}", source)).fetchall()[0]
         chosen = ", ".join(f"CAST({named(name)} AS VARCHAR)" for name, _ in typed)
-        rows = connection.sql(f"SELECT {chosen} FROM {source.sql} LIMIT 100").fetchall()
+        rows = connection.sql(query(chosen, source, "LIMIT 100")).fetchall()
         return typed, (total, there), rows
 
     (typed, (total, there), rows), source = reading(path, counted, ordered=False)
-    figures = [
+    figures: list[dict[str, Any]] = [
         {"column": name, "type": _type(kind), "nulls": total - count, "examples": _examples(rows, at)}
         for at, ((name, kind), count) in enumerate(zip(typed, there, strict=True))
     ]
@@ -164,7 +167,7 @@ def _figures(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[s
     batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
     until = time.monotonic() + LONGEST_S
     rows, whole = 0, True
-    for taken in connection.sql(f"SELECT {chosen} FROM {source.sql}").to_arrow_reader(batch):
+    for taken in connection.sql(query(chosen, source)).to_arrow_reader(batch):
         rows += taken.num_rows
         for part, array in zip(parts, taken.columns, strict=True):
             part.add(array)
@@ -189,9 +192,8 @@ def _text_of(connection: Any, source: Source, name: str, hashes: list[int], freq
     """The text behind a hash; of several that are there as often, the one that comes first."""
     column = named(name)
     among = f"hash(CAST({column} AS VARCHAR)) IN ({', '.join(map(str, hashes))})" if freq > 1 else "true"
-    found = connection.sql(
-        f"SELECT CAST({column} AS VARCHAR) FROM {source.sql} WHERE {column} IS NOT NULL AND {among} LIMIT 1"
-    ).fetchall()
+    where = f"WHERE {column} IS NOT NULL AND {among} LIMIT 1"
+    found = connection.sql(query(f"CAST({column} AS VARCHAR)", source, where)).fetchall()
     return found[0][0] if found else None
 
 
@@ -229,7 +231,7 @@ class _Part:
         return self._of in (*_WHOLE, *_BROKEN, "DECIMAL")
 
     def add(self, array: Any) -> None:
-        import numpy as np
+        from .columns import np
 
         bits, data = array.buffers()
         values = np.frombuffer(data, self._dtype)[array.offset : array.offset + len(array)]
@@ -265,7 +267,7 @@ class _Part:
             if not self.is_text:
                 made["top"] = self._moment(top[0])
                 if self._kind != "BOOLEAN":
-                    first, last = self._column.at([0, self._column.count - 1])
+                    first, last = self._column.ends()
                     made |= {"min": self._moment(first), "max": self._moment(last)}
         self._column.close()
         return made
@@ -274,7 +276,7 @@ class _Part:
         from .columns import quantile
 
         assert self._moments
-        low, high = self._column.at([0, self._column.count - 1])
+        low, high = self._column.ends()
         return {
             "mean": _finite(self._moments.mean),
             "std": _finite(self._moments.std),
@@ -284,18 +286,18 @@ class _Part:
         }
 
     def _moment(self, value: Any) -> str:
-        import datetime
+        import datetime as dt
 
         if self._kind == "BOOLEAN":
             return "true" if value else "false"
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
         return str(moment.date()) if self._kind == "DATE" else str(moment)
 
 
 def _finite(value: Any) -> Any:
     number = value.item() if hasattr(value, "item") else value
-    if isinstance(number, float) and (number != number or number in (float("inf"), float("-inf"))):
-        return None if number != number else str(number)
+    if isinstance(number, float) and not math.isfinite(number):
+        return None if math.isnan(number) else str(number)
     return number
 
 
