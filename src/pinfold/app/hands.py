@@ -334,7 +334,7 @@ class SandboxAndTools:
         except LogUnwritable:
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return capped(text, limit, whole="not kept, the disk is full"), ()
-        return capped(text, limit, whole=f"blob {blob[:19]}"), (blob,)
+        return capped(text, limit, whole=f'read_file("blob:{blob[7:19]}")'), (blob,)
 
 
 def _told(action: CallTool) -> str:

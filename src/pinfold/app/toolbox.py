@@ -80,4 +80,4 @@ def registry_of(
 ) -> Registry:
     """A small model is told of `python` alone, and of what the user handed over."""
     shown = ("python",) if small else SHOWN
-    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, "install", *handed))
+    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
