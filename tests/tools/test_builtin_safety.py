@@ -55,28 +55,50 @@ async def said(session: Session, name: str, args: Mapping[str, object]) -> str:
 
 
 def reads(outside: Path) -> list[tuple[str, dict[str, object]]]:
-    ways = [*MASKED, str(outside), "../outside.txt", "link.txt", "linked/outside.txt", "./deep/../../outside.txt"]
+    ways = [
+        *MASKED,
+        str(outside),
+        "../outside.txt",
+        "link.txt",
+        "linked/outside.txt",
+        "./deep/../../outside.txt",
+    ]
     ways += ["/proc/self/root" + str(outside), "/proc/1/root" + str(outside)]
     asked: list[tuple[str, dict[str, object]]] = [("read_file", {"path": way}) for way in ways]
     asked += [("data_view", {"path": way}) for way in ways[:6]]
     asked += [("edit_file", {"path": way, "old": CANARY[:3], "new": "x"}) for way in ways]
-    asked += [("grep", {"pattern": "can", "path": where}) for where in (".", "..", "linked", "/", str(outside))]
+    asked += [
+        ("grep", {"pattern": "can", "path": where}) for where in (".", "..", "linked", "/", str(outside))
+    ]
     asked += [("glob", {"pattern": pattern}) for pattern in ("../*", f"{outside.parent}/*", "linked/*")]
     patch = f"*** Begin Patch\n*** Update File: {outside}\n@@\n-lost\n+x\n*** End Patch"
-    return [*asked, ("apply_patch", {"patch": patch}), ("list_files", {"path": ".."}), ("list_files", {"path": "linked"})]
+    return [
+        *asked,
+        ("apply_patch", {"patch": patch}),
+        ("list_files", {"path": ".."}),
+        ("list_files", {"path": "linked"}),
+    ]
 
 
-async def test_nothing_outside_and_nothing_masked_is_told_by_any_tool(session: Session, outside: Path) -> None:
+async def test_nothing_outside_and_nothing_masked_is_told_by_any_tool(
+    session: Session, outside: Path
+) -> None:
     asked = reads(outside)
     for name, args in asked:
         told = await said(session, name, args)
         assert CANARY not in told, (name, args)
-        assert "outside.txt" not in told.replace(str(args), "") or told.startswith("failed"), (name, args, told)
+        assert "outside.txt" not in told.replace(str(args), "") or told.startswith("failed"), (
+            name,
+            args,
+            told,
+        )
     assert len(asked) > 35
     assert await said(session, "read_file", {"path": "plain.txt"}) == "plain\n"
 
 
-async def test_the_same_questions_find_the_secret_where_nothing_holds_them(workspace: Path, outside: Path) -> None:
+async def test_the_same_questions_find_the_secret_where_nothing_holds_them(
+    workspace: Path, outside: Path
+) -> None:
     """Without a sandbox each way in is open: the test above would see it."""
     session = await UnsafeLocal().open(Spec(workspace=workspace))
     try:
@@ -86,7 +108,9 @@ async def test_the_same_questions_find_the_secret_where_nothing_holds_them(works
     assert sum(CANARY in one or "outside.txt" in one for one in told) > 15
 
 
-async def test_no_tool_changes_what_is_protected_or_outside(session: Session, workspace: Path, outside: Path) -> None:
+async def test_no_tool_changes_what_is_protected_or_outside(
+    session: Session, workspace: Path, outside: Path
+) -> None:
     tried = 0
     ways = [*PROTECTED, *NEW, str(outside), "../outside.txt"]
     for way in ways:
@@ -113,7 +137,9 @@ async def test_a_protected_file_is_refused_by_name_and_a_plain_one_is_written(
 ) -> None:
     edit = {"path": "AGENTS.md", "old": OBEYED, "new": "x"}
     assert "AGENTS.md is protected or read-only" in await said(session, "edit_file", edit)
-    assert "was made and has been removed" in await said(session, "write_file", {"path": "CLAUDE.md", "content": "x"})
+    assert "was made and has been removed" in await said(
+        session, "write_file", {"path": "CLAUDE.md", "content": "x"}
+    )
     assert await said(session, "edit_file", {"path": "plain.txt", "old": "plain", "new": "x"})
     assert (workspace / "plain.txt").read_text() == "x\n"
 

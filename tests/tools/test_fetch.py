@@ -63,9 +63,7 @@ use `x` now
 [image: a cat] 3 < 4\
 """)
     assert result.untrusted
-    assert [(one.to, one.back) for one in result.sent] == [
-        (server.url.removeprefix("http://"), len(PAGE))
-    ]
+    assert [(one.to, one.back) for one in result.sent] == [(server.url.removeprefix("http://"), len(PAGE))]
 
 
 @pytest.mark.parametrize(
