@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pinfold.app.doing import now_doing
 from pinfold.app.outgoing import Running, WayOut
 from pinfold.events import Sent
-from pinfold.net import BadDestination, Fetched, FetchLimits, NetError, fetch, read_url
+from pinfold.net import Fetched, FetchLimits, NetError, fetch, read_url
 from pinfold.tools import BadCall
 
 
@@ -40,10 +40,13 @@ class WebAccess:
         what = now_doing()
         if what is None:
             raise BadCall("requests can only be made for an action")
+        try:
+            to = read_url(url).destination
+        except NetError as error:
+            raise BadCall(str(error)) from error
         running = Running(what.ask, cleared={*what.cleared})
         said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
         try:
-            to = read_url(url).destination
             fetched = await fetch(
                 url,
                 egress=self._way.egress_for(running),
@@ -52,8 +55,6 @@ class WebAccess:
                 body=body,
                 limits=FetchLimits(body_bytes=max_bytes, whole_s=timeout_s),
             )
-        except BadDestination as error:
-            raise BadCall(str(error)) from error
         except NetError as error:
             # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
             gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in running.cleared else ()
