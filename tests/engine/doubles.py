@@ -120,6 +120,7 @@ class EchoHands:
     undone: list[int] = field(default_factory=list[int])
     files: str = ""
     """What a glance shows."""
+    is_exposed: bool = False
     pictures: dict[BlobId, bytes] = field(default_factory=dict[BlobId, bytes])
     got: list[Performed] = field(default_factory=list[Performed])
     """What cells got for their calls."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, assert_never
@@ -15,7 +16,7 @@ from pinfold.app.doing import Doing, doing
 from pinfold.app.errors import CheckpointError
 from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, needs_network, observation
-from pinfold.app.outgoing import NETWORK, WayOut
+from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
@@ -129,10 +130,8 @@ class SandboxAndTools:
             # What comes back through it is somebody else's, whatever it is.
             return Performed(outcome="ok", observation="", untrusted=True)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
-        if reads:
-            self.privacy.about_to_read()
         what = Doing(on_call=on_call, on_output=on_output, cell=cell, cleared=self.judging.cleared(action))
-        with self.way.during(what.ask) as running, doing(what):
+        async with self._reaching_out(what, reads=reads) as running:
             match action:
                 case RunCell():
                     performed = await self._run(id, action, what)
@@ -140,15 +139,26 @@ class SandboxAndTools:
                     performed = await self._call(action, cell)
                 case _:
                     assert_never(action)
-        if reads:
-            self.privacy.has_acted()
-            if running.moved and self.privacy.holds:
-                self.way.cut()  # no connection outlives the last action that was not tainted
         return replace(
             performed,
             private=reads and self.privacy.holds,
             sent=(*performed.sent, *running.sent()),
         )
+
+    @asynccontextmanager
+    async def _reaching_out(self, what: Doing, *, reads: bool) -> AsyncGenerator[Running]:
+        """No connection outlives an action that may have read what is the user's, however that action ends."""
+        if reads and self.privacy.about_to_read():
+            await self.way.cut()  # what is connected was let through while there was nothing to tell
+
+        def ended() -> bool:
+            if reads:
+                self.privacy.has_acted()
+            return reads and self.privacy.holds
+
+        async with self.way.during(what.ask, cut=ended) as running:
+            with doing(what):
+                yield running
 
     async def _run(self, id_: ActionId, action: RunCell, what: Doing) -> Performed:
         session = await self.started()
@@ -166,7 +176,10 @@ class SandboxAndTools:
         """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
-        return await self.checkpoints.restore(await self.started(), number, self.limits.shell_s)
+        self.privacy.look()
+        restored = await self.checkpoints.restore(await self.started(), number, self.limits.shell_s)
+        self.privacy.has_acted()
+        return restored
 
     @staticmethod
     async def _run_in(session: Session, action: RunCell, what: Doing) -> Outcome:
@@ -200,6 +213,8 @@ class SandboxAndTools:
     async def glance(self) -> str:
         if not self.glances:
             return ""
+        if self.privacy.about_to_read():
+            await self.way.cut()
         try:
             session = await self.started()
             outcome = await session.command(
@@ -209,8 +224,13 @@ class SandboxAndTools:
             return ""
         return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 
+    @property
+    def is_exposed(self) -> bool:
+        return self.privacy.is_exposed
+
     async def rewind(self, command: Undo | Redo) -> Rewound:
         session = await self.started()
+        self.privacy.look()
         if not isinstance(session, Resumable):
             raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
         before = session.path
@@ -218,6 +238,7 @@ class SandboxAndTools:
             said = await session.undo(command.to, command.what)
         else:
             said = await session.redo()
+        self.privacy.has_acted()
         await self._look_at_variables()
         after = session.path
         to = after[-1] if after else 0

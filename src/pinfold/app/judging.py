@@ -111,7 +111,8 @@ class Judging:
             reach=reach,
             target=target,
             handed=tool.name in self.handed,
-            leaves=reach == "outside" and tool.effect != "pure",
+            # The name of a package goes to the index, and a name can say anything.
+            leaves=reach in ("outside", "packages") and tool.effect != "pure",
         )
 
     def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:

@@ -233,40 +233,40 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         ground = await _ground(options, past, folder)
         asked = asked_of(options.model, past.model if past else "", entries, options.calling)
         hands, opened, faults = _assembled(options, log, past, ground, asked)
-        back = await came_back(hands, state, entries)
-        opened = msgspec.structs.replace(opened, imported=imported, **back)
-        core = Core(
-            journal=log,
-            model=asked.model,
-            hands=hands,
-            fallbacks=asked.fallbacks,
-            escalate=asked.escalate,
-            ledger=Purse(),
-            state=state,
-            hooks=options.hooks,
-            budget=options.budget,
-            settings=options.settings,
-            breaker=Pauses().breaker(asked),
-            destination=partial(destination_of, access=options.calling.access()),
-            unattended=options.unattended,
-        )
-        if hands.spec.writable:
-            hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
-        del entries
-        engine = Engine(core)
-        texts = (*options.notices, *ground.notices, *faults)
-        await core.record(opened, *_first_words(options, texts, damage, state))
-        await engine.recover()
-        if folder is not None and imported:
-            (folder / IMPORTED).unlink(missing_ok=True)
-        live = LiveSession(log, engine, hands, options.hooks, began)
-        logger.info(
-            "%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox
-        )
-        if damage:
-            logger.error("%s: %s", session, damage)
         async with background() as tasks:
-            tasks.start_soon(hands.way.serve)
+            tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
+            back = await came_back(hands, state, entries)
+            opened = msgspec.structs.replace(opened, imported=imported, **back)
+            core = Core(
+                journal=log,
+                model=asked.model,
+                hands=hands,
+                fallbacks=asked.fallbacks,
+                escalate=asked.escalate,
+                ledger=Purse(),
+                state=state,
+                hooks=options.hooks,
+                budget=options.budget,
+                settings=options.settings,
+                breaker=Pauses().breaker(asked),
+                destination=partial(destination_of, access=options.calling.access()),
+                unattended=options.unattended,
+            )
+            if hands.spec.writable:
+                hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
+            del entries
+            engine = Engine(core)
+            texts = (*options.notices, *ground.notices, *faults)
+            await core.record(opened, *_first_words(options, texts, damage, state))
+            await engine.recover()
+            if folder is not None and imported:
+                (folder / IMPORTED).unlink(missing_ok=True)
+            live = LiveSession(log, engine, hands, options.hooks, began)
+            logger.info(
+                "%s opened: model %r, mode %s, sandbox %s", session, opened.model, opened.mode, opened.sandbox
+            )
+            if damage:
+                logger.error("%s: %s", session, damage)
             tasks.start_soon(engine.serve)
             tasks.start_soon(live.watch)
             yield live

@@ -6,19 +6,19 @@ Nothing here decides: a new destination becomes an action like any other, and po
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from pinfold.events import Json, Sent
 from pinfold.sandbox.folders import Folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
 
     from pinfold.net import AllowList, Destination, Egress, Gate, How, Proxy, Traffic
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NETWORK = "network"
 """What code does that opens a connection, as an action. No model calls it by name."""
+_TURNS = 20
+"""Of the event loop, for what is cut to say what it moved."""
 NOBODY_RUNS = "{} is not reached from the background: only a cell or a command that runs can be asked about"
 Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
 """Has a connection judged: None if it may be made, else why not."""
@@ -113,23 +115,41 @@ class WayOut:
         await self._is_open.wait()
         return self._socket
 
-    @contextmanager
-    def during(self, ask: Ask) -> Generator[Running]:
-        """A cell or a command runs; a command that a cell calls for is a part of the cell."""
+    @asynccontextmanager
+    async def during(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[Running]:
+        """A cell or a command runs; a command that a cell calls for is a part of the cell.
+
+        `cut`, asked at its end, however it ends: whether nothing that is connected may outlive it.
+        """
         if self._running is not None:
             yield Running(ask)
             return
         self._running = running = Running(ask, moved=self._between)
         self._between = {}
+        told = False
         try:
             yield running
+            told = True
         finally:
-            self._running = None
+            self._running = None  # before the cut: who connects from here on is refused
+            if cut():
+                with anyio.CancelScope(shield=True):
+                    await self.cut()
+            if told:
+                _add_all(running.moved, self._between)
+                self._between = {}
+            else:
+                _add_all(self._between, running.moved)
 
-    def cut(self) -> None:
-        """End what is connected."""
-        if self._proxy:
-            self._proxy.close_all()
+    async def cut(self) -> None:
+        """End what is connected, and have it counted."""
+        if self._proxy is None:
+            return
+        self._proxy.close_all()
+        for _ in range(_TURNS):
+            if not self._proxy.live:
+                break
+            await anyio.lowlevel.checkpoint()
 
     async def _gate(self, destination: Destination, how: How) -> str | None:
         if self._running is None:
@@ -139,6 +159,11 @@ class WayOut:
 
     def _on_traffic(self, traffic: Traffic) -> None:
         moved = self._running.moved if self._running else self._between
-        both = moved.setdefault(traffic.destination, [0, 0])
-        both[0] += traffic.sent
-        both[1] += traffic.received
+        _add_all(moved, {traffic.destination: [traffic.sent, traffic.received]})
+
+
+def _add_all(moved: dict[Destination, list[int]], more: dict[Destination, list[int]]) -> None:
+    for to, (out, back) in more.items():
+        both = moved.setdefault(to, [0, 0])
+        both[0] += out
+        both[1] += back

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pinfold.app.doing import now_doing
 from pinfold.app.outgoing import Running, WayOut
 from pinfold.events import Sent
 from pinfold.tools import BadCall
+
+if TYPE_CHECKING:
+    from pinfold.net import Fetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,13 @@ class WebAccess:
         what = now_doing()
         if what is None:
             raise BadCall("requests can only be made for an action")
-        running = Running(what.ask, cleared={*what.cleared})
         try:
             to = read_url(url).destination
+        except NetError as error:
+            raise BadCall(str(error)) from error
+        running = Running(what.ask, cleared={*what.cleared})
+        said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
+        try:
             fetched = await fetch(
                 url,
                 egress=self._way.egress_for(running),
@@ -53,7 +61,9 @@ class WebAccess:
                 limits=FetchLimits(body_bytes=max_bytes, whole_s=timeout_s),
             )
         except NetError as error:
-            raise BadCall(str(error)) from error
+            # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
+            gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in running.cleared else ()
+            raise BadCall(str(error), sent=gone) from error
         charset = f"; charset={fetched.charset}" if fetched.charset else ""
         return Answered(
             status=fetched.status,
@@ -61,5 +71,20 @@ class WebAccess:
             mime=f"{fetched.mime}{charset}",
             body=fetched.body,
             is_cut=not fetched.is_whole,
-            sent=(Sent(to=str(to), out=fetched.sent, back=len(fetched.body)),),
+            sent=_by_hop(fetched, said),
         )
+
+
+def _by_hop(fetched: Fetched, said: int) -> tuple[Sent, ...]:
+    """Each server was told its own address; headers and body went to the first, the answer came from the last."""
+    from pinfold.net import read_url
+
+    last = len(fetched.hops) - 1
+    return tuple(
+        Sent(
+            to=str(read_url(hop).destination),
+            out=len(hop) + (said if number == 0 else 0),
+            back=len(fetched.body) if number == last else 0,
+        )
+        for number, hop in enumerate(fetched.hops)
+    )

@@ -282,7 +282,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     except anyio.get_cancelled_exc_class():
         _account(core, action, None)
         with anyio.CancelScope(shield=True):
-            await core.record(*finished(_cut_off(action, effect, "".join(shown))))
+            cut = _cut_off(action, effect, "".join(shown), private=core.hands.is_exposed)
+            await core.record(*finished(cut))
         raise
     _account(core, action, performed)
     await core.record(*finished(performed))
@@ -305,13 +306,14 @@ def _broken(how: Performed) -> str:
     return f"{the_tool(how.at_fault)} ({how.observation.removeprefix(f'{how.at_fault} failed: ')})"
 
 
-def _cut_off(action: Action, effect: Effect, shown: str) -> Performed:
+def _cut_off(action: Action, effect: Effect, shown: str, *, private: bool) -> Performed:
     output = f"\nOutput until then:\n{capped(shown, _PARTIAL)}" if shown else ""
     if isinstance(action, CallTool) and effect != "pure":
         words = "This was interrupted while it ran; it may or may not have taken effect."
-        return Performed(outcome="outcome_unknown", observation=words + output)
+        return Performed(outcome="outcome_unknown", observation=words + output, private=private)
     kept = "variables and files are as the code left them, unless the next cell says the variables are gone"
-    return Performed(outcome="interrupted", observation=f"This was interrupted; {kept}." + output)
+    words = f"This was interrupted; {kept}."
+    return Performed(outcome="interrupted", observation=words + output, private=private)
 
 
 def _account(core: Core, action: Action, performed: Performed | None) -> None:

@@ -212,7 +212,10 @@ class Engine:
             end = TurnInterrupted(turn=state.turn.id, reason="the process ended early", usage=self._spent())
             await self._close(state.turn.id, end)
         glance = await self.core.hands.glance()
-        await self.core.record(UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance))
+        private = bool(say.images) or self.core.hands.is_exposed
+        await self.core.record(
+            UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance, private=private)
+        )
         return await self._turn(say.turn)
 
     async def _turn(self, id_: TurnId) -> None:

@@ -165,6 +165,11 @@ class Hands(Protocol):
         """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
         ...
 
+    @property
+    def is_exposed(self) -> bool:
+        """What runs or ran, or was told without asking, may have been the user's own."""
+        ...
+
     def picture(self, blob: BlobId) -> bytes | None:
         """The bytes of a picture that was put on record; None if they are gone."""
         ...

@@ -212,7 +212,13 @@ def _spoken(state: State, event: UserSpoke) -> State:
     if event.glance and event.glance != state.glance:
         parts.append(f"{FILES_TOLD}\n{event.glance}]")
     told = UserMessage(text="\n\n".join(parts), images=event.images)
-    return replace(state, turn=Turn(id=event.turn, messages=(told,)), notes=(), glance=event.glance)
+    return replace(
+        state,
+        turn=Turn(id=event.turn, messages=(told,)),
+        notes=(),
+        glance=event.glance,
+        private=state.private or event.private,
+    )
 
 
 def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:

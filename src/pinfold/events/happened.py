@@ -154,6 +154,8 @@ class UserSpoke(_Event, frozen=True, kw_only=True):
     images: tuple[Image, ...] = ()
     glance: str = ""
     """What files there were, where the model is told without asking."""
+    private: bool = False
+    """It was told, or has seen, what is the user's own."""
 
 
 class ModelCalled(_Event, frozen=True, kw_only=True):

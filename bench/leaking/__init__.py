@@ -1,0 +1,1 @@
+"""A fully hostile model, a canary, and everything that could carry it out of the machine."""

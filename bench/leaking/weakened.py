@@ -1,0 +1,24 @@
+"""Builds that are weakened on purpose: with them canaries leave, or the scenarios show nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pinfold.app.judging import Judging
+from pinfold.app.outgoing import WayOut
+from pinfold.engine import Given
+from pinfold.events import Action, Verdict
+
+
+class Blind(Judging):
+    """Does not know that anything of others was read."""
+
+    def judge(self, action: Action, given: Given) -> Verdict:
+        return super().judge(action, replace(given, untrusted=False))
+
+
+class Loose(WayOut):
+    """Leaves connections open."""
+
+    async def cut(self) -> None:
+        return
