@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,10 @@ def registry(session: Session) -> Registry:
     return Registry(file_tools(session, Shelf(abc=b"one\ntwo\nthree\n", long=b"x" * 50_000)))
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*"))
+
+
 async def failure(registry: Registry, name: str, **args: object) -> str:
     with pytest.raises(ToolFailed) as failed:
         await registry.call(name, args)
@@ -60,9 +65,9 @@ async def test_a_file_is_written_read_changed_and_found(registry: Registry, work
     assert await call("edit_file", {"path": "notes/a.txt", "old": "two", "new": "2"}) == (
         "--- notes/a.txt\n+++ notes/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
     )
-    assert await call("apply_patch", {"patch": "--- a/notes/a.txt\n+++ b/notes/a.txt\n@@ -1 +1 @@\n-one\n+1\n"}) == (
-        "changed notes/a.txt (+1 -1)"
-    )
+    assert await call(
+        "apply_patch", {"patch": "--- a/notes/a.txt\n+++ b/notes/a.txt\n@@ -1 +1 @@\n-one\n+1\n"}
+    ) == ("changed notes/a.txt (+1 -1)")
     assert (workspace / "notes/a.txt").read_text() == "1\n2\n"
     assert await call("list_files", {}) == "notes/\nsrc/"
     assert await call("list_files", {"path": "notes"}) == "a.txt  4"
@@ -110,7 +115,9 @@ async def test_a_result_that_was_cut_is_opened_again(registry: Registry) -> None
     assert "past the end" in await failure(registry, "read_file", path="blob:abc", start_line=4)
 
 
-async def test_an_approval_sees_the_diff_before_anything_is_written(session: Session, workspace: Path) -> None:
+async def test_an_approval_sees_the_diff_before_anything_is_written(
+    session: Session, workspace: Path
+) -> None:
     patch = "*** Begin Patch\n*** Update File: src/app.py\n@@\n-    return 1\n+    return 3\n*** End Patch"
     assert await preview(session, "write_file", {"path": "src/app.py", "content": "x\n"}) == (
         "--- src/app.py\n+++ src/app.py\n@@ -1,2 +1 @@\n-def main():\n-    return 1\n+x\n"
@@ -126,7 +133,7 @@ async def test_an_approval_sees_the_diff_before_anything_is_written(session: Ses
     assert await preview(session, "read_file", {"path": "src/app.py"}) == ""
     with pytest.raises(BadCall, match="old is not in"):
         await preview(session, "edit_file", {**edit, "old": "lost"})
-    assert [path.name for path in workspace.rglob("*")] == ["src", "app.py"]
+    assert names(workspace) == ["app.py", "src"]
     assert (workspace / "src/app.py").read_text() == APP
 
 
@@ -142,7 +149,9 @@ async def test_a_deletion_is_measured_before_it_happens(session: Session, worksp
 
 
 async def test_a_folder_is_told_as_data(session: Session) -> None:
-    assert await list_directory(session, ".") == {"entries": [{"name": "src", "type": "directory", "size": 0}]}
+    assert await list_directory(session, ".") == {
+        "entries": [{"name": "src", "type": "directory", "size": 0}]
+    }
 
 
 async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registry, workspace: Path) -> None:
@@ -154,11 +163,12 @@ async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registr
 async def test_what_a_session_says_of_its_schemas_is_what_its_functions_take(session: Session) -> None:
     for tool in file_tools(session):
         told = tool.schema.parameters
-        checked = type(tool)(**{**{name: getattr(tool, name) for name in tool.__dataclass_fields__}, "parameters": None})
-        derived = checked.schema.parameters
+        derived = replace(tool, parameters=None).schema.parameters
         assert set(told["properties"]) == set(derived["properties"]), tool.name
         assert set(told["required"]) == set(derived.get("required", ())), tool.name
         defaults = {name: one.get("default") for name, one in told["properties"].items()}
-        assert defaults == {name: one.get("default") for name, one in derived["properties"].items()}, tool.name
+        assert defaults == {name: one.get("default") for name, one in derived["properties"].items()}, (
+            tool.name
+        )
         assert (tool.effect == "once") == (tool.name in ("write_file", "edit_file", "apply_patch"))
         assert not tool.parallel_safe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.safety,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
+Asked: TypeAlias = tuple[str, Mapping[str, object]]
 CANARY = "canary-5d1e"
 MASKED = (".env", "deep/.env.local", "id_rsa", "deep/server.pem")
 OBEYED = "what the agent obeys"
@@ -54,29 +56,55 @@ async def said(session: Session, name: str, args: Mapping[str, object]) -> str:
         return f"failed: {failure}"
 
 
-def reads(outside: Path) -> list[tuple[str, dict[str, object]]]:
-    ways = [*MASKED, str(outside), "../outside.txt", "link.txt", "linked/outside.txt", "./deep/../../outside.txt"]
+def content(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def reads(outside: Path) -> list[Asked]:
+    ways = [
+        *MASKED,
+        str(outside),
+        "../outside.txt",
+        "link.txt",
+        "linked/outside.txt",
+        "./deep/../../outside.txt",
+    ]
     ways += ["/proc/self/root" + str(outside), "/proc/1/root" + str(outside)]
-    asked: list[tuple[str, dict[str, object]]] = [("read_file", {"path": way}) for way in ways]
+    asked: list[Asked] = [("read_file", {"path": way}) for way in ways]
     asked += [("data_view", {"path": way}) for way in ways[:6]]
     asked += [("edit_file", {"path": way, "old": CANARY[:3], "new": "x"}) for way in ways]
-    asked += [("grep", {"pattern": "can", "path": where}) for where in (".", "..", "linked", "/", str(outside))]
+    asked += [
+        ("grep", {"pattern": "can", "path": where}) for where in (".", "..", "linked", "/", str(outside))
+    ]
     asked += [("glob", {"pattern": pattern}) for pattern in ("../*", f"{outside.parent}/*", "linked/*")]
     patch = f"*** Begin Patch\n*** Update File: {outside}\n@@\n-lost\n+x\n*** End Patch"
-    return [*asked, ("apply_patch", {"patch": patch}), ("list_files", {"path": ".."}), ("list_files", {"path": "linked"})]
+    return [
+        *asked,
+        ("apply_patch", {"patch": patch}),
+        ("list_files", {"path": ".."}),
+        ("list_files", {"path": "linked"}),
+    ]
 
 
-async def test_nothing_outside_and_nothing_masked_is_told_by_any_tool(session: Session, outside: Path) -> None:
+async def test_nothing_outside_and_nothing_masked_is_told_by_any_tool(
+    session: Session, outside: Path
+) -> None:
     asked = reads(outside)
     for name, args in asked:
         told = await said(session, name, args)
         assert CANARY not in told, (name, args)
-        assert "outside.txt" not in told.replace(str(args), "") or told.startswith("failed"), (name, args, told)
+        assert "outside.txt" not in told.replace(str(args), "") or told.startswith("failed"), (
+            name,
+            args,
+            told,
+        )
     assert len(asked) > 35
     assert await said(session, "read_file", {"path": "plain.txt"}) == "plain\n"
 
 
-async def test_the_same_questions_find_the_secret_where_nothing_holds_them(workspace: Path, outside: Path) -> None:
+async def test_the_same_questions_find_the_secret_where_nothing_holds_them(
+    workspace: Path, outside: Path
+) -> None:
     """Without a sandbox each way in is open: the test above would see it."""
     session = await UnsafeLocal().open(Spec(workspace=workspace))
     try:
@@ -86,11 +114,13 @@ async def test_the_same_questions_find_the_secret_where_nothing_holds_them(works
     assert sum(CANARY in one or "outside.txt" in one for one in told) > 15
 
 
-async def test_no_tool_changes_what_is_protected_or_outside(session: Session, workspace: Path, outside: Path) -> None:
+async def test_no_tool_changes_what_is_protected_or_outside(
+    session: Session, workspace: Path, outside: Path
+) -> None:
     tried = 0
     ways = [*PROTECTED, *NEW, str(outside), "../outside.txt"]
     for way in ways:
-        before = Path(workspace / way).read_text() if (workspace / way).exists() else None
+        before = content(workspace / way)
         made = f"*** Begin Patch\n*** Add File: {way}\n+x\n*** End Patch"
         old = CANARY if "outside" in way else OBEYED
         changed = f"*** Begin Patch\n*** Update File: {way}\n@@\n-{old}\n+x\n*** End Patch"
@@ -102,10 +132,9 @@ async def test_no_tool_changes_what_is_protected_or_outside(session: Session, wo
         ):
             await said(session, name, args)
             tried += 1
-            now = Path(workspace / way).read_text() if (workspace / way).exists() else None
-            assert now == before, (name, args)
+            assert content(workspace / way) == before, (name, args)
     assert tried == len(ways) * 5
-    assert outside.read_text() == f"{CANARY}\n"
+    assert content(outside) == f"{CANARY}\n"
 
 
 async def test_a_protected_file_is_refused_by_name_and_a_plain_one_is_written(
@@ -113,9 +142,11 @@ async def test_a_protected_file_is_refused_by_name_and_a_plain_one_is_written(
 ) -> None:
     edit = {"path": "AGENTS.md", "old": OBEYED, "new": "x"}
     assert "AGENTS.md is protected or read-only" in await said(session, "edit_file", edit)
-    assert "was made and has been removed" in await said(session, "write_file", {"path": "CLAUDE.md", "content": "x"})
+    assert "was made and has been removed" in await said(
+        session, "write_file", {"path": "CLAUDE.md", "content": "x"}
+    )
     assert await said(session, "edit_file", {"path": "plain.txt", "old": "plain", "new": "x"})
-    assert (workspace / "plain.txt").read_text() == "x\n"
+    assert content(workspace / "plain.txt") == "x\n"
 
 
 async def test_a_workspace_that_may_not_be_changed_is_not(workspace: Path, outside: Path) -> None:
@@ -127,4 +158,4 @@ async def test_a_workspace_that_may_not_be_changed_is_not(workspace: Path, outsi
         assert await said(session, "read_file", {"path": "plain.txt"}) == "plain\n"
     finally:
         await session.close()
-    assert (workspace / "plain.txt").read_text() == "plain\n"
+    assert content(workspace / "plain.txt") == "plain\n"
