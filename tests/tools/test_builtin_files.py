@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,10 @@ async def session(workspace: Path) -> AsyncGenerator[Session]:
 @pytest.fixture
 def registry(session: Session) -> Registry:
     return Registry(file_tools(session, Shelf(abc=b"one\ntwo\nthree\n", long=b"x" * 50_000)))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*"))
 
 
 async def failure(registry: Registry, name: str, **args: object) -> str:
@@ -128,7 +133,7 @@ async def test_an_approval_sees_the_diff_before_anything_is_written(
     assert await preview(session, "read_file", {"path": "src/app.py"}) == ""
     with pytest.raises(BadCall, match="old is not in"):
         await preview(session, "edit_file", {**edit, "old": "lost"})
-    assert [path.name for path in workspace.rglob("*")] == ["src", "app.py"]
+    assert names(workspace) == ["app.py", "src"]
     assert (workspace / "src/app.py").read_text() == APP
 
 
@@ -158,10 +163,7 @@ async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registr
 async def test_what_a_session_says_of_its_schemas_is_what_its_functions_take(session: Session) -> None:
     for tool in file_tools(session):
         told = tool.schema.parameters
-        checked = type(tool)(
-            **{**{name: getattr(tool, name) for name in tool.__dataclass_fields__}, "parameters": None}
-        )
-        derived = checked.schema.parameters
+        derived = replace(tool, parameters=None).schema.parameters
         assert set(told["properties"]) == set(derived["properties"]), tool.name
         assert set(told["required"]) == set(derived.get("required", ())), tool.name
         defaults = {name: one.get("default") for name, one in told["properties"].items()}

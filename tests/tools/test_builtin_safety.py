@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.safety,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
+Asked: TypeAlias = tuple[str, Mapping[str, object]]
 CANARY = "canary-5d1e"
 MASKED = (".env", "deep/.env.local", "id_rsa", "deep/server.pem")
 OBEYED = "what the agent obeys"
@@ -54,7 +56,11 @@ async def said(session: Session, name: str, args: Mapping[str, object]) -> str:
         return f"failed: {failure}"
 
 
-def reads(outside: Path) -> list[tuple[str, dict[str, object]]]:
+def content(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def reads(outside: Path) -> list[Asked]:
     ways = [
         *MASKED,
         str(outside),
@@ -64,7 +70,7 @@ def reads(outside: Path) -> list[tuple[str, dict[str, object]]]:
         "./deep/../../outside.txt",
     ]
     ways += ["/proc/self/root" + str(outside), "/proc/1/root" + str(outside)]
-    asked: list[tuple[str, dict[str, object]]] = [("read_file", {"path": way}) for way in ways]
+    asked: list[Asked] = [("read_file", {"path": way}) for way in ways]
     asked += [("data_view", {"path": way}) for way in ways[:6]]
     asked += [("edit_file", {"path": way, "old": CANARY[:3], "new": "x"}) for way in ways]
     asked += [
@@ -114,7 +120,7 @@ async def test_no_tool_changes_what_is_protected_or_outside(
     tried = 0
     ways = [*PROTECTED, *NEW, str(outside), "../outside.txt"]
     for way in ways:
-        before = Path(workspace / way).read_text() if (workspace / way).exists() else None
+        before = content(workspace / way)
         made = f"*** Begin Patch\n*** Add File: {way}\n+x\n*** End Patch"
         old = CANARY if "outside" in way else OBEYED
         changed = f"*** Begin Patch\n*** Update File: {way}\n@@\n-{old}\n+x\n*** End Patch"
@@ -126,10 +132,9 @@ async def test_no_tool_changes_what_is_protected_or_outside(
         ):
             await said(session, name, args)
             tried += 1
-            now = Path(workspace / way).read_text() if (workspace / way).exists() else None
-            assert now == before, (name, args)
+            assert content(workspace / way) == before, (name, args)
     assert tried == len(ways) * 5
-    assert outside.read_text() == f"{CANARY}\n"
+    assert content(outside) == f"{CANARY}\n"
 
 
 async def test_a_protected_file_is_refused_by_name_and_a_plain_one_is_written(
@@ -141,7 +146,7 @@ async def test_a_protected_file_is_refused_by_name_and_a_plain_one_is_written(
         session, "write_file", {"path": "CLAUDE.md", "content": "x"}
     )
     assert await said(session, "edit_file", {"path": "plain.txt", "old": "plain", "new": "x"})
-    assert (workspace / "plain.txt").read_text() == "x\n"
+    assert content(workspace / "plain.txt") == "x\n"
 
 
 async def test_a_workspace_that_may_not_be_changed_is_not(workspace: Path, outside: Path) -> None:
@@ -153,4 +158,4 @@ async def test_a_workspace_that_may_not_be_changed_is_not(workspace: Path, outsi
         assert await said(session, "read_file", {"path": "plain.txt"}) == "plain\n"
     finally:
         await session.close()
-    assert (workspace / "plain.txt").read_text() == "plain\n"
+    assert content(workspace / "plain.txt") == "plain\n"

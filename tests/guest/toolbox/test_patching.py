@@ -17,7 +17,7 @@ from pinfold.guest.toolbox.patches import parsed
 
 pytestmark = pytest.mark.unit
 lines = st.lists(st.text(st.sampled_from("ab+- @\\\r"), max_size=3), max_size=25)
-whole = st.builds(lambda lines, end: "\n".join(lines) + end, lines, st.sampled_from(["", "\n"]))
+whole = st.tuples(lines.map("\n".join), st.sampled_from(["", "\n"])).map("".join)
 SOURCE = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 
 
@@ -91,7 +91,9 @@ def test_files_are_added_changed_moved_and_deleted_in_one_patch(tmp_path: Path) 
 
 
 def test_the_form_with_begin_and_end_finds_its_places_by_the_lines_around(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("class A:\n    def f(self):\n        pass\n\nclass B:\n    def f(self):\n        pass\n")
+    (tmp_path / "a.py").write_text(
+        "class A:\n    def f(self):\n        pass\n\nclass B:\n    def f(self):\n        pass\n"
+    )
     (tmp_path / "gone").write_text("x")
     apply(
         "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n@@ class B:\n@@     def f(self):\n-        pass\n+        return 1\n"
@@ -136,16 +138,27 @@ def test_a_hunk_that_fits_in_one_place_only_is_applied_there(tmp_path: Path, pat
             r"hunk 1 of a.py does not fit: the nearest place is line 1; there line 2 is '    return 1', and the patch has '    return 9'",
         ),
         ("--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-x\n+y\n", r"there is no b.py; did you mean a.py\?"),
-        ("*** Begin Patch\n*** Update File: a.py\n@@\n-\n+x\n*** End Patch", r"its lines are in 2 places \(lines 3, 4\)"),
+        (
+            "*** Begin Patch\n*** Update File: a.py\n@@\n-\n+x\n*** End Patch",
+            r"its lines are in 2 places \(lines 3, 4\)",
+        ),
         ("*** Begin Patch\n*** Add File: a.py\n+x\n*** End Patch", "a.py, which is there already"),
-        ("*** Begin Patch\n*** Update File: a.py\n@@ class Z\n-x\n*** End Patch", "no line 'class Z' is in the file"),
+        (
+            "*** Begin Patch\n*** Update File: a.py\n@@ class Z\n-x\n*** End Patch",
+            "no line 'class Z' is in the file",
+        ),
         ("hello", "this is no patch: give a unified diff"),
         ("@@ -1 +1 @@\n-x\n+y\n", "line 1 of the patch: a hunk of no file"),
         ("diff --git a/x.png b/x.png\nGIT binary patch\nliteral 1\n", "binary change of x.png"),
-        ("--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-def one():\n", "deletes a.py, but not all that is in it"),
+        (
+            "--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-def one():\n",
+            "deletes a.py, but not all that is in it",
+        ),
     ],
 )
-def test_a_patch_that_does_not_fit_says_where_and_changes_nothing(tmp_path: Path, patch: str, says: str) -> None:
+def test_a_patch_that_does_not_fit_says_where_and_changes_nothing(
+    tmp_path: Path, patch: str, says: str
+) -> None:
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "other").write_text("1\n")
     first = "--- a/other\n+++ b/other\n@@ -1 +1 @@\n-1\n+2\n" if patch.startswith("--- ") else ""

@@ -29,39 +29,56 @@ RANGE = 1 << 19
 STEP = 256
 """Values of a run for each that stays in memory."""
 TIES = 256
+WIDTH = 8
+"""Bytes of a value."""
 
 
 class Scratch:
     """Room on the disk that no name leads to; in the working folder, or where temporary files go."""
 
     def __init__(self) -> None:
-        self._folder: str | None = "."
+        self._fd = -1
+        self._size = 0
 
-    def file(self) -> int:
-        if self._folder is not None:
-            try:
-                return os.open(self._folder, os.O_TMPFILE | os.O_RDWR, 0o600)
-            except (AttributeError, OSError):  # read-only, or a file system without them
-                self._folder = None
-        fd, name = tempfile.mkstemp()
-        os.unlink(name)
-        return fd
+    def write(self, values: Array) -> int:
+        """Where they are now, counted in values; all are of one width."""
+        if self._fd < 0:
+            self._fd = self._file()
+        view = memoryview(values).cast("B")
+        start = self._size // WIDTH
+        self._size += len(view)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        return start
+
+    def read(self, start: int, count: int, dtype: Any) -> Array:
+        return np.frombuffer(os.pread(self._fd, count * WIDTH, start * WIDTH), dtype)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    @staticmethod
+    def _file() -> int:
+        try:
+            return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
+        except (AttributeError, OSError):  # read-only, or a file system without them
+            fd, name = tempfile.mkstemp()
+            os.unlink(name)
+            return fd
 
 
 class Run:
-    """Sorted values in a file."""
+    """Sorted values on the disk."""
 
-    def __init__(self, fd: int, start: int, index: Array, length: int) -> None:
-        self._fd = fd
+    def __init__(self, scratch: Scratch, start: int, index: Array, length: int) -> None:
+        self._scratch = scratch
         self._start = start
-        """In values."""
         self.index = index
         self.length = length
 
     def part(self, first: int, last: int) -> Array:
-        width = self.index.dtype.itemsize
-        data = os.pread(self._fd, (last - first) * width, (self._start + first) * width)
-        return np.frombuffer(data, self.index.dtype)
+        return self._scratch.read(self._start + first, last - first, self.index.dtype)
 
     def below(self, value: Any, side: Literal["left", "right"]) -> int:
         """How many values are less, or not greater."""
@@ -83,15 +100,13 @@ class Column:
         self._counts: Array = np.empty(0, np.int64)
         self._runs: list[Run] = []
         """Empty as long as there are few different values."""
-        self._fd = -1
-        self._written = 0
         self.count = 0
 
     def add(self, values: Array) -> None:
         if not len(values):
             return
         self.count += len(values)
-        if self._fd >= 0:
+        if self._runs:
             self._write([np.sort(values)])
             return
         ordered, different, counts = _counted(values)
@@ -100,7 +115,6 @@ class Column:
         if len(different) <= self._few:
             self._values, self._counts = different, counts
             return
-        self._fd = self._scratch.file()
         if len(self._values):
             self._write(_repeated(self._values, self._counts))
             self._values, self._counts = self._values[:0], self._counts[:0]
@@ -109,19 +123,17 @@ class Column:
     def _write(self, pieces: Iterable[Array]) -> None:
         """A run that comes in pieces."""
         index: list[Array] = []
-        length = 0
+        start = length = 0
         for piece in pieces:
+            at = self._scratch.write(piece)
+            start = start if index else at
             index.append(piece[-length % STEP :: STEP].copy())
             length += len(piece)
-            view = memoryview(piece).cast("B")
-            while view:
-                view = view[os.write(self._fd, view) :]
-        self._runs.append(Run(self._fd, self._written, np.concatenate(index), length))
-        self._written += length
+        self._runs.append(Run(self._scratch, start, np.concatenate(index), length))
 
     def ends(self) -> tuple[Any, Any]:
         """The least and the greatest."""
-        if self._fd < 0:
+        if not self._runs:
             return self._values[0], self._values[-1]
         return min(run.index[0] for run in self._runs), max(
             run.part(run.length - 1, run.length)[0] for run in self._runs
@@ -130,7 +142,7 @@ class Column:
     def pair(self, rank: int) -> tuple[Any, Any]:
         """The value that stands there when all are in order, counted from 0, and the next; the last has none but itself."""
         after = min(rank + 1, self.count - 1)
-        if self._fd < 0:
+        if not self._runs:
             ends = np.cumsum(self._counts)
             first, second = (self._values[int(np.searchsorted(ends, at, "right"))] for at in (rank, after))
             return first, second
@@ -140,7 +152,7 @@ class Column:
 
     def different(self) -> tuple[int, int, list[Any]]:
         """How many there are, how often the most frequent is there, and which those are, `TIES` at most."""
-        if self._fd < 0:
+        if not self._runs:
             if not self.count:
                 return 0, 0, []
             most = int(self._counts.max())
@@ -158,13 +170,9 @@ class Column:
 
     def has(self, value: int) -> bool:
         value = self._dtype.type(value)
-        if self._fd < 0:
+        if not self._runs:
             return bool((self._values == value).any())
         return any(run.below(value, "right") > run.below(value, "left") for run in self._runs)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
 
 
 class Moments:

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
     Options: TypeAlias = dict[str, str]
+    Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
 
-MEMORY = "100MB"
-"""For DuckDB; Python, the libraries and what is not in its books come on top."""
+MEMORY = 100
+"""Megabytes for DuckDB; Python, the libraries and what is not in its books come on top."""
+MEMORY_MOST = 2000
 THREADS = 2
 BUFFER = 4_000_000
-TRIES = 6
+TRIES = 8
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "#NA")
 """As pandas has them."""
 FORMATS = {
@@ -38,6 +40,10 @@ _LATE = "could not convert"
 _DECIMAL = re.compile(r"[+-]?\d+,\d+")
 
 
+class Broken(Exception):
+    """DuckDB's words for what is wrong with a table, found on the way."""
+
+
 class Unlisted(Exception):
     """A text is there that stands for nothing, and was not known to be."""
 
@@ -45,14 +51,18 @@ class Unlisted(Exception):
 class Source:
     """A file and the options it is read with."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, quick: bool) -> None:
         name, _, self._sheet = path.partition("#")
         if not self._sheet or os.path.exists(path):
             name, self._sheet = path, ""
         self.path = existing(name)
         self.name = name
         self.size = os.stat(self.path).st_size
+        self.memory = MEMORY
         self.notes: list[str] = []
+        self._quick = quick
+        self._made: list[str] = []
+        """Temporary files."""
         self.options: Options = {}
         self.unlisted: list[str] = []
         """Of the words for nothing those that are taken for texts so far."""
@@ -88,8 +98,10 @@ class Source:
 
     def _as_csv(self, head: bytes) -> None:
         self.options["buffer_size"] = str(BUFFER)
-        # DuckDB compares every field with every one of them: only with those that seem to be there.
-        self._nulls([word for word in NULLS if not word or re.search(_field(word), head)])
+        # DuckDB compares every field with every one of them. Who can tell afterwards that there were more
+        # begins with those that seem to be there.
+        seen = [word for word in NULLS if not word or re.search(_field(word), head)]
+        self._nulls(seen if self._quick else NULLS)
         if "compression" not in self.options:
             encoding, _ = encoding_of(head)
             if encoding.startswith("utf-16"):
@@ -109,6 +121,7 @@ class Source:
         from .sheets import as_csv
 
         self.path, columns = as_csv(self.path, self.name, self._sheet, self.notes)
+        self._made.append(self.path)
         self.kind = "csv"
         types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in columns.items())
         self.options = {
@@ -131,10 +144,14 @@ class Source:
         """A path that DuckDB does not take for a pattern."""
         if not re.search(r"[*?\[\]{}]", self.path):
             return self.path
-        folder = tempfile.mkdtemp()
-        link = os.path.join(folder, "table" + os.path.splitext(self.path)[1])
+        link = os.path.join(tempfile.gettempdir(), f"table-{os.urandom(8).hex()}")
         os.symlink(self.path, link)
+        self._made.append(link)
         return link
+
+    def close(self) -> None:
+        for path in self._made:
+            os.unlink(path)
 
     def look(self, connection: Any) -> list[tuple[str, str]]:
         """Columns with their types, once they look like those of a table."""
@@ -199,6 +216,9 @@ class Source:
     def mend(self, words: str) -> bool:
         """Whether there is something else to try after this error."""
         self._settled = {}
+        if "out of memory" in words.lower() and self.memory < MEMORY_MOST:
+            self.memory *= 3
+            return True
         if self.kind != "csv":
             return False
         lower = words.lower()
@@ -247,21 +267,25 @@ class Source:
         ]
         self.notes.append("rows with too few fields are filled up with nulls")
         if count:
-            self.notes.append(
-                f"{count:,} rows do not fit the columns and were left out, the first at line {first:,}"
-            )
+            does = "does not fit the columns and was" if count == 1 else "do not fit the columns and were"
+            self.notes.append(f"{many(count, 'row')} {does} left out, the first at line {first:,}")
 
 
-def reading(
-    path: str, use: Callable[[Any, Source, list[tuple[str, str]]], Found], ordered: bool
-) -> tuple[Found, Source]:
-    """What `use` makes of the table; tried in other ways as long as there is one."""
-    source = Source(path)
+def reading(path: str, use: Use[Found], *, ordered: bool, quick: bool = False) -> tuple[Found, Source]:
+    """What `use` makes of the table; tried in other ways as long as there is one. With `quick` it may raise Unlisted."""
+    source = Source(path, quick)
+    try:
+        return _tried(source, use, ordered), source
+    finally:
+        source.close()
+
+
+def _tried(source: Source, use: Use[Found], ordered: bool) -> Found:
     duckdb = _duckdb()
     for _ in range(TRIES):
         connection = duckdb.connect()
         try:
-            connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{MEMORY}'")
+            connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{source.memory}MB'")
             connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
             connection.execute(f"SET temp_directory = {quoted(tempfile.gettempdir())}")
             connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
@@ -269,13 +293,13 @@ def reading(
             source.left_out(connection)
         except Unlisted:
             source.mend("unlisted")
-        except duckdb.Error as error:
+        except (duckdb.Error, Broken) as error:
             if not source.mend(str(error)):
                 raise Refused(
                     f"{shown(source.name)} cannot be read as a table: {_first(str(error))}"
                 ) from error
         else:
-            return found, source
+            return found
         finally:
             connection.close()
     raise Refused(f"{shown(source.name)} cannot be read as a table")
@@ -302,6 +326,10 @@ def _first(words: str) -> str:
 
 def _field(word: str) -> bytes:
     return rb"(?:^|[,;\t|\n\"])" + re.escape(word).encode() + rb"(?:[,;\t|\r\n\"]|$)"
+
+
+def many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def query(chosen: str, source: Source, rest: str = "") -> str:

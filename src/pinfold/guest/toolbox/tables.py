@@ -10,12 +10,12 @@ import threading
 import time
 
 from .answering import size_told
-from .sources import Source, Unlisted, named, query, quoted, reading
+from .sources import Broken, Source, Unlisted, many, named, query, quoted, reading
 from .texts import existing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
     Typed: TypeAlias = list[tuple[str, str]]
@@ -114,7 +114,7 @@ def shape(path: str) -> tuple[str, list[dict[str, Any]]]:
         return connection.sql(query("count(*)", source)).fetchall()[0][0], len(typed)
 
     (rows, width), source = reading(path, count, ordered=False)
-    text = f"{rows:,} rows, {width:,} columns, {size_told(source.size)} ({source.size:,} bytes)"
+    text = f"{many(rows, 'row')}, {many(width, 'column')}, {size_told(source.size)} ({source.size:,} bytes)"
     return _with_notes([text], source), [{"rows": rows, "columns": width, "bytes": source.size}]
 
 
@@ -135,7 +135,7 @@ def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
         ["column", "type", "nulls", "examples"],
         [[one["column"], one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])] for one in figures],
     )
-    source.notes.insert(0, f"{total:,} rows, {len(typed):,} columns")
+    source.notes.insert(0, f"{many(total, 'row')}, {many(len(typed), 'column')}")
     return _with_notes(lines, source), figures
 
 
@@ -145,7 +145,7 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
-    (figures, rows, whole), source = reading(path, _figures, ordered=False)
+    (figures, rows, whole), source = reading(path, _figures, ordered=False, quick=True)
     lines = aligned(
         ["column", "type", *FIGURES],
         [[one["column"], one["type"], *(_told(one.get(name)) for name in FIGURES)] for one in figures],
@@ -153,7 +153,7 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
     exact = (
         "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
     )
-    source.notes.insert(0, f"{rows:,} rows; {exact}")
+    source.notes.insert(0, f"{many(rows, 'row')}; {exact}")
     return _with_notes(lines, source), figures
 
 
@@ -167,7 +167,7 @@ def _figures(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[s
     batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
     until = time.monotonic() + LONGEST_S
     rows, whole = 0, True
-    for taken in connection.sql(query(chosen, source)).to_arrow_reader(batch):
+    for taken in _batches(connection.sql(query(chosen, source)).to_arrow_reader(batch)):
         rows += taken.num_rows
         for part, array in zip(parts, taken.columns, strict=True):
             part.add(array)
@@ -180,7 +180,20 @@ def _figures(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[s
     for part, one in zip(parts, figures, strict=True):
         if part.is_text and one["count"]:
             one["top"] = _text_of(connection, source, part.name, one.pop("top"), one["freq"])
+    scratch.close()
     return figures, rows, whole
+
+
+def _batches(reader: Any) -> Iterator[Any]:
+    """An error of DuckDB's comes out of here as one of the system's."""
+    while True:
+        try:
+            taken = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (OSError, ValueError) as error:
+            raise Broken(str(error)) from error
+        yield taken
 
 
 def _hashes(connection: Any, *texts: str | None) -> list[int]:
@@ -269,7 +282,6 @@ class _Part:
                 if self._kind != "BOOLEAN":
                     first, last = self._column.ends()
                     made |= {"min": self._moment(first), "max": self._moment(last)}
-        self._column.close()
         return made
 
     def _numbers(self) -> dict[str, Any]:
