@@ -72,7 +72,7 @@ def view(session: Session) -> Callable[..., Any]:
     registry = Registry(file_tools(session))
 
     async def call(path: str, view: str = "peek", rows: int = 5) -> str:
-        return await registry.call("data_view", {"path": path, "view": view, "rows": rows})
+        return (await registry.call("data_view", {"path": path, "view": view, "rows": rows})).text
 
     return call
 

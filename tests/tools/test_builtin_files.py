@@ -57,7 +57,10 @@ async def failure(registry: Registry, name: str, **args: object) -> str:
 
 
 async def test_a_file_is_written_read_changed_and_found(registry: Registry, workspace: Path) -> None:
-    call = registry.call
+
+    async def call(name: str, args: dict[str, object]) -> str:
+        return (await registry.call(name, args)).text
+
     assert await call("write_file", {"path": "notes/a.txt", "content": "one\ntwo\n"}) == (
         "wrote notes/a.txt: 8 bytes, 2 lines"
     )
@@ -97,7 +100,7 @@ async def test_what_cannot_be_done_is_said_so_that_it_can_be_mended(registry: Re
             "edit_file failed: old is not in src/app.py; the nearest is line 2:\n2:     return 1",
             "edit_file failed: old is 2 times in src/app.py, not 1: at lines 1, 2; give more of the text around it, or expected_matches=2 to change all",
             "grep failed: '(' is no regular expression: missing ), unterminated subpattern at character 0; write a backslash before signs that are meant as they are",
-            "wrong arguments for grep: output_mode: Input should be 'lines', 'files' or 'count'",
+            "wrong arguments for grep: 'output_mode' should be 'lines', 'files' or 'count', not \"words\"",
             "data_view failed: there is no src/app.pu; did you mean src/app.py?",
         ]
     )
@@ -105,7 +108,10 @@ async def test_what_cannot_be_done_is_said_so_that_it_can_be_mended(registry: Re
 
 
 async def test_a_result_that_was_cut_is_opened_again(registry: Registry) -> None:
-    call = registry.call
+
+    async def call(name: str, args: dict[str, object]) -> str:
+        return (await registry.call(name, args)).text
+
     assert await call("read_file", {"path": "blob:abc"}) == "one\ntwo\nthree\n"
     assert await call("read_file", {"path": "blob:abc", "start_line": 2, "max_lines": 1}) == (
         "two\n[lines 2 to 2 of 3; go on with start_line=3]"
@@ -140,7 +146,7 @@ async def test_an_approval_sees_the_diff_before_anything_is_written(
 async def test_a_preview_is_what_the_call_then_does(session: Session, registry: Registry) -> None:
     args = {"path": "src/app.py", "old": "main", "new": "start"}
     shown = await preview(session, "edit_file", args)
-    assert await registry.call("edit_file", args) == shown
+    assert (await registry.call("edit_file", args)).text == shown
 
 
 async def test_a_deletion_is_measured_before_it_happens(session: Session, workspace: Path) -> None:
@@ -156,8 +162,8 @@ async def test_a_folder_is_told_as_data(session: Session) -> None:
 
 async def test_a_name_that_is_not_utf8_is_told_and_can_be_used(registry: Registry, workspace: Path) -> None:
     (workspace / "src" / "caf\udce9.txt").write_text("x\n")
-    assert await registry.call("glob", {"pattern": "src/*.txt"}) == "src/caf\udce9.txt"
-    assert await registry.call("read_file", {"path": "src/caf\udce9.txt"}) == "x\n"
+    assert (await registry.call("glob", {"pattern": "src/*.txt"})).text == "src/caf\udce9.txt"
+    assert (await registry.call("read_file", {"path": "src/caf\udce9.txt"})).text == "x\n"
 
 
 async def test_what_a_session_says_of_its_schemas_is_what_its_functions_take(session: Session) -> None:

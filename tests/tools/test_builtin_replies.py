@@ -99,7 +99,7 @@ async def test_an_answer_that_makes_no_sense_is_the_sessions_fault_and_ends_noth
 
 async def is_told_or_refused(registry: Registry, name: str, args: Mapping[str, object]) -> bool:
     try:
-        return len(await registry.call(name, args)) < 2 << 20
+        return len((await registry.call(name, args)).text) < 2 << 20
     except ToolFailed as failed:
         return not failed.at_fault
 

@@ -51,7 +51,7 @@ async def session(outside: Path, workspace: Path) -> AsyncGenerator[Session]:
 
 async def said(session: Session, name: str, args: Mapping[str, object]) -> str:
     try:
-        return await Registry(file_tools(session)).call(name, args)
+        return (await Registry(file_tools(session)).call(name, args)).text
     except ToolFailed as failure:
         return f"failed: {failure}"
 

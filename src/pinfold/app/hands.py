@@ -134,7 +134,7 @@ class SandboxAndTools:
         async with self._reaching_out(what, reads=reads) as running:
             match action:
                 case RunCell():
-                    performed = await self._run(id, action, what)
+                    performed = _without(await self._run(id, action, what), running.refused)
                 case CallTool():
                     performed = await self._call(action, cell)
                 case _:
@@ -356,6 +356,15 @@ class SandboxAndTools:
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return capped(text, limit, whole="not kept, the disk is full"), ()
         return capped(text, limit, whole=f'read_file("blob:{blob[7:19]}")'), (blob,)
+
+
+def _without(performed: Performed, refused: Mapping[str, str]) -> Performed:
+    """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
+    if not refused:
+        return performed
+    notes = "".join(f"[{to} was not reached: {why}]\n" for to, why in refused.items())
+    lacked = performed.lacked or f"the network (refused: {', '.join(refused)})"
+    return replace(performed, observation=f"{performed.observation.rstrip()}\n{notes}", lacked=lacked)
 
 
 def _told(action: CallTool) -> str:

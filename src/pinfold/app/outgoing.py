@@ -42,6 +42,8 @@ class Running:
     """What it may reach without being asked again."""
     moved: dict[Destination, list[int]] = field(default_factory=dict["Destination", "list[int]"])
     """Bytes out and back."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Destinations it did not get to, and why."""
 
     async def gate(self, destination: Destination, how: How) -> str | None:
         if destination in self.cleared:
@@ -155,7 +157,10 @@ class WayOut:
         if self._running is None:
             return NOBODY_RUNS.format(destination)
         # Each connection anew: the one before may have brought in what makes this one dangerous.
-        return await self._running.ask(_wanted(destination, how))
+        running = self._running
+        if reason := await running.ask(_wanted(destination, how)):
+            running.refused[str(destination)] = reason
+        return reason
 
     def _on_traffic(self, traffic: Traffic) -> None:
         moved = self._running.moved if self._running else self._between
