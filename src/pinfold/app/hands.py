@@ -12,6 +12,7 @@ from typing import Any, assert_never
 from msgspec import UNSET
 
 from pinfold.app.checkpoints import Checkpoints, Restored
+from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing
 from pinfold.app.errors import CheckpointError
 from pinfold.app.judging import Judging
@@ -324,7 +325,7 @@ class SandboxAndTools:
             outcome="ok",
             observation=shown,
             blobs=blobs,
-            whole=result.value,
+            whole=without_own_secrets(result.value),  # a server may send back what it was given
             untrusted=result.untrusted,
             sent=result.sent,
         )
