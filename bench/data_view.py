@@ -28,7 +28,7 @@ from pinfold.sandbox.environment import default_python
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.tools.builtin.programs import source
 
-ROWS = 8_000_000
+ROWS = 6_700_000
 """To the gigabyte."""
 PEAK_MIB = 300
 FASTER = 5.0
@@ -52,7 +52,8 @@ COPY (SELECT
     CASE WHEN {chance(9)} < 0.05 THEN NULL ELSE round(exp({chance(10)} * 8), 2) END AS price,
     round(sqrt(-2 * ln({chance(11)} + 1e-7)) * cos(2 * pi() * {chance(12)}), 6) AS score,
     CASE WHEN {chance(13)} < 0.1 THEN NULL ELSE hash(i * 31 + 14) % 100 END AS discount,
-    DATE '2015-01-01' + (hash(i * 31 + 15) % 3650)::INT AS day,
+    TIMESTAMP '2015-01-01' + INTERVAL (hash(i * 31 + 15) % 315360000) SECOND AS created,
+    DATE '2015-01-01' + (hash(i * 31 + 17) % 3650)::INT AS shipped,
     hash(i * 31 + 16) % 2 = 0 AS paid
 FROM range({rows}) AS numbers(i)) TO '{path}' (HEADER, DELIMITER ',')''')
 """

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     Options: TypeAlias = dict[str, str]
     Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
 
-MEMORY = 100
+MEMORY = 64
 """Megabytes for DuckDB; Python, the libraries and what is not in its books come on top."""
 MEMORY_MOST = 2000
 THREADS = 2
-BUFFER = 4_000_000
+BUFFER = 2_000_000
+LONG = 64_000_000
+"""Bytes of a line that is longer than most."""
 TRIES = 8
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "#NA")
 """As pandas has them."""
@@ -222,6 +224,10 @@ class Source:
         if self.kind != "csv":
             return False
         lower = words.lower()
+        if "maximum line size" in lower and self._once("long"):
+            self.memory = max(self.memory, 10 * LONG // 1_000_000)
+            self.options |= {"max_line_size": str(LONG), "buffer_size": str(2 * LONG)}
+            return True
         if lower == "unlisted":
             return self.list_all()
         if ("utf-8" in lower or "unicode" in lower) and self._once("encoding"):
@@ -288,6 +294,8 @@ def _tried(source: Source, use: Use[Found], ordered: bool) -> Found:
             connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{source.memory}MB'")
             connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
             connection.execute(f"SET temp_directory = {quoted(tempfile.gettempdir())}")
+            # What is found goes on being found while what was found is worked on.
+            connection.execute("SET streaming_buffer_size = '8MB'")
             connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
             found = use(connection, source, source.look(connection))
             source.left_out(connection)

@@ -86,7 +86,10 @@ class FileTools:
 
     async def apply_patch(self, patch: str) -> str:
         given = {"patch": patch, "dry": False}
-        return _done(await ask(self._inside, "patching", "apply", given, timeout_s=QUICK_S))
+        reply = await ask(self._inside, "patching", "apply", given, timeout_s=QUICK_S)
+        if reply.notices and "\n" in reply.text():
+            raise BadCall(f"{'; '.join(reply.notices)}; what else the patch says was done:\n{reply.text()}")
+        return _done(reply)
 
     async def glob(self, pattern: str, path: str = ".") -> str:
         given = {"pattern": pattern, "path": path}
