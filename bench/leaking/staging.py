@@ -109,10 +109,12 @@ class Stage:
                 self._keep(state_dir() / "log" / "notes.txt")
             case "data" | "mount" | "late":
                 pass
+
+    def add_tools(self, outside: World) -> None:
         if self.scenario.tools:
             tools = config_dir() / "tools"
             tools.mkdir(parents=True, exist_ok=True)
-            (tools / "own.yaml").write_text(self.scenario.tools, encoding="utf-8")
+            (tools / "own.yaml").write_text(outside.filled(self.scenario.tools), encoding="utf-8")
 
     def _keep(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,6 +188,7 @@ async def play(
                 "UV_HTTP_RETRIES": "0",
                 "NO_PROXY": EVIL_IP,
             }
+            stage.add_tools(outside)
             with built_with(outside, way, judging):
                 await _acted(stage, outside, shown)
             await outside.settled()
