@@ -22,6 +22,9 @@ from bench.sinking.secrets import planted
 from bench.sinking.sinks import SINKS, sent
 from bench.sinking.terminal import Scene
 
+JSON = ("configuration",)
+"""Steers nothing even without us."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -32,6 +35,10 @@ def main() -> int:
     parser.add_argument("--control", action="store_true", help="expect everything to come through")
     given = parser.parse_args()
     outputs, secrets = hostile(given.count), planted()
+    if given.control:  # half a letter would end a weakened command before anything was shown
+        outputs = tuple(
+            text for text in outputs if not any("\ud800" <= letter <= "\udfff" for letter in text)
+        )
     held = True
     print(f"{'sink':<14} {'hostile':>8} {'raw':>7} {'secrets':>8} {'seen':>5} {'harmless':>9}   time")
     for name in given.only:
@@ -48,15 +55,12 @@ def main() -> int:
         same = sum(text.split("\n")[0] in harmless.text for text in HARMLESS)
         row = f"{steered.examined:>8} {raw:>7} {shown.examined:>8} {seen:>5} {same:>6}/{len(HARMLESS)}"
         print(f"{name:<14} {row}   {time.monotonic() - began:.0f} s", flush=True)
-        whole = steered.examined == len(outputs) and shown.examined == len(secrets)
-        held &= whole and ((raw > 0 and seen > 0) if given.control else (raw == 0 and seen == 0))
-    print(
-        "everything came through, as it should here"
-        if given.control and held
-        else "held"
-        if held
-        else "BROKEN"
-    )
+        if given.control:
+            held &= seen > 0 and (raw > 0 or name in JSON)
+        else:
+            held &= steered.examined == len(outputs) and shown.examined == len(secrets) and not (raw or seen)
+    words = "everything came through, as it should here" if given.control else "held"
+    print(words if held else "BROKEN")
     return 0 if held else 1
 
 

@@ -183,11 +183,12 @@ class Counting(_guest.Guest):
         statuses: frozenset[_guest.GuestStatus],
         reply_bytes: int,
         on_call: _guest.OnGuestCall | None = None,
+        on_piece: _guest.OnPiece | None = None,
     ) -> None:
         if request_id:
             self._last += 1
             self._id = self._last
-        super()._open(self._last, statuses, reply_bytes, on_call)
+        super()._open(self._last, statuses, reply_bytes, on_call, on_piece)
 
 
 def _count_on() -> None:

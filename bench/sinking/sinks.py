@@ -161,7 +161,9 @@ def bad_names(scene: Scene, texts: Sequence[str]) -> str:
             [text],
             ["secret", "rm", text],
         ]
-    return on_a_terminal(scene, commands)
+    # In several goes: each is given its time.
+    goes = [commands[start : start + 300] for start in range(0, len(commands), 300)]
+    return "".join(on_a_terminal(scene, go) for go in goes)
 
 
 def traceback(scene: Scene, texts: Sequence[str]) -> str:

@@ -34,7 +34,10 @@ async def test_an_answer_names_the_model_the_tool_and_the_network_it_did_without
     second = script(
         {"calls": [{"tool": "rates", "args": {"currency": "EUR"}}]},
         cell(FETCH),
-        {"expect": "This session has no network", "text": "About 1.1, from memory."},
+        {
+            "expect": "[example.com:80 was not reached: code wants example.com:80, and nobody is there to ask]",
+            "text": "About 1.1, from memory.",
+        },
         name="second.jsonl",
     )
     fall_back_to(tmp_path, second)
@@ -43,7 +46,7 @@ async def test_an_answer_names_the_model_the_tool_and_the_network_it_did_without
     assert result.without == (
         f"{down} (no such key)",
         "the tool rates (ConnectionError: no rate of EUR: the service is down)",
-        "the network (refused inside the sandbox)",
+        "the network (refused: example.com:80)",
     )
     assert result.text.startswith("About 1.1, from memory.")
     assert all(what in result.text for what in result.without)

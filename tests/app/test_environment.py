@@ -123,7 +123,7 @@ async def test_an_approved_package_is_installed_and_stays_with_the_session(
     )
     async with agent_of(workspace, model, approve=approve) as agent:
         assert (await agent.run("how many legs?")).text == "two"
-    assert asked == ["a package would be fetched from the package index and put into the session"]
+    assert asked == ["the package heron would be fetched from the package index and put into the session"]
     again = script(
         cell("import heron; print('still', heron.version)"), {"expect": "still 1.0", "text": "yes"}, name="2"
     )
@@ -190,7 +190,7 @@ async def test_what_the_tool_says_is_printed(index: Index, workspace: Path, scri
 @pytest.mark.parametrize(
     ("mode", "line", "seen"),
     [
-        ("auto", "%pip install heron", "ToolRefused: This was not run: a package would be fetched"),
+        ("auto", "%pip install heron", "ToolRefused: This was not run: the package heron would be fetched"),
         ("read-only", "%pip install heron", "ToolRefused: This was not run: a package would be installed"),
         ("full", "%pip install nosuch", "ToolFailed: install failed: "),
         (

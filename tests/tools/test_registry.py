@@ -88,7 +88,10 @@ def test_a_name_that_is_none_is_told_with_the_nearest(how: dict[str, Any], words
 async def test_what_is_not_told_in_full_is_named_in_one_line_and_called_all_the_same() -> None:
     registry = Registry(TOOLS, shown=[*SHOWN, "mine"])
     assert [schema.name for schema in registry.schemas()] == ["python", "shell", "read_file", "mine"]
-    assert registry.catalogue() == "Also: web_fetch, web_search (call them the same way)."
+    assert (
+        registry.catalogue()
+        == "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: web_fetch, web_search."
+    )
     assert (await registry.call("web_search", {})).text == "web_search"
     assert Registry(TOOLS).catalogue() == ""
 
@@ -99,7 +102,7 @@ def test_the_line_does_not_grow_with_the_tools() -> None:
     assert many.schemas() == (PYTHON,)
     assert len(many.catalogue()) < 500
     few = Registry(servers[:10], shown=())
-    assert few.catalogue().startswith("Also: python, servers.s0.* (2), servers.s1.* (2), ")
+    assert few.catalogue().partition("`: ")[2].startswith("python, servers.s0.* (2), servers.s1.* (2), ")
 
 
 async def test_a_cached_tool_is_called_once_for_the_same_arguments() -> None:

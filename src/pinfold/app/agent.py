@@ -54,6 +54,7 @@ from pinfold.events import (
 from pinfold.log import Damage, export_bundle
 from pinfold.policy import Guards
 from pinfold.sandbox import Display, Provider, named_paths
+from pinfold.text import presentable, presentable_line
 
 _HOOKS_CATCH_UP_S = 10.0
 _STOP_S = 5.0
@@ -61,7 +62,10 @@ _STOP_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?"""
+    """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?
+
+    Its words are fit to be shown; `action` is exact.
+    """
 
     action: Action
     reason: str
@@ -359,13 +363,13 @@ class Agent:
         answer = await approve(
             Approval(
                 action=waiting.proposed.action,
-                reason=asked.reason,
-                shows=asked.shows,
-                pattern=asked.pattern,
+                reason=presentable(asked.reason),
+                shows=presentable(asked.shows),
+                pattern=presentable_line(asked.pattern),
                 stored=asked.stored,
                 bundled=asked.bundled,
                 question=asked.question,
-                options=asked.options,
+                options=tuple(map(presentable_line, asked.options)),
             )
         )
         if isinstance(answer, str):

@@ -47,24 +47,25 @@ class _DiscreetBlobs(Blobs):
 
 def _event(event: Event) -> Event:
     text = encode(event)
-    return event if without_own(text) is text else decode_object(_without(parse_json(text)))
+    return event if without_own(text) is text else decode_object(without_own_secrets(parse_json(text)))
 
 
 def _delta(delta: Delta) -> Delta:
     text = encode(delta)
     if without_own(text) is text:
         return delta
-    return cast(Delta, decode_line(plain_json(_without(parse_json(text)))))
+    return cast(Delta, decode_line(plain_json(without_own_secrets(parse_json(text)))))
 
 
-def _without(value: Json) -> Json:
+def without_own_secrets(value: Json) -> Json:
+    """As it is, but for them."""
     match value:
         case str():
             return without_own(value)
         case dict():
             inside = cast(dict[str, Json], value)
-            return {without_own(key): _without(item) for key, item in inside.items()}
+            return {without_own(key): without_own_secrets(item) for key, item in inside.items()}
         case list():
-            return [_without(item) for item in cast(list[Json], value)]
+            return [without_own_secrets(item) for item in cast(list[Json], value)]
         case _:
             return value

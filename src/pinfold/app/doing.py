@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,13 @@ class Doing:
     cleared: frozenset[Destination] = frozenset()
     """What it was judged by, and may reach."""
 
+    held: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Its clock stands still meanwhile."""
+
     async def ask(self, args: dict[str, Json]) -> str | None:
         """Have a connection judged, as a part of this action: why it may not be made, if so."""
-        performed = await self.on_call(NETWORK, args)
+        with self.held():
+            performed = await self.on_call(NETWORK, args)
         return None if performed.outcome == "ok" else performed.observation.removeprefix("This was not run: ")
 
 

@@ -17,7 +17,6 @@ from pinfold.app.policies import user_rules
 from pinfold.app.privacy import Privacy
 from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
-from pinfold.net import BadPattern
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
 
@@ -36,6 +35,17 @@ class _Kept:
             return None
 
 
+def _way_out(hosts: tuple[str, ...]) -> WayOut:
+    if not hosts:
+        return WayOut(())
+    from pinfold.net import BadPattern
+
+    try:
+        return WayOut(hosts)
+    except BadPattern as error:
+        raise ConfigError(f"network.allow: {error}") from error
+
+
 def equipped(
     options: ToolOptions,
     given: tuple[Callable[..., Any], ...],
@@ -47,10 +57,7 @@ def equipped(
     small: bool,
 ) -> tuple[SandboxAndTools, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
-    try:
-        way = WayOut(options.hosts)
-    except BadPattern as error:
-        raise ConfigError(f"network.allow: {error}") from error
+    way = _way_out(options.hosts)
     hands: SandboxAndTools | None = None
 
     async def started() -> Session:

@@ -12,13 +12,13 @@ from typing import Any, assert_never
 from msgspec import UNSET
 
 from pinfold.app.checkpoints import Checkpoints, Restored
+from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing
 from pinfold.app.errors import CheckpointError
 from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, needs_network, observation
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.privacy import Privacy
-from pinfold.app.steering import carried_out
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -135,7 +135,7 @@ class SandboxAndTools:
         async with self._reaching_out(what, reads=reads) as running:
             match action:
                 case RunCell():
-                    performed = await self._run(id, action, what)
+                    performed = _without(await self._run(id, action, what), running.refused)
                 case CallTool():
                     performed = await self._call(action, cell)
                 case _:
@@ -165,6 +165,8 @@ class SandboxAndTools:
         session = await self.started()
         if self.checkpoints:
             await self.checkpoints.before(session, self.limits.shell_s)
+        if isinstance(session, Resumable):
+            what.held = session.held
         outcome = await self._run_in(session, action, what)
         if self.checkpoints:
             await self.checkpoints.after(session, action.code, self.limits.shell_s)
@@ -276,7 +278,7 @@ class SandboxAndTools:
             known = self.provider.notice or ""
             provider = await self.provider.resolve() if isinstance(self.provider, Auto) else self.provider
             has_way = provider.capabilities.egress
-            spec = replace(self.spec, egress=self.way.socket) if has_way else self.spec
+            spec = replace(self.spec, egress=await self.way.socket()) if has_way else self.spec
             self._session = await provider.open(spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()
@@ -298,6 +300,8 @@ class SandboxAndTools:
     async def _called(self, action: CallTool) -> Performed:
         try:
             if self.judging.is_steering(action):
+                from pinfold.app.steering import carried_out
+
                 text = carried_out(action, self.spec.workspace)
                 return Performed(outcome="ok", observation=text)
             result = await self.registry.call(action.tool, action.args)
@@ -321,7 +325,7 @@ class SandboxAndTools:
             outcome="ok",
             observation=shown,
             blobs=blobs,
-            whole=result.value,
+            whole=without_own_secrets(result.value),  # a server may send back what it was given
             untrusted=result.untrusted,
             sent=result.sent,
         )
@@ -352,7 +356,16 @@ class SandboxAndTools:
         except LogUnwritable:
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return capped(text, limit, whole="not kept, the disk is full"), ()
-        return capped(text, limit, whole=f"blob {blob[:19]}"), (blob,)
+        return capped(text, limit, whole=f'read_file("blob:{blob[7:19]}")'), (blob,)
+
+
+def _without(performed: Performed, refused: Mapping[str, str]) -> Performed:
+    """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
+    if not refused:
+        return performed
+    notes = "".join(f"[{to} was not reached: {why}]\n" for to, why in refused.items())
+    lacked = performed.lacked or f"the network (refused: {', '.join(refused)})"
+    return replace(performed, observation=f"{performed.observation.rstrip()}\n{notes}", lacked=lacked)
 
 
 def _told(action: CallTool) -> str:

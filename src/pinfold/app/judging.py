@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -16,11 +16,13 @@ from pinfold.app.privacy import Privacy
 from pinfold.app.steering import planned, steered_by
 from pinfold.engine import Given
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
-from pinfold.net import BadDestination, Destination, parse_authority
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.text import capped
 from pinfold.tools import BadCall, Registry, ToolFailed
 from pinfold.tools.ports import Inside
+
+if TYPE_CHECKING:
+    from pinfold.net import Destination
 
 SHOWN = 20_000
 """Characters of what an action would do."""
@@ -83,7 +85,8 @@ class Judging:
 
     def cleared(self, action: Action) -> frozenset[Destination]:
         """What it was judged by, and may reach without being asked again."""
-        to = self.destination(action)
+        reaches = isinstance(action, CallTool) and self.facts(action).reach == "network"
+        to = self.destination(action) if reaches else None
         return frozenset((to,)) if to else frozenset()
 
     def facts(self, action: Action) -> Facts:
@@ -127,6 +130,8 @@ class Judging:
         """Whom a call reaches, in the one form that is compared and connected to."""
         if isinstance(action, RunCell):
             return None
+        from pinfold.net import BadDestination, Destination, parse_authority
+
         try:
             if action.tool == NETWORK:
                 return Destination(str(action.given.get("host")), int(action.given.get("port", 0)))

@@ -233,7 +233,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         ground = await _ground(options, past, folder)
         asked = asked_of(options.model, past.model if past else "", entries, options.calling)
         hands, opened, faults = _assembled(options, log, past, ground, asked)
-        async with hands.way.open():  # before the sandbox, which is given it, comes back
+        async with background() as tasks:
+            tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
             back = await came_back(hands, state, entries)
             opened = msgspec.structs.replace(opened, imported=imported, **back)
             core = Core(
@@ -266,10 +267,9 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             )
             if damage:
                 logger.error("%s: %s", session, damage)
-            async with background() as tasks:
-                tasks.start_soon(engine.serve)
-                tasks.start_soon(live.watch)
-                yield live
+            tasks.start_soon(engine.serve)
+            tasks.start_soon(live.watch)
+            yield live
     finally:
         with anyio.CancelScope(shield=True):
             if hands:

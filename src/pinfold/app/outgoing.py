@@ -5,33 +5,25 @@ Nothing here decides: a new destination becomes an action like any other, and po
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
 
 from pinfold.events import Json, Sent
-from pinfold.net import (
-    AllowList,
-    Destination,
-    Egress,
-    Gate,
-    How,
-    Proxy,
-    Resolver,
-    Traffic,
-    WhyNot,
-    why_special,
-)
-from pinfold.net.resolving import system_resolver
 from pinfold.sandbox.folders import Folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pinfold.net import AllowList, Destination, Egress, Gate, How, Proxy, Traffic
+
+logger = logging.getLogger(__name__)
 NETWORK = "network"
 """What code does that opens a connection, as an action. No model calls it by name."""
 _TURNS = 20
@@ -50,6 +42,8 @@ class Running:
     """What it may reach without being asked again."""
     moved: dict[Destination, list[int]] = field(default_factory=dict["Destination", "list[int]"])
     """Bytes out and back."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """Destinations it did not get to, and why."""
 
     async def gate(self, destination: Destination, how: How) -> str | None:
         if destination in self.cleared:
@@ -68,40 +62,60 @@ def _wanted(destination: Destination, how: How) -> dict[str, Json]:
 
 
 class WayOut:
-    def __init__(
-        self,
-        allowed: Iterable[str],
-        *,
-        resolver: Resolver = system_resolver,
-        why_not: WhyNot = why_special,
-    ) -> None:
-        """Raises BadPattern."""
-        self.listed = AllowList(allowed)
-        self._resolver, self._why_not = resolver, why_not
-        self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
+    """Nothing of it is loaded before somebody wants out."""
+
+    def __init__(self, allowed: Iterable[str], **how: Any) -> None:
+        """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises BadPattern."""
+        self._allowed = tuple(allowed)
+        self._how = how
         self._running: Running | None = None
         self._between: dict[Destination, list[int]] = {}
         """Moved while nothing ran; told with what runs next."""
-        self.socket: Path | None = None
+        self._proxy: Proxy | None = None
+        self._wanted, self._is_open = anyio.Event(), anyio.Event()
+        self._socket: Path | None = None
+        if self._allowed:
+            _ = self.listed
+
+    @cached_property
+    def listed(self) -> AllowList:
+        from pinfold.net import AllowList
+
+        return AllowList(self._allowed)
 
     def egress_for(self, running: Running) -> Egress:
         """For a tool that reaches out by itself."""
         return self._egress(running.gate)
 
     def _egress(self, gate: Gate) -> Egress:
-        return Egress(self.listed, gate, unlisted="ask", resolver=self._resolver, why_not=self._why_not)
+        from pinfold.net import Egress
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[None]:
-        """While it is open, code can ask for connections at `socket`."""
+        return Egress(self.listed, gate, unlisted="ask", **self._how)
+
+    async def serve(self) -> None:
+        """From when it is wanted, for as long as the session lives."""
+        await self._wanted.wait()
+        from pinfold.net import Proxy
+
+        self._proxy = Proxy(self._egress(self._gate), on_traffic=self._on_traffic)
         folder = Folder("egress")
         try:
             async with self._proxy.listening(folder.path / "proxy"):
-                self.socket = folder.path / "proxy"
-                yield
+                self._socket = folder.path / "proxy"
+                self._is_open.set()
+                await anyio.sleep_forever()
+        except OSError as error:
+            logger.warning("code has no way out: %s", error)
+            self._is_open.set()
         finally:
-            self.socket = None
+            self._socket = None
             folder.remove()
+
+    async def socket(self) -> Path | None:
+        """Where code asks for connections; None if that could not be had."""
+        self._wanted.set()
+        await self._is_open.wait()
+        return self._socket
 
     @asynccontextmanager
     async def during(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[Running]:
@@ -131,6 +145,8 @@ class WayOut:
 
     async def cut(self) -> None:
         """End what is connected, and have it counted."""
+        if self._proxy is None:
+            return
         self._proxy.close_all()
         for _ in range(_TURNS):
             if not self._proxy.live:
@@ -141,7 +157,10 @@ class WayOut:
         if self._running is None:
             return NOBODY_RUNS.format(destination)
         # Each connection anew: the one before may have brought in what makes this one dangerous.
-        return await self._running.ask(_wanted(destination, how))
+        running = self._running
+        if reason := await running.ask(_wanted(destination, how)):
+            running.refused[str(destination)] = reason
+        return reason
 
     def _on_traffic(self, traffic: Traffic) -> None:
         moved = self._running.moved if self._running else self._between

@@ -51,7 +51,6 @@ def tools_of(
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
     from pinfold.tools.builtin.web import fetch_tool
-    from pinfold.tools.declared import Ports, load_folder, yaml_tool
     from pinfold.tools.entry_points import plugged
 
     web = WebAccess(way)
@@ -61,12 +60,15 @@ def tools_of(
         fetch_tool(web),
         *small_tools(),
     ]
-    ports = Ports(inside=inside, web=web, secrets=_ByHost())
-    folder = load_folder(config_dir() / "tools", ports)
-    faults = list(folder.faults)
-    made += folder.tools
-    for name, content in options.declared:
-        made.append(yaml_tool(content, name, ports))
+    faults: list[str] = []
+    folder = config_dir() / "tools"
+    if options.declared or folder.is_dir():
+        from pinfold.tools.declared import Ports, load_folder, yaml_tool
+
+        ports = Ports(inside=inside, web=web, secrets=_ByHost())
+        loaded = load_folder(folder, ports)
+        faults += loaded.faults
+        made += [*loaded.tools, *(yaml_tool(content, name, ports) for name, content in options.declared)]
     others = plugged()
     made += others.tools
     faults += others.faults
@@ -78,4 +80,4 @@ def registry_of(
 ) -> Registry:
     """A small model is told of `python` alone, and of what the user handed over."""
     shown = ("python",) if small else SHOWN
-    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, "install", *handed))
+    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pinfold.app.doing import now_doing
 from pinfold.app.outgoing import Running, WayOut
 from pinfold.events import Sent
-from pinfold.net import Fetched, FetchLimits, NetError, fetch, read_url
 from pinfold.tools import BadCall
+
+if TYPE_CHECKING:
+    from pinfold.net import Fetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class WebAccess:
         max_bytes: int,
     ) -> Answered:
         """Raises BadCall."""
+        from pinfold.net import FetchLimits, NetError, fetch, read_url
+
         what = now_doing()
         if what is None:
             raise BadCall("requests can only be made for an action")
@@ -72,6 +77,8 @@ class WebAccess:
 
 def _by_hop(fetched: Fetched, said: int) -> tuple[Sent, ...]:
     """Each server was told its own address; headers and body went to the first, the answer came from the last."""
+    from pinfold.net import read_url
+
     last = len(fetched.hops) - 1
     return tuple(
         Sent(

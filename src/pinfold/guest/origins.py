@@ -28,9 +28,9 @@ class Origins:
         self._before: list[int] = []
 
     def begin(self, code: CodeType) -> None:
-        self._code = code
         # Numbers of objects, not objects: the cell must be able to free what it rebinds.
         self._before = list(map(id, map(self._namespace.get, code.co_names)))
+        self._code = code  # last: an interrupt may come here, and the two must belong together
 
     def end(self, cell: int, *, failed: bool) -> None:
         """A cell that failed counts for what it got to; any other for every name its code binds."""

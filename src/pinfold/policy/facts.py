@@ -19,7 +19,7 @@ class Facts:
     effect: Effect = "once"
     reach: Reach = "outside"
     target: str = ""
-    """What it reaches, where that matters: a path, `host:port`, a package."""
+    """What it reaches, where that matters: a path (several in lines of their own), `host:port`, a package."""
     listed: bool = False
     """The target is on a list of the user's own: a host."""
     handed: bool = False

@@ -124,6 +124,19 @@ class Below:
         finally:
             os.close(parent)
 
+    def write(self, path: str, content: File) -> bool:
+        """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
+        try:
+            parent, name = self._parent(path, make=True)
+        except OSError:
+            return False
+        try:
+            return _put(parent, name, content)
+        except OSError:
+            return False
+        finally:
+            os.close(parent)
+
     def rename(self, moved: str, path: str) -> bool:
         """Puts a folder that was put aside back in its place."""
         try:

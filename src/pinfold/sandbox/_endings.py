@@ -22,16 +22,27 @@ class Deadline:
         self._grace_s = grace_s
         self._left_s: float | None = None
         """While it is paused."""
+        self._pauses = 0
+        self._is_over = False
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(limit_s, self.now, grace_s)
 
     def pause(self) -> None:
-        """The cell waits for us, which is not its own time."""
-        if not self.passed:
+        """The cell waits for us, which is not its own time; perhaps for several answers at once."""
+        self._pauses += 1
+        if self._pauses == 1 and not (self.passed or self._is_over):
             self._left_s = max(0.0, self._timer.when() - self._loop.time())
             self._timer.cancel()
 
     def go_on(self) -> None:
+        """One of the waits is over."""
+        self._pauses = max(0, self._pauses - 1)
+        if not self._pauses:
+            self.wake()
+
+    def wake(self) -> None:
+        """Whatever it waits for."""
+        self._pauses = 0
         if self._left_s is not None:
             self._timer = self._loop.call_later(self._left_s, self.now, self._grace_s)
             self._left_s = None
@@ -44,6 +55,8 @@ class Deadline:
         self._timer = self._loop.call_later(grace_s, self._guest.kill, OVERDUE)
 
     def cancel(self) -> None:
+        self._is_over = True
+        self._left_s = None
         self._timer.cancel()
 
 

@@ -7,8 +7,8 @@ a Launcher.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, Protocol, Self
 
 import anyio
@@ -109,10 +109,21 @@ class Slot:
             raise
         return session
 
+    @contextmanager
+    def held(self) -> Generator[None]:
+        deadline = self._deadline if self._runs == "cell" else None
+        if deadline:
+            deadline.pause()
+        try:
+            yield
+        finally:
+            if deadline:
+                deadline.go_on()
+
     async def interrupt(self) -> None:
         if self._runs and self._guest is not None:
             if self._deadline:
-                self._deadline.go_on()  # the wait for an answer is over, or the program's own choice
+                self._deadline.wake()  # the wait for an answer is over, or the program's own choice
             self._guest.interrupt()
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -346,6 +347,10 @@ class Resumable(Session, Protocol):
         Undoing it also ends what it left running. 0 is the number after the last. Without, nothing is undone of it. While
         a call is answered, `cell` is ignored: what it does is the running cell's.
         """
+        ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Meanwhile the clock of the cell that runs stands still: it waits for somebody outside."""
         ...
 
     @property

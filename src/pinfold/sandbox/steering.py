@@ -53,7 +53,7 @@ def write_steering(path: str, data: bytes, workspace: Path) -> None:
             now = File(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
         if not isinstance(now, File):
             raise FileRefused(f"{path} is no plain file, and cannot be written")
-        if not below.put_back(path, replace(now, data=data, stamp=None)):
-            raise FileRefused(f"{path} could not be written")
+        if not below.write(path, replace(now, data=data, stamp=None)):
+            raise FileRefused(f"{path} could not be written: something on the way to it is no folder")
     finally:
         below.close()

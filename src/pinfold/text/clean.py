@@ -42,6 +42,8 @@ _MEANT = (
 _HIDDEN = re.compile(
     rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
 )
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+"""All of it that ASCII has."""
 # Wider than the marks there are: who is in it is looked up one by one.
 _MAYBE_MARKS = re.compile(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
@@ -54,7 +56,7 @@ _SEQUENCES = re.compile(
 
 def printable(text: str) -> str:
     """`text` with everything that could steer a terminal, or hide, shown as a visible escape."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and not _STEERING.search(text):
         return text
     text = text.replace("\r\n", "\n")
     if not text.isascii():
@@ -69,7 +71,7 @@ def printable_line(text: str) -> str:
 
 def bare(text: str) -> str:
     """What is left for the eye: without escape sequences and hidden characters. For comparing, not for showing."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and not _STEERING.search(text):
         return text
     return _HIDDEN.sub(lambda match: match["meant"] or "", _SEQUENCES.sub("", text.replace("\r\n", "\n")))
 

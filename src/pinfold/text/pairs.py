@@ -9,19 +9,32 @@ import re
 
 from pinfold.text.mark import MARK
 
+_SECRETS = ("password", "passwd", "passphrase", "passcode", "pwd", "secret", "token")
+_KEYS = (
+    *("api", "secret", "access", "account", "private", "signing", "encryption", "subscription"),
+    *("functions", "master", "session", "service", "license"),
+)
+
+
+def _any_of(words: tuple[str, ...]) -> str:
+    """One of them, whose first letter was read already."""
+    return "|".join(rf"(?<=[{word[0].upper()}{word[0]}])(?i:{word[1:]})" for word in words)
+
+
+# The first letter apart: so the search looks closer at few places, and takes a quarter of the time.
 _NAMES = (
-    r"password|passwd|passphrase|passcode|(?<=[_.-])pass|pwd|secret|token|(?<=_)auth"
-    r"|(?:api|secret|access|account|private|signing|encryption|subscription|functions|master|session|service|license)"
-    r"[ _.-]?key(?:[ _-]?id)?"
+    rf"[{''.join(sorted({word[0].upper() + word[0] for word in (*_SECRETS, *_KEYS)}))}]"
+    rf"(?:{_any_of(_SECRETS)}|(?<=[_.-][Pp])(?i:ass)|(?<=_[Aa])(?i:uth)"
+    rf"|(?:{_any_of(_KEYS)})[ _.-]?(?i:key)(?:[ _-]?(?i:id))?)"
 )
 _CERTAIN = ("pass", "pwd")
 _WORDS = ("pass", "pwd", "secret", "token", "key", "sig", "auth")
 _PAIR = re.compile(
-    rf"(?P<name>(?i:{_NAMES}))(?P<how>\\{{0,16}}[\"']?[ \t]{{0,8}}(?:=>|:=|=|:)[ \t]{{0,8}})"
+    rf"(?P<name>{_NAMES})(?P<how>\\{{0,16}}[\"']?[ \t]{{0,8}}(?:=>|:=|=|:)[ \t]{{0,8}})"
     r"(?:(?P<quote>\\{0,16}[\"'])(?P<quoted>[^\"'\\\r\n]{1,512})|(?P<plain>[^\s\"'\\,;&<>|`]+))"
 )
 _FLAG = re.compile(
-    rf"(?P<how>--(?:[a-z0-9]{{1,20}}-){{0,3}}(?P<name>(?i:{_NAMES}))(?:[ \t]{{1,8}}|=))"
+    rf"(?P<how>--(?:[a-z0-9]{{1,20}}-){{0,3}}(?P<name>{_NAMES})(?:[ \t]{{1,8}}|=))"
     r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\r\n]{1,512})|(?P<plain>[^\s\"']+))"
 )
 _QUERY = re.compile(
@@ -50,7 +63,8 @@ _PEM_LENGTH = 20_000
 _PEM_BODY = re.compile(r"(?:\\+[nr]|[A-Za-z0-9+/=\s:,.>|-])*")
 
 _PLACEHOLDER = re.compile(
-    r"\$\(.*|\$\{.*|\$[A-Za-z_]\w*|%.*%|--.*|<.*|\{.*|\*+|x+|X+|\.+|-+|_+|your.*|my.*|example.*|change.?me|\[?redacted.*|undefined|[A-Z][A-Z_]*"
+    r"\$\(.*|\$\{.*|\$[A-Za-z_]\w*|%.*%|--.*|<.*|\{.*|\*+|x+|X+|\.+|-+|_+|(?:your|my)[_-][A-Za-z_-]*|example[A-Za-z_-]*"
+    r"|change.?me|\[redacted.*|undefined|[A-Z][A-Z_]*"
     r"|(?i:none|null|true|false|nil|str|string|int|bool|bytes|optional|required|secretstr|hidden|incorrect|invalid)\W?"
     r"|(?i:password|passwd|token|secret|key|api.?key)[\d\W]?"
 )

@@ -37,6 +37,9 @@ SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
+_CATALOGUE = (
+    "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: {}."
+)
 _CATALOGUED = 40
 """Names of the one line."""
 
@@ -106,7 +109,7 @@ class Registry:
                 family = name.rpartition(".")[0]
                 families[family] = families.get(family, 0) + 1
         named = plain + [f"{family}.* ({count})" for family, count in families.items()]
-        return f"Also: {listed(named, _CATALOGUED)} (call them the same way)." if named else ""
+        return _CATALOGUE.format(listed(named, _CATALOGUED)) if named else ""
 
     def _is_shown(self, name: str) -> bool:
         return name not in self._off and (self._shown is None or _matches(name, self._shown))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any, cast, get_args
 
 import click
 
+from pinfold.app import ConfigError
+from pinfold.app.grants import Grants
 from pinfold.app.policies import explain_command
 from pinfold.events import Mode
-from pinfold.text import printable
+from pinfold.text import presentable_line
 
 _OPERATORS = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")
 _WORDS = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
@@ -36,7 +39,31 @@ def explain_it(mode: str, as_json: bool, command: tuple[str, ...]) -> None:
         click.echo(json.dumps(told))
         return
     for line in _page(told):
-        click.echo(printable(line))
+        click.echo(presentable_line(line))
+
+
+@policy_command.command("grants")
+@click.option("--revoke", metavar="PATTERN", help="Take back what was granted under this pattern.")
+@click.option(
+    "--workspace", type=click.Path(path_type=Path), help="Only for this folder; for all unless given."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per grant.")
+def grants_command(revoke: str | None, workspace: Path | None, as_json: bool) -> None:
+    """Show what was allowed for always, or take it back."""
+    grants, place = Grants(), workspace.resolve() if workspace else None
+    if revoke is not None:
+        if not grants.revoke(revoke, place):
+            where = f" in {place}" if place else ""
+            raise ConfigError(f"{revoke!r} is not granted{where}; `pinfold policy grants` shows what is")
+        click.echo(f"revoked {presentable_line(revoke)}", err=True)
+        return
+    found = [one for one in grants.all() if place is None or one.workspace == str(place)]
+    for one in found:
+        fields = {"pattern": one.pattern, "workspace": one.workspace, "at": one.at}
+        line = f"{one.pattern}  in {one.workspace}, since {one.at}"
+        click.echo(json.dumps(fields) if as_json else presentable_line(line))
+    if not found and not as_json:
+        click.echo("Nothing is granted for always.", err=True)
 
 
 def _word(text: str) -> str:

@@ -93,8 +93,8 @@ def _show_sent(gone: list[Departure], *, as_json: bool) -> None:
             else ""
         )
         times = "once" if one.times == 1 else f"{one.times:,} times"
-        moved = f"{times}, {one.bytes_out:,} bytes out, {one.bytes_back:,} back{tokens}"
-        click.echo(f"{presentable_line(one.to)}  {moved}")
+        words = f"{one.to}  {times}, {one.bytes_out:,} bytes out, {one.bytes_back:,} back{tokens}"
+        click.echo(presentable_line(words))
     if not gone and not as_json:
         click.echo("Nothing left this machine.", err=True)
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-
-import numpy as np
+from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, Literal, TypeAlias
 
-    Array: TypeAlias = np.ndarray[Any, Any]
+    Array: TypeAlias = Any
+
+# Its threads would spin between one short sum and the next.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+np: Any = import_module("numpy")
+
 
 FEW = 1 << 16
 """Different values of a column that are counted in memory."""
@@ -25,39 +29,56 @@ RANGE = 1 << 19
 STEP = 256
 """Values of a run for each that stays in memory."""
 TIES = 256
+WIDTH = 8
+"""Bytes of a value."""
 
 
 class Scratch:
     """Room on the disk that no name leads to; in the working folder, or where temporary files go."""
 
     def __init__(self) -> None:
-        self._folder: str | None = "."
+        self._fd = -1
+        self._size = 0
 
-    def file(self) -> int:
-        if self._folder is not None:
-            try:
-                return os.open(self._folder, os.O_TMPFILE | os.O_RDWR, 0o600)
-            except (AttributeError, OSError):  # read-only, or a file system without them
-                self._folder = None
-        fd, name = tempfile.mkstemp()
-        os.unlink(name)
-        return fd
+    def write(self, values: Array) -> int:
+        """Where they are now, counted in values; all are of one width."""
+        if self._fd < 0:
+            self._fd = self._file()
+        view = memoryview(values).cast("B")
+        start = self._size // WIDTH
+        self._size += len(view)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        return start
+
+    def read(self, start: int, count: int, dtype: Any) -> Array:
+        return np.frombuffer(os.pread(self._fd, count * WIDTH, start * WIDTH), dtype)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    @staticmethod
+    def _file() -> int:
+        try:
+            return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
+        except (AttributeError, OSError):  # read-only, or a file system without them
+            fd, name = tempfile.mkstemp()
+            os.unlink(name)
+            return fd
 
 
 class Run:
-    """Sorted values in a file."""
+    """Sorted values on the disk."""
 
-    def __init__(self, fd: int, start: int, index: Array, length: int) -> None:
-        self._fd = fd
+    def __init__(self, scratch: Scratch, start: int, index: Array, length: int) -> None:
+        self._scratch = scratch
         self._start = start
-        """In values."""
         self.index = index
         self.length = length
 
     def part(self, first: int, last: int) -> Array:
-        width = self.index.dtype.itemsize
-        data = os.pread(self._fd, (last - first) * width, (self._start + first) * width)
-        return np.frombuffer(data, self.index.dtype)
+        return self._scratch.read(self._start + first, last - first, self.index.dtype)
 
     def below(self, value: Any, side: Literal["left", "right"]) -> int:
         """How many values are less, or not greater."""
@@ -79,15 +100,13 @@ class Column:
         self._counts: Array = np.empty(0, np.int64)
         self._runs: list[Run] = []
         """Empty as long as there are few different values."""
-        self._fd = -1
-        self._written = 0
         self.count = 0
 
     def add(self, values: Array) -> None:
         if not len(values):
             return
         self.count += len(values)
-        if self._fd >= 0:
+        if self._runs:
             self._write([np.sort(values)])
             return
         ordered, different, counts = _counted(values)
@@ -96,7 +115,6 @@ class Column:
         if len(different) <= self._few:
             self._values, self._counts = different, counts
             return
-        self._fd = self._scratch.file()
         if len(self._values):
             self._write(_repeated(self._values, self._counts))
             self._values, self._counts = self._values[:0], self._counts[:0]
@@ -105,27 +123,36 @@ class Column:
     def _write(self, pieces: Iterable[Array]) -> None:
         """A run that comes in pieces."""
         index: list[Array] = []
-        length = 0
+        start = length = 0
         for piece in pieces:
+            at = self._scratch.write(piece)
+            start = start if index else at
             index.append(piece[-length % STEP :: STEP].copy())
             length += len(piece)
-            view = memoryview(piece).cast("B")
-            while view:
-                view = view[os.write(self._fd, view) :]
-        self._runs.append(Run(self._fd, self._written, np.concatenate(index), length))
-        self._written += length
+        self._runs.append(Run(self._scratch, start, np.concatenate(index), length))
 
-    def at(self, ranks: list[int]) -> list[Any]:
-        """The values that stand there when all are in order, counted from 0."""
-        if self._fd < 0:
+    def ends(self) -> tuple[Any, Any]:
+        """The least and the greatest."""
+        if not self._runs:
+            return self._values[0], self._values[-1]
+        return min(run.index[0] for run in self._runs), max(
+            run.part(run.length - 1, run.length)[0] for run in self._runs
+        )
+
+    def pair(self, rank: int) -> tuple[Any, Any]:
+        """The value that stands there when all are in order, counted from 0, and the next; the last has none but itself."""
+        after = min(rank + 1, self.count - 1)
+        if not self._runs:
             ends = np.cumsum(self._counts)
-            return [self._values[int(np.searchsorted(ends, rank, "right"))] for rank in ranks]
+            first, second = (self._values[int(np.searchsorted(ends, at, "right"))] for at in (rank, after))
+            return first, second
         index = np.unique(np.concatenate([run.index for run in self._runs]))
-        return [_ranked(self._runs, index, rank) for rank in ranks]
+        first, second = _ranked(self._runs, index, rank)
+        return first, _ranked(self._runs, index, after)[0] if second is None else second
 
     def different(self) -> tuple[int, int, list[Any]]:
         """How many there are, how often the most frequent is there, and which those are, `TIES` at most."""
-        if self._fd < 0:
+        if not self._runs:
             if not self.count:
                 return 0, 0, []
             most = int(self._counts.max())
@@ -143,13 +170,9 @@ class Column:
 
     def has(self, value: int) -> bool:
         value = self._dtype.type(value)
-        if self._fd < 0:
+        if not self._runs:
             return bool((self._values == value).any())
         return any(run.below(value, "right") > run.below(value, "left") for run in self._runs)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
 
 
 class Moments:
@@ -185,7 +208,7 @@ def quantile(column: Column, share: float) -> float:
     place = share * (column.count - 1)
     low = int(place)
     part = place - low
-    a, b = (value.item() for value in column.at([low, min(low + 1, column.count - 1)]))
+    a, b = (value.item() for value in column.pair(low))
     if a == b:
         return float(a)
     return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
@@ -233,8 +256,11 @@ def _repeated(values: Array, counts: Array) -> Iterator[Array]:
         at = stop
 
 
-def _ranked(runs: list[Run], index: Array, rank: int) -> Any:
-    """The value between two neighbours of the index: few others stand there, and all of them are looked at."""
+def _ranked(runs: list[Run], index: Array, rank: int) -> tuple[Any, Any]:
+    """The value between two neighbours of the index: few others stand there, and all of them are looked at.
+
+    With the one behind it, should that be among them.
+    """
     low, high = 0, len(index)
     while low < high:
         middle = (low + high) // 2
@@ -246,7 +272,9 @@ def _ranked(runs: list[Run], index: Array, rank: int) -> Any:
     last = [run.below(index[low], "left") if low < len(index) else run.length for run in runs]
     between = np.sort(np.concatenate([run.part(a, b) for run, a, b in zip(runs, first, last, strict=True)]))
     place = rank - sum(first)
-    return between[place] if place < len(between) else index[low]
+    if place >= len(between):
+        return index[low], None
+    return between[place], between[place + 1] if place + 1 < len(between) else None
 
 
 def _ranges(runs: list[Run], count: int) -> Iterator[tuple[Array, Array]]:

@@ -184,13 +184,14 @@ class _Unified:
             if tag == "\\" and hunk.lines:
                 mark, text = hunk.lines[-1]
                 hunk.lines[-1] = (mark, text.removesuffix("\n"))
-            elif tag not in " +-" or (
-                self._at >= until and (self._is_header() or not line.strip() or line.rstrip() == "--")
-            ):
+            elif tag not in " +-" or (self._at >= until and self._is_over(line)):
                 break
             else:
                 hunk.lines.append((tag, f"{line[1:]}\n"))
             self._at += 1
+
+    def _is_over(self, line: str) -> bool:
+        return self._is_header() or not line.strip() or line.rstrip() == "--"
 
     def _counted(self, old: int, new: int) -> int:
         """Where the lines end that the header counts; here, if they are not what it says."""
@@ -309,8 +310,7 @@ class _Marked:
                 return True
             self._begin()
         assert self._hunk is not None
-        if self.changes[-1].kind == "add":
-            if tag != "+":
-                return not line.strip()
+        if self.changes[-1].kind == "add" and tag != "+":
+            return not line.strip()
         self._hunk.lines.append((tag, f"{line[1:]}\n"))
         return True

@@ -255,7 +255,7 @@ def _is_at(has: list[str], wanted: list[str], at: int) -> bool:
 
 def _keep(folder: Folder) -> None:
     """Write it all; what was written is taken back if something cannot be."""
-    changed = [full for full, text in folder.now.items() if _differs(folder, full)]
+    changed = [full for full in folder.now if _differs(folder, full)]
     datas = {full: text.data(full) for full in changed if (text := folder.now[full]) is not None}
     done: list[str] = []
     made: list[str] = []

@@ -91,6 +91,7 @@ class Page:
                 if self.lines:
                     file.seek(-len(line), os.SEEK_CUR)
                 else:
+                    file.seek(room - len(line), os.SEEK_CUR)
                     self.lines.append(line[:room])
                     self.cut = True
                 break
@@ -108,7 +109,7 @@ class Page:
                 return count + (not ended) - self.cut
             count += block.count(b"\n")
             ended = block.endswith(b"\n")
-        return count
+        return max(0, count - self.cut)
 
 
 def _told(path: str, page: Page, encoding: str, notes: list[str]) -> str:

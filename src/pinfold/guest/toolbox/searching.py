@@ -49,7 +49,7 @@ def grep(pattern: str, path: str, output_mode: str, ripgrep: bool = True) -> dic
     return {"text": results.told(pattern, path), "count": results.count}
 
 
-def _over(number: int, frame: FrameType | None) -> NoReturn:
+def _over(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
     raise _Over
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-import datetime
+import datetime as dt
 import os
 import tempfile
+from importlib import import_module
 
 from .answering import Refused, shown
 
@@ -19,13 +20,13 @@ LISTED = 10
 def as_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dict[str, str]]:
     """Where it is, and the type of each column."""
     try:
-        import python_calamine
+        calamine: Any = import_module("python_calamine")
     except ImportError:
         raise Refused(
             "workbooks need python-calamine, and the session's Python has none: `pinfold env build` makes one that has"
         ) from None
     try:
-        book = python_calamine.CalamineWorkbook.from_path(path)
+        book = calamine.CalamineWorkbook.from_path(path)
         names = list(book.sheet_names)
         if sheet and sheet not in names:
             raise Refused(f"{shown(name)} has no sheet {sheet!r}; it has {', '.join(names[:LISTED])}")
@@ -35,7 +36,7 @@ def as_csv(path: str, name: str, sheet: str, notes: list[str]) -> tuple[str, dic
             if rows:
                 sheet = chosen
                 break
-    except (python_calamine.CalamineError, OSError) as error:
+    except (calamine.CalamineError, OSError) as error:
         raise Refused(f"{shown(name)} cannot be read as a workbook: {error}") from error
     if not rows:
         raise Refused(f"{shown(name)} has no cells with anything in them")
@@ -68,17 +69,17 @@ def _titles(row: list[Any]) -> list[str]:
 
 
 def _type(values: list[Any]) -> str:
-    kinds = {type(value) for value in values if value != ""}
+    kinds: set[type] = {type(value) for value in values if value != ""}
     if not kinds:
         return "VARCHAR"
     if kinds == {bool}:
         return "BOOLEAN"
     if kinds <= {int, float}:
-        whole = all(value == int(value) and abs(value) < 1 << 53 for value in values if value != "")
+        whole = all(float(value).is_integer() and abs(value) < 1 << 53 for value in values if value != "")
         return "BIGINT" if whole else "DOUBLE"
-    if kinds == {datetime.date}:
+    if kinds == {dt.date}:
         return "DATE"
-    if kinds <= {datetime.date, datetime.datetime}:
+    if kinds <= {dt.date, dt.datetime}:
         return "TIMESTAMP"
     return "VARCHAR"
 
@@ -86,8 +87,8 @@ def _type(values: list[Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and value == int(value) and abs(value) < 1 << 53:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return str(int(value))
-    if isinstance(value, (datetime.date, datetime.time)):
+    if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     return str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from importlib import import_module
 
 from .answering import Refused, shown
 from .texts import LOOK, encoding_of, existing, kind_of
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
     Options: TypeAlias = dict[str, str]
+    Use: TypeAlias = Callable[[Any, "Source", list[tuple[str, str]]], Found]
 
-MEMORY = "100MB"
-"""For DuckDB; Python, the libraries and what is not in its books come on top."""
+MEMORY = 100
+"""Megabytes for DuckDB; Python, the libraries and what is not in its books come on top."""
+MEMORY_MOST = 2000
 THREADS = 2
 BUFFER = 4_000_000
-TRIES = 6
+TRIES = 8
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "#NA")
 """As pandas has them."""
 FORMATS = {
@@ -32,8 +35,13 @@ FORMATS = {
 }
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _DELIMITERS = (",", ";", "\t", "|")
+_NOT_SNIFFED = ("store_rejects",)
 _LATE = "could not convert"
 _DECIMAL = re.compile(r"[+-]?\d+,\d+")
+
+
+class Broken(Exception):
+    """DuckDB's words for what is wrong with a table, found on the way."""
 
 
 class Unlisted(Exception):
@@ -43,18 +51,24 @@ class Unlisted(Exception):
 class Source:
     """A file and the options it is read with."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, quick: bool) -> None:
         name, _, self._sheet = path.partition("#")
         if not self._sheet or os.path.exists(path):
             name, self._sheet = path, ""
         self.path = existing(name)
         self.name = name
         self.size = os.stat(self.path).st_size
+        self.memory = MEMORY
         self.notes: list[str] = []
+        self._quick = quick
+        self._made: list[str] = []
+        """Temporary files."""
         self.options: Options = {}
         self.unlisted: list[str] = []
         """Of the words for nothing those that are taken for texts so far."""
         self._tried: set[str] = set()
+        self._settled: Options = {}
+        """What was found by looking."""
         if not self.size:
             raise Refused(f"{shown(name)} is empty")
         with open(self.path, "rb") as file:
@@ -84,8 +98,10 @@ class Source:
 
     def _as_csv(self, head: bytes) -> None:
         self.options["buffer_size"] = str(BUFFER)
-        # DuckDB compares every field with every one of them: only with those that seem to be there.
-        self._nulls([word for word in NULLS if not word or re.search(_field(word), head)])
+        # DuckDB compares every field with every one of them. Who can tell afterwards that there were more
+        # begins with those that seem to be there.
+        seen = [word for word in NULLS if not word or re.search(_field(word), head)]
+        self._nulls(seen if self._quick else NULLS)
         if "compression" not in self.options:
             encoding, _ = encoding_of(head)
             if encoding.startswith("utf-16"):
@@ -105,6 +121,7 @@ class Source:
         from .sheets import as_csv
 
         self.path, columns = as_csv(self.path, self.name, self._sheet, self.notes)
+        self._made.append(self.path)
         self.kind = "csv"
         types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in columns.items())
         self.options = {
@@ -117,34 +134,71 @@ class Source:
     @property
     def sql(self) -> str:
         reader = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json_auto"}[self.kind]
-        options = "".join(f", {name} = {value}" for name, value in self.options.items())
+        chosen = {**self.options, **self._settled}
+        if self._settled:
+            chosen.pop("sample_size", None)
+        options = "".join(f", {name} = {value}" for name, value in chosen.items())
         return f"{reader}({quoted(self._plain())}{options})"
 
     def _plain(self) -> str:
         """A path that DuckDB does not take for a pattern."""
         if not re.search(r"[*?\[\]{}]", self.path):
             return self.path
-        folder = tempfile.mkdtemp()
-        link = os.path.join(folder, "table" + os.path.splitext(self.path)[1])
+        link = os.path.join(tempfile.gettempdir(), f"table-{os.urandom(8).hex()}")
         os.symlink(self.path, link)
+        self._made.append(link)
         return link
+
+    def close(self) -> None:
+        for path in self._made:
+            os.unlink(path)
 
     def look(self, connection: Any) -> list[tuple[str, str]]:
         """Columns with their types, once they look like those of a table."""
-        relation = connection.sql(f"SELECT * FROM {self.sql}")
-        columns = [
-            (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
-        ]
-        if self.kind == "csv" and len(columns) == 1 and columns[0][1] == "VARCHAR":
+        if self.kind != "csv" or "columns" in self.options:
+            relation = connection.sql(query("*", self))
+            return [
+                (str(name), str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)
+            ]
+        settled, columns = self._sniffed(connection)
+        if len(columns) == 1 and columns[0][1] == "VARCHAR":
             mark = next((one for one in _DELIMITERS if one in columns[0][0]), "")
             if mark and self._once("ragged"):
                 self.options["delim"] = quoted(mark)
                 self._lenient()
                 return self.look(connection)
-        if self.kind == "csv" and self._has_commas(connection, columns) and self._once("commas"):
+        self._settled = settled
+        if self._has_commas(connection, columns) and self._once("commas"):
             self.options["decimal_separator"] = "','"
             return self.look(connection)
         return columns
+
+    def _sniffed(self, connection: Any) -> tuple[Options, list[tuple[str, str]]]:
+        """How the file is written: looked at once, or every question would begin with it."""
+        asked = {name: value for name, value in self.options.items() if name not in _NOT_SNIFFED}
+        options = "".join(f", {name} = {value}" for name, value in asked.items())
+        found = connection.sql(f"FROM sniff_csv({quoted(self._plain())}{options})").fetchall()[0]
+        delimiter, quote, escape, newline, comment, skip, header, columns, date, moment = found[:10]
+        typed = [(str(one["name"]), str(one["type"])) for one in columns]
+        types = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in typed)
+        settled = {
+            "auto_detect": "false",
+            "delim": quoted(_sign(delimiter) or ","),
+            # Where no quotes are seen there may be some yet.
+            "quote": quoted(_sign(quote) or '"'),
+            "escape": quoted(_sign(escape) or _sign(quote) or '"'),
+            "new_line": quoted(newline),
+            "comment": quoted(_sign(comment)),
+            "skip": str(skip),
+            "header": str(header).lower(),
+            "columns": f"{{{types}}}",
+        }
+        # What is read without being told is read much faster.
+        if date and date != "%Y-%m-%d":
+            settled["dateformat"] = quoted(date)
+        if moment and not moment.startswith("%Y-%m-%d"):
+            settled["timestampformat"] = quoted(moment)
+        return settled, typed
 
     def _has_commas(self, connection: Any, columns: list[tuple[str, str]]) -> bool:
         """Whether texts are numbers with a decimal comma."""
@@ -152,7 +206,7 @@ class Source:
         if len(columns) < 2 or not texts or "encoding" in self.options or "decimal_separator" in self.options:
             return False
         chosen = ", ".join(named(name) for name in texts)
-        rows: list[tuple[Any, ...]] = connection.sql(f"SELECT {chosen} FROM {self.sql} LIMIT 100").fetchall()
+        rows: list[tuple[Any, ...]] = connection.sql(query(chosen, self, "LIMIT 100")).fetchall()
         return any(
             (values := [row[at] for row in rows if row[at] is not None])
             and all(_DECIMAL.fullmatch(value) for value in values)
@@ -161,9 +215,15 @@ class Source:
 
     def mend(self, words: str) -> bool:
         """Whether there is something else to try after this error."""
+        self._settled = {}
+        if "out of memory" in words.lower() and self.memory < MEMORY_MOST:
+            self.memory *= 3
+            return True
         if self.kind != "csv":
             return False
         lower = words.lower()
+        if lower == "unlisted":
+            return self.list_all()
         if ("utf-8" in lower or "unicode" in lower) and self._once("encoding"):
             self._encoded("latin-1")
             return True
@@ -207,35 +267,39 @@ class Source:
         ]
         self.notes.append("rows with too few fields are filled up with nulls")
         if count:
-            self.notes.append(
-                f"{count:,} rows do not fit the columns and were left out, the first at line {first:,}"
-            )
+            does = "does not fit the columns and was" if count == 1 else "do not fit the columns and were"
+            self.notes.append(f"{many(count, 'row')} {does} left out, the first at line {first:,}")
 
 
-def reading(
-    path: str, use: Callable[[Any, Source, list[tuple[str, str]]], Found], ordered: bool
-) -> tuple[Found, Source]:
-    """What `use` makes of the table; tried in other ways as long as there is one."""
+def reading(path: str, use: Use[Found], *, ordered: bool, quick: bool = False) -> tuple[Found, Source]:
+    """What `use` makes of the table; tried in other ways as long as there is one. With `quick` it may raise Unlisted."""
+    source = Source(path, quick)
+    try:
+        return _tried(source, use, ordered), source
+    finally:
+        source.close()
+
+
+def _tried(source: Source, use: Use[Found], ordered: bool) -> Found:
     duckdb = _duckdb()
-    source = Source(path)
     for _ in range(TRIES):
         connection = duckdb.connect()
         try:
-            connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{MEMORY}'")
+            connection.execute(f"SET threads = {THREADS}; SET memory_limit = '{source.memory}MB'")
             connection.execute(f"SET preserve_insertion_order = {str(ordered).lower()}")
             connection.execute(f"SET temp_directory = {quoted(tempfile.gettempdir())}")
             connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
             found = use(connection, source, source.look(connection))
             source.left_out(connection)
         except Unlisted:
-            source.list_all()
-        except duckdb.Error as error:
+            source.mend("unlisted")
+        except (duckdb.Error, Broken) as error:
             if not source.mend(str(error)):
                 raise Refused(
                     f"{shown(source.name)} cannot be read as a table: {_first(str(error))}"
                 ) from error
         else:
-            return found, source
+            return found
         finally:
             connection.close()
     raise Refused(f"{shown(source.name)} cannot be read as a table")
@@ -243,13 +307,16 @@ def reading(
 
 def _duckdb() -> Any:
     try:
-        import duckdb
+        return import_module("duckdb")
     except ImportError:
         raise Refused(
             "data_view needs duckdb, and the session's Python has none: `pinfold env build` makes one that has; "
             "read_file and python work without"
         ) from None
-    return duckdb
+
+
+def _sign(found: str) -> str:
+    return "" if found == "(empty)" else found
 
 
 def _first(words: str) -> str:
@@ -259,6 +326,14 @@ def _first(words: str) -> str:
 
 def _field(word: str) -> bytes:
     return rb"(?:^|[,;\t|\n\"])" + re.escape(word).encode() + rb"(?:[,;\t|\r\n\"]|$)"
+
+
+def many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def query(chosen: str, source: Source, rest: str = "") -> str:
+    return " ".join(("SELECT", chosen, "FROM", source.sql, rest))
 
 
 def quoted(text: str) -> str:

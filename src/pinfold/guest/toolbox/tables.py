@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import math
 import os
 import threading
 import time
 
 from .answering import size_told
-from .sources import Source, Unlisted, named, quoted, reading
+from .sources import Broken, Source, Unlisted, many, named, query, quoted, reading
 from .texts import existing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
     Typed: TypeAlias = list[tuple[str, str]]
@@ -42,6 +44,7 @@ def view(path: str, view: str, rows: int, known: dict[str, int]) -> dict[str, An
     """`known` are contents by their hash, with their sizes: for one of them nothing is worked out again."""
     if view == "peek":
         return {"text": peek(path, rows)}
+    gc.disable()  # the libraries bring much to look through, and nothing here goes in circles
     full = existing(path.partition("#")[0] if not os.path.exists(path) else path)
     size = os.stat(full).st_size
     if size in known.values():
@@ -95,7 +98,7 @@ def peek(path: str, rows: int) -> str:
 
     def first(connection: Any, source: Source, typed: Typed) -> tuple[Typed, list[tuple[Any, ...]]]:
         chosen = ", ".join(f"CAST({named(name)} AS VARCHAR)" for name, _ in typed[:WIDE])
-        return typed, connection.sql(f"SELECT {chosen} FROM {source.sql} LIMIT {wanted}").fetchall()
+        return typed, connection.sql(query(chosen, source, f"LIMIT {wanted}")).fetchall()
 
     (typed, found), source = reading(path, first, ordered=True)
     if len(typed) > WIDE:
@@ -108,23 +111,23 @@ def peek(path: str, rows: int) -> str:
 
 def shape(path: str) -> tuple[str, list[dict[str, Any]]]:
     def count(connection: Any, source: Source, typed: Typed) -> tuple[int, int]:
-        return connection.sql(f"SELECT count(*) FROM {source.sql}").fetchall()[0][0], len(typed)
+        return connection.sql(query("count(*)", source)).fetchall()[0][0], len(typed)
 
     (rows, width), source = reading(path, count, ordered=False)
-    text = f"{rows:,} rows, {width:,} columns, {size_told(source.size)} ({source.size:,} bytes)"
+    text = f"{many(rows, 'row')}, {many(width, 'column')}, {size_told(source.size)} ({source.size:,} bytes)"
     return _with_notes([text], source), [{"rows": rows, "columns": width, "bytes": source.size}]
 
 
 def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
     def counted(connection: Any, source: Source, typed: Typed) -> tuple[Typed, Any, Any]:
         counts = ", ".join(f"count({named(name)})" for name, _ in typed)
-        total, *there = connection.sql(f"SELECT count(*), {counts} FROM {source.sql}").fetchall()[0]
+        total, *there = connection.sql(query(f"count(*), {counts}", source)).fetchall()[0]
         chosen = ", ".join(f"CAST({named(name)} AS VARCHAR)" for name, _ in typed)
-        rows = connection.sql(f"SELECT {chosen} FROM {source.sql} LIMIT 100").fetchall()
+        rows = connection.sql(query(chosen, source, "LIMIT 100")).fetchall()
         return typed, (total, there), rows
 
     (typed, (total, there), rows), source = reading(path, counted, ordered=False)
-    figures = [
+    figures: list[dict[str, Any]] = [
         {"column": name, "type": _type(kind), "nulls": total - count, "examples": _examples(rows, at)}
         for at, ((name, kind), count) in enumerate(zip(typed, there, strict=True))
     ]
@@ -132,7 +135,7 @@ def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
         ["column", "type", "nulls", "examples"],
         [[one["column"], one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])] for one in figures],
     )
-    source.notes.insert(0, f"{total:,} rows, {len(typed):,} columns")
+    source.notes.insert(0, f"{many(total, 'row')}, {many(len(typed), 'column')}")
     return _with_notes(lines, source), figures
 
 
@@ -142,7 +145,7 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
-    (figures, rows, whole), source = reading(path, _figures, ordered=False)
+    (figures, rows, whole), source = reading(path, _figures, ordered=False, quick=True)
     lines = aligned(
         ["column", "type", *FIGURES],
         [[one["column"], one["type"], *(_told(one.get(name)) for name in FIGURES)] for one in figures],
@@ -150,7 +153,7 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
     exact = (
         "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
     )
-    source.notes.insert(0, f"{rows:,} rows; {exact}")
+    source.notes.insert(0, f"{many(rows, 'row')}; {exact}")
     return _with_notes(lines, source), figures
 
 
@@ -164,7 +167,7 @@ def _figures(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[s
     batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
     until = time.monotonic() + LONGEST_S
     rows, whole = 0, True
-    for taken in connection.sql(f"SELECT {chosen} FROM {source.sql}").to_arrow_reader(batch):
+    for taken in _batches(connection.sql(query(chosen, source)).to_arrow_reader(batch)):
         rows += taken.num_rows
         for part, array in zip(parts, taken.columns, strict=True):
             part.add(array)
@@ -177,7 +180,20 @@ def _figures(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[s
     for part, one in zip(parts, figures, strict=True):
         if part.is_text and one["count"]:
             one["top"] = _text_of(connection, source, part.name, one.pop("top"), one["freq"])
+    scratch.close()
     return figures, rows, whole
+
+
+def _batches(reader: Any) -> Iterator[Any]:
+    """An error of DuckDB's comes out of here as one of the system's."""
+    while True:
+        try:
+            taken = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (OSError, ValueError) as error:
+            raise Broken(str(error)) from error
+        yield taken
 
 
 def _hashes(connection: Any, *texts: str | None) -> list[int]:
@@ -189,9 +205,8 @@ def _text_of(connection: Any, source: Source, name: str, hashes: list[int], freq
     """The text behind a hash; of several that are there as often, the one that comes first."""
     column = named(name)
     among = f"hash(CAST({column} AS VARCHAR)) IN ({', '.join(map(str, hashes))})" if freq > 1 else "true"
-    found = connection.sql(
-        f"SELECT CAST({column} AS VARCHAR) FROM {source.sql} WHERE {column} IS NOT NULL AND {among} LIMIT 1"
-    ).fetchall()
+    where = f"WHERE {column} IS NOT NULL AND {among} LIMIT 1"
+    found = connection.sql(query(f"CAST({column} AS VARCHAR)", source, where)).fetchall()
     return found[0][0] if found else None
 
 
@@ -229,7 +244,7 @@ class _Part:
         return self._of in (*_WHOLE, *_BROKEN, "DECIMAL")
 
     def add(self, array: Any) -> None:
-        import numpy as np
+        from .columns import np
 
         bits, data = array.buffers()
         values = np.frombuffer(data, self._dtype)[array.offset : array.offset + len(array)]
@@ -265,16 +280,15 @@ class _Part:
             if not self.is_text:
                 made["top"] = self._moment(top[0])
                 if self._kind != "BOOLEAN":
-                    first, last = self._column.at([0, self._column.count - 1])
+                    first, last = self._column.ends()
                     made |= {"min": self._moment(first), "max": self._moment(last)}
-        self._column.close()
         return made
 
     def _numbers(self) -> dict[str, Any]:
         from .columns import quantile
 
         assert self._moments
-        low, high = self._column.at([0, self._column.count - 1])
+        low, high = self._column.ends()
         return {
             "mean": _finite(self._moments.mean),
             "std": _finite(self._moments.std),
@@ -284,18 +298,18 @@ class _Part:
         }
 
     def _moment(self, value: Any) -> str:
-        import datetime
+        import datetime as dt
 
         if self._kind == "BOOLEAN":
             return "true" if value else "false"
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
         return str(moment.date()) if self._kind == "DATE" else str(moment)
 
 
 def _finite(value: Any) -> Any:
     number = value.item() if hasattr(value, "item") else value
-    if isinstance(number, float) and (number != number or number in (float("inf"), float("-inf"))):
-        return None if number != number else str(number)
+    if isinstance(number, float) and not math.isfinite(number):
+        return None if math.isnan(number) else str(number)
     return number
 
 

@@ -98,7 +98,7 @@ class FileTools:
 
     def tools(self) -> list[Tool[..., Any]]:
         view = DataView(self._inside).data_view
-        made: Mapping[str, Callable[..., Any]] = {
+        made: dict[str, Callable[..., Any]] = {
             "list_files": self.list_files,
             "read_file": self.read_file,
             "write_file": self.write_file,
@@ -109,7 +109,7 @@ class FileTools:
             "data_view": view,
         }
         return [
-            Tool(
+            Tool[..., Any](
                 function=function,
                 name=name,
                 description=DESCRIPTIONS[name],

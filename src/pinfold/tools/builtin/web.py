@@ -12,8 +12,6 @@ from typing import Any
 import anyio.to_thread
 
 from pinfold.events import Json
-from pinfold.net import BadDestination, read_url
-from pinfold.tools.builtin.readable import readable
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Web
 from pinfold.tools.results import Result
@@ -83,6 +81,8 @@ def destination(url: Json) -> str:
     """`host:port` of an address, as it will be connected to; empty where there is none."""
     if not isinstance(url, str):
         return ""
+    from pinfold.net import BadDestination, read_url
+
     try:
         return str(read_url(url).destination)
     except BadDestination:
@@ -99,6 +99,8 @@ def read_body(answer: Fetched) -> tuple[str, Json]:
     if "json" in mime and (parsed := _json(answer.body)) is not None:
         return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")), parsed
     if mime in ("text/html", "application/xhtml+xml") or (not mime and _looks_like_html(answer.body)):
+        from pinfold.tools.builtin.readable import readable
+
         text = readable(decoded(answer), answer.url) or "(a page without text)"
         return text, text
     if _TEXTUAL.match(mime) or (not mime and b"\0" not in answer.body[:1000]):
