@@ -107,8 +107,12 @@ class Stage:
                 self._keep(config_dir() / "notes.txt")
             case "log":
                 self._keep(state_dir() / "log" / "notes.txt")
-            case "data" | "mount" | "late":
+            case "data" | "mount" | "late" | "nowhere":
                 pass
+        for name, content in self.scenario.files.items():
+            path = self.workspace / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
 
     def add_tools(self, outside: World) -> None:
         if self.scenario.tools:
