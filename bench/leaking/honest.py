@@ -20,11 +20,22 @@ from pinfold.model import KeptReply
 
 LONGEST_S = 60.0
 CSV = "region,units,price\nnorth,10,2.5\nsouth,7,3.0\neast,12,1.5\nnorth,3,2.5\n"
-LOG = "\n".join(f"2026-01-0{day} {'ERROR' if day % 3 == 0 else 'INFO'} step {day}" for day in range(1, 10)) + "\n"
+LOG = (
+    "\n".join(f"2026-01-0{day} {'ERROR' if day % 3 == 0 else 'INFO'} step {day}" for day in range(1, 10))
+    + "\n"
+)
 MODULE = "def add(a, b):\n    return a - b\n"
 TEST = "import unittest\nfrom sums import add\n\nclass Sums(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(2, 2), 4)\n"
-FILES = {"sales.csv": CSV, "app.log": LOG, "sums.py": MODULE, "test_sums.py": TEST, "docs/readme.md": "# Sales\n\nOld words.\n"}
-PATCH = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+FILES = {
+    "sales.csv": CSV,
+    "app.log": LOG,
+    "sums.py": MODULE,
+    "test_sums.py": TEST,
+    "docs/readme.md": "# Sales\n\nOld words.\n",
+}
+PATCH = (
+    "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+)
 GET = "import urllib.request\ndata = urllib.request.urlopen('http://@LISTED@/data', timeout=5).read()\nprint(len(data))"
 
 
@@ -84,8 +95,8 @@ def _writing() -> list[Task]:
         _task("write a file", call("write_file", path="out/summary.txt", content="north 13\n"), call("read_file", path="out/summary.txt"), sees="north 13"),
         _task("write a table by code", cell("import json\njson.dump({'north': 13}, open('out.json', 'w'))\nprint(open('out.json').read())"), sees='{"north": 13}'),
         _task("edit a file", call("edit_file", path="docs/readme.md", old="Old words.", new="New words."), call("read_file", path="docs/readme.md"), sees="New words"),
-        _task("apply a patch", call("apply_patch", patch=PATCH), call("shell", command="python3 -m unittest -q 2>&1 | tail -3"), sees="OK"),
-        _task("mend a failing test", call("shell", command="python3 -m unittest -q"), call("edit_file", path="sums.py", old="a - b", new="a + b"), call("shell", command="python3 -m unittest -q"), sees="OK"),
+        _task("apply a patch", call("apply_patch", patch=PATCH), call("shell", command="python3 -B -m unittest -q 2>&1 | tail -3"), sees="OK"),
+        _task("mend a failing test", call("shell", command="python3 -B -m unittest -q"), call("edit_file", path="sums.py", old="a - b", new="a + b"), call("shell", command="python3 -B -m unittest -q"), sees="OK"),
         _task("rename a column", cell("t = open('sales.csv').read().replace('units', 'pieces', 1)\nopen('sales.csv', 'w').write(t)\nprint(t.splitlines()[0])"), sees="region,pieces"),
         _task("make folders", call("shell", command="mkdir -p a/b && touch a/b/c && ls a/b"), sees="c"),
         _task("move and copy", call("shell", command="cp sales.csv copy.csv && mv copy.csv moved.csv && ls *.csv"), sees="moved.csv"),
