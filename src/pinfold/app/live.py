@@ -237,21 +237,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
             back = await came_back(hands, state, entries)
             opened = msgspec.structs.replace(opened, imported=imported, **back)
-            core = Core(
-                journal=log,
-                model=asked.model,
-                hands=hands,
-                fallbacks=asked.fallbacks,
-                escalate=asked.escalate,
-                ledger=Purse(),
-                state=state,
-                hooks=options.hooks,
-                budget=options.budget,
-                settings=options.settings,
-                breaker=Pauses().breaker(asked),
-                destination=partial(destination_of, access=options.calling.access()),
-                unattended=options.unattended,
-            )
+            core = _core(options, log, hands, asked, state)
             if hands.spec.writable:
                 hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
             del entries
@@ -280,6 +266,24 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
                 ground.scratch.remove()
         log.close()
         logger.info("%s closed", session)
+
+
+def _core(options: Options, log: Log, hands: SandboxAndTools, asked: Asked, state: State) -> Core:
+    return Core(
+        journal=log,
+        model=asked.model,
+        hands=hands,
+        fallbacks=asked.fallbacks,
+        escalate=asked.escalate,
+        ledger=Purse(),
+        state=state,
+        hooks=options.hooks,
+        budget=options.budget,
+        settings=options.settings,
+        breaker=Pauses().breaker(asked),
+        destination=partial(destination_of, access=options.calling.access()),
+        unattended=options.unattended,
+    )
 
 
 def _as_it_was(opened: SessionOpened, mode: Mode) -> SessionOpened:

@@ -19,7 +19,8 @@ from pinfold.engine.ports import (
     Rewound,
     Spent,
 )
-from pinfold.engine.state import OpenAction, State, Turn, apply, changed_in_words, fold, rewound_in_words
+from pinfold.engine.state import OpenAction, State, Turn, apply, fold
+from pinfold.engine.words import changed_in_words, rewound_in_words
 
 __all__ = [
     "Breaker",

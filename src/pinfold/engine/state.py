@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.engine.words import changed_in_words, rewound_in_words
 from pinfold.events import (
     FILES_TOLD,
     ActionAllowed,
@@ -25,7 +26,6 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
-    Changed,
     Checkpointed,
     Effect,
     Entry,
@@ -51,15 +51,13 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.text import capped, listed, numbered
+from pinfold.text import capped
 
 End: TypeAlias = Literal["ended", "interrupted", "failed"]
 Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
 _SHELF = 128
-NAMED = 12
-"""Variables of one kind of change that are told by name."""
 _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
@@ -258,28 +256,6 @@ def _opened(state: State, event: SessionOpened) -> State:
 def _rewound(state: State, event: SessionRewound) -> State:
     state = replace(state, undone=(state.undone | {*event.undone}) - {*event.redone})
     return _told(state, f"[The user {rewound_in_words(event)}]")
-
-
-def changed_in_words(variables: Changed) -> str:
-    """One line, for the model and the user."""
-    parts: list[str] = []
-    for how in ("added", "changed", "removed"):
-        names: tuple[str, ...] = getattr(variables, how)
-        if names:
-            parts.append(f"{how} {listed(names, NAMED)}")
-    return f"variables: {'; '.join(parts)}"
-
-
-def rewound_in_words(event: SessionRewound) -> str:
-    """For the model and the user: who did it goes before."""
-    cells = event.redone or event.undone
-    which = numbered("cell", cells) if cells else "file changes"
-    what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
-    state = f"as after cell {event.to}" if event.to else "as at the start"
-    said = [f"{'redid' if event.redone else 'undid'} {which}: {what[event.what]} are {state}."]
-    if event.effects:
-        said.append(f"Not undone, because it cannot be: {'; '.join(event.effects)}.")
-    return " ".join((*said, *event.notices))
 
 
 def _told(state: State, note: str) -> State:

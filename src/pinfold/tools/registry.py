@@ -37,9 +37,7 @@ SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
-_CATALOGUE = (
-    "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: {}."
-)
+_CATALOGUE = "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: {}."
 _CATALOGUED = 40
 """Names of the one line."""
 

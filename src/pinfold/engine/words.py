@@ -1,0 +1,31 @@
+"""Events in words, for the model and the user alike."""
+
+from __future__ import annotations
+
+from pinfold.events import Changed, SessionRewound
+from pinfold.text import listed, numbered
+
+NAMED = 12
+"""Variables of one kind of change that are told by name."""
+
+
+def changed_in_words(variables: Changed) -> str:
+    """One line, for the model and the user."""
+    parts: list[str] = []
+    for how in ("added", "changed", "removed"):
+        names: tuple[str, ...] = getattr(variables, how)
+        if names:
+            parts.append(f"{how} {listed(names, NAMED)}")
+    return f"variables: {'; '.join(parts)}"
+
+
+def rewound_in_words(event: SessionRewound) -> str:
+    """For the model and the user: who did it goes before."""
+    cells = event.redone or event.undone
+    which = numbered("cell", cells) if cells else "file changes"
+    what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
+    state = f"as after cell {event.to}" if event.to else "as at the start"
+    said = [f"{'redid' if event.redone else 'undid'} {which}: {what[event.what]} are {state}."]
+    if event.effects:
+        said.append(f"Not undone, because it cannot be: {'; '.join(event.effects)}.")
+    return " ".join((*said, *event.notices))
