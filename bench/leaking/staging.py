@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -222,10 +223,9 @@ async def _acted(stage: Stage, outside: World, shown: Shown) -> None:
                 interrupts = steps[0] == "interrupt"
                 if interrupts:
                     steps.pop(0)
-                if steps and isinstance(steps[0], KeptReply):
-                    steps.pop(0)
-                    while not interrupts and steps and isinstance(steps[0], KeptReply):
-                        steps.pop(0)
+                replies = list(takewhile(lambda step: isinstance(step, KeptReply), steps))
+                if replies:
+                    del steps[: 1 if interrupts else len(replies)]
                     await _turn(agent, shown, interrupts=interrupts)
                 if first and stage.scenario.where == "late":
                     (stage.workspace / "notes.txt").write_text(stage.canary, encoding="utf-8")
