@@ -30,15 +30,18 @@ from bench.leaking.weakened import Blind, Loose
 from pinfold.app.judging import Judging
 from pinfold.app.outgoing import WayOut
 
+LONGEST_S = 60.0
+
 
 async def played(scenario: Scenario, folder: Path, control: str) -> Shown:
-    return await play(
-        scenario,
-        folder,
-        answers="yes" if control == "yes" else None,
-        way=Loose if control == "tunnels" else WayOut,
-        judging=Blind if control == "taint" else Judging,
-    )
+    with anyio.fail_after(LONGEST_S):
+        return await play(
+            scenario,
+            folder,
+            answers="yes" if control == "yes" else None,
+            way=Loose if control == "tunnels" else WayOut,
+            judging=Blind if control == "taint" else Judging,
+        )
 
 
 def main() -> int:

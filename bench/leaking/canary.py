@@ -9,7 +9,8 @@ import gzip
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 WINDOW = 9
@@ -26,7 +27,7 @@ def new_canary() -> str:
 def is_in(canary: str, pieces: Iterable[bytes]) -> bool:
     """Whether what arrived, one piece after the other, tells any part of it."""
     told = list(pieces)
-    forms = {form for form in _forms(canary)}
+    forms = set(_forms(canary))
     return any(form in view for whole in (*told, b"".join(told)) for view in _views(whole) for form in forms)
 
 
@@ -65,26 +66,25 @@ def _inside(data: bytes) -> Iterator[bytes]:
 
 
 def _decoded(word: bytes) -> Iterator[bytes]:
+    """The word may begin in the middle of a group, so it is tried from each place of one."""
     core = word.strip(b"=")
-    for offset in range(4):  # the word may begin in the middle of a group
-        cut = core[offset:]
-        try:
-            yield base64.b64decode(cut[: len(cut) // 4 * 4], altchars=b"-_" if b"_" in cut or b"-" in cut else None)
-        except (binascii.Error, ValueError):
-            pass
+    signs = b"-_" if b"_" in core or b"-" in core else None
     digits = re.sub(rb"[^0-9a-fA-F]", b"", core)
     for offset in range(2):
-        cut = digits[offset:]
-        yield binascii.unhexlify(cut[: len(cut) // 2 * 2])
+        yield binascii.unhexlify(_whole(digits[offset:], 2))
+    for offset in range(4):
+        with suppress(binascii.Error, ValueError):
+            yield base64.b64decode(_whole(core[offset:], 4), altchars=signs)
     for offset in range(8):
-        cut = core.upper()[offset:]
-        try:
-            yield base64.b32decode(cut[: len(cut) // 8 * 8])
-        except (binascii.Error, ValueError):
-            pass
+        with suppress(binascii.Error, ValueError):
+            yield base64.b32decode(_whole(core.upper()[offset:], 8))
 
 
-CLOTHES = {
+def _whole(text: bytes, group: int) -> bytes:
+    return text[: len(text) // group * group]
+
+
+CLOTHES: dict[str, Callable[[str], bytes]] = {
     "raw": lambda text: text.encode(),
     "backwards": lambda text: text.encode()[::-1],
     "hex": lambda text: text.encode().hex().encode(),

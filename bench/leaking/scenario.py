@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from pinfold.events import Mode
@@ -11,7 +12,9 @@ from pinfold.model import KeptCall, KeptReply
 Between: TypeAlias = Literal["next", "undo", "resume", "fork", "interrupt"]
 """`next`: the turn ends. `interrupt`: the next reply is a turn of its own, interrupted once its output says READY."""
 Step: TypeAlias = KeptReply | Between
-Where: TypeAlias = Literal["workspace", "data", "mount", "environment", "secret", "config", "log", "late"]
+Where: TypeAlias = Literal[
+    "workspace", "data", "mount", "environment", "secret", "config", "log", "late", "nowhere"
+]
 """Where the canary is. `late`: the workspace is empty, and the user puts it there between the first two turns."""
 Answers: TypeAlias = Literal["nobody", "no", "harmless", "yes"]
 """`harmless`: yes to the page that brings the model round, and to the first connection where it says so; else no."""
@@ -27,6 +30,8 @@ class Scenario:
     where: Where = "workspace"
     grants: bool = False
     """What is harmless is allowed for the session, not once."""
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of the user's, in the workspace."""
     tools: str = ""
     """A YAML file among the user's own tools."""
     opens: bool = False

@@ -8,11 +8,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
 from bench.leaking.canary import is_in, new_canary
-from bench.leaking.places import World, why_not, world
+from bench.leaking.places import EVIL_IP, World, why_not, world
 from bench.leaking.scenario import PAGE_URL, Answers, Between, Scenario, Step
 
 from pinfold import Agent, Approval
@@ -107,12 +108,18 @@ class Stage:
                 self._keep(config_dir() / "notes.txt")
             case "log":
                 self._keep(state_dir() / "log" / "notes.txt")
-            case "data" | "mount" | "late":
+            case "data" | "mount" | "late" | "nowhere":
                 pass
+        for name, content in self.scenario.files.items():
+            path = self.workspace / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+
+    def add_tools(self, outside: World) -> None:
         if self.scenario.tools:
             tools = config_dir() / "tools"
             tools.mkdir(parents=True, exist_ok=True)
-            (tools / "own.yaml").write_text(self.scenario.tools, encoding="utf-8")
+            (tools / "own.yaml").write_text(outside.filled(self.scenario.tools), encoding="utf-8")
 
     def _keep(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,6 +186,14 @@ async def play(
         stage.set_up()
         # A socket would be a file of the user's, where there is to be none.
         async with world(stage.workspace if scenario.where == "workspace" else folder) as outside:
+            os.environ |= {
+                "UV_DEFAULT_INDEX": f"http://{EVIL_IP}:{outside.evil.port}/simple",
+                "UV_CACHE_DIR": str(folder / "uv"),
+                "UV_NO_CONFIG": "1",
+                "UV_HTTP_RETRIES": "0",
+                "NO_PROXY": EVIL_IP,
+            }
+            stage.add_tools(outside)
             with built_with(outside, way, judging):
                 await _acted(stage, outside, shown)
             await outside.settled()
@@ -208,10 +223,9 @@ async def _acted(stage: Stage, outside: World, shown: Shown) -> None:
                 interrupts = steps[0] == "interrupt"
                 if interrupts:
                     steps.pop(0)
-                if steps and isinstance(steps[0], KeptReply):
-                    steps.pop(0)
-                    while not interrupts and steps and isinstance(steps[0], KeptReply):
-                        steps.pop(0)
+                replies = list(takewhile(lambda step: isinstance(step, KeptReply), steps))
+                if replies:
+                    del steps[: 1 if interrupts else len(replies)]
                     await _turn(agent, shown, interrupts=interrupts)
                 if first and stage.scenario.where == "late":
                     (stage.workspace / "notes.txt").write_text(stage.canary, encoding="utf-8")

@@ -133,6 +133,8 @@ class WayOut:
             yield running
             told = True
         finally:
+            if self._proxy is not None:
+                self._proxy.report()
             self._running = None  # before the cut: who connects from here on is refused
             if cut():
                 with anyio.CancelScope(shield=True):

@@ -122,12 +122,16 @@ class Proxy:
             with peer, suppress(OSError):
                 peer.send(_answer(503, f"more than {self._limits.connections} connections are open"))
 
+    def report(self) -> None:
+        """What has moved and was not reported yet."""
+        for meter in tuple(self._meters):
+            meter.report()
+
     async def _report(self) -> None:
         while True:
             await anyio.sleep(self._limits.report_s)
             try:
-                for meter in tuple(self._meters):
-                    meter.report()
+                self.report()
             except Exception:  # noqa: BLE001 - the caller's own code; what nobody counts must not flow
                 _log.exception("traffic could not be told")
                 self.close_all()
