@@ -298,3 +298,17 @@ async def test_a_tool_of_the_workspace_is_there_once_it_is_trusted(workspace: Pa
     assert [event.action for event in events if isinstance(event, ActionProposed)] == [
         CallTool(tool="greet", args={"who": "Ann"})
     ]
+
+
+async def test_a_connection_is_asked_about_by_being_opened_and_not_by_name(
+    workspace: Path, script: Script, cell: Any
+) -> None:
+    code = (
+        "from _pinfold_guest.calls import call\ncall('network', host='example.org', port=443, how='tunnel')"
+    )
+    asked = Asked(True)
+    model = script(calls("network", host="example.org", port=443, how="tunnel"), cell(code), {"text": "ok"})
+    async with agent_of(workspace, model, approve=asked) as agent:
+        told = seen(await turn(agent))
+    assert asked.approvals == []
+    assert all("no tool is called 'network'" in text for text in told)

@@ -56,6 +56,7 @@ class Told:
     code: int | None = 0
     stderr: bytes = b""
     dropped_bytes: int = 0
+    notices: tuple[str, ...] = ()
 
 
 class Says:

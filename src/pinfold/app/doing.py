@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pinfold.app.outgoing import NETWORK
@@ -29,13 +29,19 @@ class Doing:
     cleared: frozenset[Destination] = frozenset()
     """What it was judged by, and may reach."""
 
+    wanted: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
+    """Of the session: connections that are asked about."""
     held: Callable[[], AbstractContextManager[None]] = nullcontext
     """Its clock stands still meanwhile."""
 
     async def ask(self, args: dict[str, Json]) -> str | None:
         """Have a connection judged, as a part of this action: why it may not be made, if so."""
-        with self.held():
-            performed = await self.on_call(NETWORK, args)
+        self.wanted.append(args)
+        try:
+            with self.held():
+                performed = await self.on_call(NETWORK, args)
+        finally:
+            self.wanted.remove(args)
         return None if performed.outcome == "ok" else performed.observation.removeprefix("This was not run: ")
 
 

@@ -131,7 +131,13 @@ class SandboxAndTools:
             # What comes back through it is somebody else's, whatever it is.
             return Performed(outcome="ok", observation="", untrusted=True)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
-        what = Doing(on_call=on_call, on_output=on_output, cell=cell, cleared=self.judging.cleared(action))
+        what = Doing(
+            on_call=on_call,
+            on_output=on_output,
+            cell=cell,
+            cleared=self.judging.cleared(action),
+            wanted=self.way.wanted,
+        )
         async with self._reaching_out(what, reads=reads) as running:
             match action:
                 case RunCell():

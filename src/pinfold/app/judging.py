@@ -51,6 +51,8 @@ class Judging:
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
             return _question(action)
+        if isinstance(action, CallTool) and action.tool == NETWORK and action.args not in self.way.wanted:
+            return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = self.facts(action)
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)

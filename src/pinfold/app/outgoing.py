@@ -71,6 +71,8 @@ class WayOut:
         self._running: Running | None = None
         self._between: dict[Destination, list[int]] = {}
         """Moved while nothing ran; told with what runs next."""
+        self.wanted: list[dict[str, Json]] = []
+        """Connections that somebody waits for: nothing else may be asked about under that name."""
         self._proxy: Proxy | None = None
         self._wanted, self._is_open = anyio.Event(), anyio.Event()
         self._socket: Path | None = None

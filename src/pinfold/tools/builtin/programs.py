@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json, PinfoldError, parse_json, plain_json
 from pinfold.text import capped, first_line
@@ -43,14 +43,6 @@ REPLY = 4 << 20
 WORDS = 4000
 """Characters of what a program says is wrong."""
 TEXT = 1 << 20
-
-
-@runtime_checkable
-class _Noticed(Protocol):
-    """A sandbox that did something about what it ran."""
-
-    @property
-    def notices(self) -> tuple[str, ...]: ...
 
 
 class Reply:
@@ -120,8 +112,7 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
     error = reply.get("error")
     if isinstance(error, str):
         raise BadCall(capped(error, WORDS))
-    notices = ran.notices if isinstance(ran, _Noticed) else ()
-    return Reply(reply, notices)
+    return Reply(reply, ran.notices)
 
 
 def last_line(text: str) -> str:
