@@ -201,6 +201,24 @@ def test_a_file_that_is_a_link_or_a_pipe_or_damaged_is_refused(store: Path, tmp_
             Secrets().all()
 
 
+def test_a_header_is_made_for_its_hosts_alone_and_kept_when_the_value_changes() -> None:
+    secrets = Secrets()
+    secrets.set("TOKEN", "hidden-1234", ["api.example.org"], "Authorization: Bearer {}")
+    secrets.set("OTHER", "other-5678", ["api.example.org"])
+    assert secrets.headers_for("api.example.org") == {"Authorization": "Bearer hidden-1234"}
+    assert secrets.headers_for("example.org") == {}
+    secrets.set("TOKEN", "hidden-9999")
+    assert secrets.headers_for("api.example.org") == {"Authorization": "Bearer hidden-9999"}
+
+
+@pytest.mark.parametrize(
+    "header", ["Authorization", "Authorization: Bearer", "A B: {}", "A: {}\r\nB: x", ": {}"]
+)
+def test_what_is_no_header_is_refused(header: str) -> None:
+    with pytest.raises(ConfigError, match="is no header with a place for a secret"):
+        Secrets().set("TOKEN", "hidden-1234", ["api.example.org"], header)
+
+
 def test_listing_names_hosts_and_place_and_never_a_value() -> None:
     Secrets().set("B", VALUE, ["b.org", "*.b.org", "b.org"])
     Secrets().set("A", VALUE)

@@ -13,6 +13,7 @@ import pytest
 
 from pinfold import Agent, Approval, Decision
 from pinfold.app.grants import Grants
+from pinfold.app.secrets import Secrets
 from pinfold.events import ActionDenied, ActionFinished, ActionProposed, CallTool, Event
 
 pytestmark = [
@@ -50,9 +51,14 @@ def seen(events: list[Event]) -> list[str]:
     return [event.observation for event in events if isinstance(event, ActionFinished)]
 
 
+heard: list[str] = []
+"""What came as Authorization."""
+
+
 @pytest.fixture
 def server() -> Generator[str]:
     """A page on loopback, and `host:port` of it."""
+    heard.clear()
 
     class Page(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
@@ -60,6 +66,7 @@ def server() -> Generator[str]:
 
         def do_GET(self) -> None:
             body = b"a page from elsewhere"
+            heard.append(self.headers.get("Authorization", ""))
             self.send_response(200)
             self.send_header("content-type", "text/plain")
             self.send_header("content-length", str(len(body)))
@@ -312,3 +319,22 @@ async def test_a_connection_is_asked_about_by_being_opened_and_not_by_name(
         told = seen(await turn(agent))
     assert asked.approvals == []
     assert all("no tool is called 'network'" in text for text in told)
+
+
+async def test_a_secret_goes_with_a_fetch_to_its_host_and_nowhere_else(
+    workspace: Path, script: Script, cell: Any, server: str
+) -> None:
+    Secrets().set("TOKEN", "hidden-1234-5678", ["127.0.0.1"], "Authorization: Bearer {}")
+    code = "import os\nprint([value for value in os.environ.values() if 'hidden' in value])"
+    model = script(calls("fetch", url=f"http://{server}/"), cell(code), {"text": "ok"})
+    async with agent_of(workspace, model, allow_hosts=[server]) as agent:
+        events = await turn(agent)
+    assert heard == ["Bearer hidden-1234-5678"]
+    assert seen(events)[-1] == "[]\n"
+    assert "hidden-1234" not in repr(events)
+    Secrets().set("TOKEN", "hidden-1234-5678", ["example.org"])
+    async with agent_of(
+        workspace, script(calls("fetch", url=f"http://{server}/"), {"text": "ok"}), allow_hosts=[server]
+    ) as agent:
+        await turn(agent)
+    assert heard[1:] == [""]

@@ -26,6 +26,7 @@ SHORTEST = 6
 """What is shorter could not be kept out of what is shown: it is part of too much."""
 _SERVICE = "pinfold"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}:[ -~]*\{\}[ -~]*")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?:{_LABEL}\.){{0,20}}{_LABEL}|\[[0-9a-f:.]{{2,45}}\]")
 _PATTERN = re.compile(rf"\*\.{_LABEL}\.(?:{_LABEL}\.){{0,20}}{_LABEL}")
@@ -37,6 +38,8 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     value: str | None = None
     """None: it is in the keyring."""
+    header: str = ""
+    """How `fetch` sends it to its hosts; empty: not at all."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,7 @@ class Listed:
     name: str
     hosts: tuple[str, ...]
     where: Where
+    header: str = ""
 
 
 class Secrets:
@@ -64,14 +68,27 @@ class Secrets:
             return None
         return self._value(name, stored)
 
-    def set(self, name: str, value: str, hosts: Iterable[str] = ()) -> Listed:
-        """Keep it; without hosts it stays for those it had. Raises ConfigError."""
+    def headers_for(self, host: str) -> dict[str, str]:
+        """What `fetch` tells this host on the user's behalf. Raises ConfigError."""
+        found: dict[str, str] = {}
+        for name, stored in self._read().secrets.items():
+            if stored.header and any(_fits(pattern, host) for pattern in stored.hosts):
+                field, _, form = stored.header.partition(":")
+                found[field] = form.strip().replace("{}", self._value(name, stored))
+        return found
+
+    def set(self, name: str, value: str, hosts: Iterable[str] = (), header: str = "") -> Listed:
+        """Keep it; without hosts, or a header, these stay as they were. Raises ConfigError."""
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores"
             )
         if len(value) < SHORTEST or "\0" in value:
             raise ConfigError(f"the value of {name} is too short to be a secret, or no text")
+        if header and not _HEADER.fullmatch(header):
+            raise ConfigError(
+                f"{header!r} is no header with a place for a secret: write 'Authorization: Bearer {{}}'"
+            )
         patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))
         keep_own_secret(value)
         with changing(self.path):
@@ -83,9 +100,10 @@ class Secrets:
             stored = _Stored(
                 hosts=patterns or (before.hosts if before else ()),
                 value=None if where == "keyring" else value,
+                header=header or (before.header if before else ""),
             )
             self._write({**known.secrets, name: stored})
-        return Listed(name=name, hosts=stored.hosts, where=where)
+        return Listed(name=name, hosts=stored.hosts, where=where, header=stored.header)
 
     def remove(self, name: str) -> None:
         """Raises ConfigError, also where there is none."""
@@ -102,7 +120,12 @@ class Secrets:
     def all(self) -> tuple[Listed, ...]:
         """By name. Raises ConfigError."""
         return tuple(
-            Listed(name=name, hosts=stored.hosts, where="keyring" if stored.value is None else "file")
+            Listed(
+                name=name,
+                hosts=stored.hosts,
+                where="keyring" if stored.value is None else "file",
+                header=stored.header,
+            )
             for name, stored in sorted(self._read().secrets.items())
         )
 

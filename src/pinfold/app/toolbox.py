@@ -57,7 +57,7 @@ def tools_of(
     made: list[Tool[..., Any]] = [
         shell_tool(inside, str(workspace), host=OnHost(workspace), default_s=shell_s),
         *file_tools(inside, kept),
-        fetch_tool(web),
+        fetch_tool(WebAccess(way, Secrets().headers_for)),
         *small_tools(),
     ]
     faults: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,11 @@ class Answered:
 
 
 class WebAccess:
-    def __init__(self, way: WayOut) -> None:
+    """`told`: what a host is told besides, on the user's behalf, and only where nobody can listen in."""
+
+    def __init__(self, way: WayOut, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
         self._way = way
+        self._told = told
 
     async def request(
         self,
@@ -46,7 +49,11 @@ class WebAccess:
         if what is None:
             raise BadCall("requests can only be made for an action")
         try:
-            to = read_url(url).destination
+            address = read_url(url)
+            to = address.destination
+            stays = to.address is not None and to.address.is_loopback
+            if self._told and (address.scheme == "https" or stays):
+                headers = {**self._told(to.host), **headers}
         except NetError as error:
             raise BadCall(str(error)) from error
         running = Running(what.ask, cleared={*what.cleared})

@@ -32,14 +32,15 @@ def secret_command() -> None:
     metavar="HOST",
     help="It may be used for: api.example.org, *.example.org.",
 )
-def set_(name: str, hosts: tuple[str, ...]) -> None:
+@click.option("--header", default="", metavar="FORM", help="`fetch` sends it so: 'Authorization: Bearer {}'.")
+def set_(name: str, hosts: tuple[str, ...], header: str) -> None:
     """Keep a secret. Its value is asked for without being shown, or read from standard input.
 
     Without --host it stays for the hosts it had; a new one can be used for none.
     """
     for host in hosts:
         host_pattern(host)
-    kept = Secrets().set(name, _value(name), hosts)
+    kept = Secrets().set(name, _value(name), hosts, header)
     where = "the keyring" if kept.where == "keyring" else Secrets().path
     click.echo(presentable_line(f"{kept.name} is kept in {where}, for {_hosts(kept)}"), err=True)
 
@@ -50,7 +51,8 @@ def list_(as_json: bool) -> None:
     """Print names, hosts and where each is kept; never a value."""
     for one in Secrets().all():
         if as_json:
-            click.echo(plain_json({"name": one.name, "hosts": list(one.hosts), "where": one.where}))
+            fields = {"name": one.name, "hosts": list(one.hosts), "where": one.where, "header": one.header}
+            click.echo(plain_json(fields))
         else:
             click.echo(presentable_line(f"{one.name:<24} {one.where:<8} {_hosts(one)}"))
 
