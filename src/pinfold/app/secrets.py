@@ -27,9 +27,9 @@ SHORTEST = 6
 _SERVICE = "pinfold"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}:[ -~]*\{\}[ -~]*")
-_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST = re.compile(rf"(?:{_LABEL}\.){{0,20}}{_LABEL}|\[[0-9a-f:.]{{2,45}}\]")
-_PATTERN = re.compile(rf"\*\.{_LABEL}\.(?:{_LABEL}\.){{0,20}}{_LABEL}")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_LABELS = 21
+_IPV6 = re.compile(r"\[[0-9a-f:.]{2,45}\]")
 _ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PAT", "_CREDENTIALS")
 _ALSO = ("PGPASSWORD", "MYSQL_PWD", "TOKEN", "SECRET", "PASSWORD")
 
@@ -180,7 +180,7 @@ def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
 def host_pattern(text: str) -> str:
     """A host as it is compared, or `*.` and the end of hosts. Raises ConfigError."""
     given = text.strip().lower().rstrip(".")
-    if _HOST.fullmatch(given) or _PATTERN.fullmatch(given):
+    if _is_host(given) or (given.startswith("*.") and "." in given[2:] and _is_name(given[2:])):
         return given
     raise ConfigError(
         f"{text!r} is no host: write api.example.org, or *.example.org for all below it; "
@@ -188,9 +188,18 @@ def host_pattern(text: str) -> str:
     )
 
 
+def _is_host(text: str) -> bool:
+    return _is_name(text) or _IPV6.fullmatch(text) is not None
+
+
+def _is_name(text: str) -> bool:
+    labels = text.split(".")
+    return len(labels) <= _LABELS and all(_LABEL.fullmatch(label) for label in labels)
+
+
 def _fits(pattern: str, host: str) -> bool:
     wanted = host.lower().removesuffix(".")
-    if not _HOST.fullmatch(wanted):
+    if not _is_host(wanted):
         return False
     return wanted.endswith(pattern[1:]) if pattern.startswith("*.") else wanted == pattern
 
