@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -159,3 +160,14 @@ async def test_input_over_the_limit_and_no_program_are_refused(session: Session)
 def test_a_command_that_is_told_wrongly_breaks_the_channel(body: bytes) -> None:
     with pytest.raises(ChannelBroken):
         command_outcome(body)
+
+
+async def test_a_session_closed_right_after_a_command_killed_its_interpreter_leaves_nothing_open(
+    workspace: Path,
+) -> None:
+    async with open_session(workspace, "namespaces") as session:
+        await session.run("kept = [object()]")
+        with pytest.raises(SandboxUnavailable, match="the interpreter died while it ran"):
+            await session.command(["/bin/sh", "-c", "kill -9 $PPID"], timeout_s=5)
+    del session
+    gc.collect()  # what was left open says so now, and fails the test

@@ -117,6 +117,11 @@ class Guest:
         self.body.kill()
         self._release()
 
+    def give_up_copies(self) -> None:
+        """If it is dead and its session is not: nobody will go back to what is kept there."""
+        if self.death is not None and self.death.cells:
+            self.give_up_session()
+
     def let_go(self) -> None:
         """After `leave`: its session goes on with other streams."""
         self._channel.close()
@@ -248,6 +253,7 @@ class Guest:
         self.hang_up()
         self.kill(why)
         await self.end()
+        self.give_up_copies()
 
     def hang_up(self) -> None:
         """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""

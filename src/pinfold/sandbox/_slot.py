@@ -148,6 +148,7 @@ class Slot:
             await guest.end()
         finally:
             timer.cancel()
+            guest.give_up_copies()
             self._guest = None
 
     async def _live_guest(self) -> Guest:
