@@ -122,7 +122,7 @@ def paths(scene: Scene) -> Iterator[str]:
         ".agents/link/secret",
         "AGENTS.md/link",
         "a" * 5000,
-        "/".join(["a"] * 2000),
+        "/".join(["a"] * 200),
         "",
         ".",
         "..",
