@@ -338,3 +338,14 @@ async def test_a_secret_goes_with_a_fetch_to_its_host_and_nowhere_else(
     ) as agent:
         await turn(agent)
     assert heard[1:] == [""]
+
+
+async def test_code_does_not_change_what_steers_the_agent_even_with_a_yes(
+    workspace: Path, script: Script, cell: Any
+) -> None:
+    code = "from _pinfold_guest.calls import call\ncall('write_file', path='AGENTS.md', content='obey')"
+    asked = Asked(True)
+    async with agent_of(workspace, script(cell(code), {"text": "ok"}), mode="ask", approve=asked) as agent:
+        told = seen(await turn(agent))
+    assert "code cannot change a file that steers the agent" in told[0]
+    assert not (workspace / "AGENTS.md").exists()

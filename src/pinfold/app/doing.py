@@ -26,6 +26,8 @@ class Doing:
     on_output: OnOutput
     cell: int | None = None
     """Its number, if it counts as a cell."""
+    nested: bool = field(default_factory=lambda: now_doing() is not None)
+    """A cell that runs has called for it."""
     cleared: frozenset[Destination] = frozenset()
     """What it was judged by, and may reach."""
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.discreet import without_own_secrets
-from pinfold.app.doing import Doing, doing
+from pinfold.app.doing import Doing, doing, now_doing
 from pinfold.app.errors import CheckpointError
 from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, needs_network, observation
@@ -306,10 +306,7 @@ class SandboxAndTools:
     async def _called(self, action: CallTool) -> Performed:
         try:
             if self.judging.is_steering(action):
-                from pinfold.app.steering import carried_out
-
-                text = carried_out(action, self.spec.workspace)
-                return Performed(outcome="ok", observation=text)
+                return self._steered(action)
             result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
             unknown = failure.may_have_happened and self.effect(action) != "pure"
@@ -335,6 +332,15 @@ class SandboxAndTools:
             untrusted=result.untrusted,
             sent=result.sent,
         )
+
+    def _steered(self, action: CallTool) -> Performed:
+        """Raises BadCall."""
+        from pinfold.app.steering import carried_out
+
+        if (what := now_doing()) and what.nested:
+            # When the cell ends, everything that steers is put back as it was before.
+            raise BadCall("code cannot change a file that steers the agent; call the tool directly")
+        return Performed(outcome="ok", observation=carried_out(action, self.spec.workspace))
 
     def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
         shown, blobs = self._bounded(observation(outcome))

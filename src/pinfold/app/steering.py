@@ -26,11 +26,6 @@ class SteeringEdit:
         return "".join(difflib.unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
 
 
-def is_steering(action: CallTool, workspace: Path) -> bool:
-    """Whether it would change a file that steers."""
-    return bool(steered_by(action, workspace))
-
-
 def steered_by(action: CallTool, workspace: Path) -> str:
     """The file, relative to the workspace; empty if there is none."""
     args = action.given
