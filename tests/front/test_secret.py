@@ -45,6 +45,7 @@ def test_a_secret_is_read_from_a_pipe_listed_without_its_value_and_forgotten(
         "name": "BIRDS",
         "hosts": ["api.example.org", "*.birds.example"],
         "where": "file",
+        "header": "",
     }
     assert VALUE.encode() in store.read_bytes()
     assert pinfold("secret", "rm", "BIRDS").code == 0
