@@ -247,9 +247,10 @@ def install_and_try(folder: Path) -> Outcome:
     locked, dev = folder / "locked.txt", folder / "dev.txt"
     checkout.mkdir()
     shutil.copy(ROOT / "pyproject.toml", checkout)  # pytest's settings; without src/ beside it
-    # tests/crash and tests/bench are about the suites of bench/, which are no part of the wheel.
+    # tests/crash and tests/bench are about the suites of bench/, which are no part of the wheel; others use some of them.
     left_out = shutil.ignore_patterns("__pycache__", "crash", "bench")
     shutil.copytree(ROOT / "tests", checkout / "tests", ignore=left_out)
+    shutil.copytree(ROOT / "bench", checkout / "bench", ignore=shutil.ignore_patterns("__pycache__", "out"))
     export = (UV, "export", "--quiet", "--frozen", "--no-hashes")
     steps: list[tuple[str | Path, ...]] = [
         (UV, "build", "--quiet", "--python", sys.executable, "--out-dir", dist),
