@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.tools.world import OneSecret, Page, PlainWeb, Server
+from tests.tools.world import OneSecret, PlainWeb, Server
 
 from pinfold.tools import BadCall, Registry, Result, ToolFailed
 from pinfold.tools.declared import Ports, yaml_tool
+from pinfold.tools.ports import Fetched
 
 pytestmark = pytest.mark.safety
 KEY = 's3cr"et\\Value/+='
@@ -149,7 +150,7 @@ async def test_a_failure_on_the_way_does_not_tell_it_either(server: Server) -> N
         def __init__(self, error: type[Exception]) -> None:
             self.error = error
 
-        async def request(self, *args: Any, headers: Mapping[str, str], **more: Any) -> Page:  # noqa: ARG002
+        async def request(self, *args: Any, headers: Mapping[str, str], **more: Any) -> Fetched:  # noqa: ARG002
             raise self.error(f"could not send {dict(headers)}")
 
     for error, said in ((RuntimeError, "RuntimeError"), (BadCall, "Bearer [redacted]")):

@@ -14,6 +14,7 @@ import httpx2
 
 from pinfold.events import Sent
 from pinfold.tools import BadCall
+from pinfold.tools.ports import Fetched
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,6 @@ def serving() -> Generator[Server]:
         thread.join()
 
 
-@dataclass(frozen=True)
-class Page:
-    status: int
-    url: str
-    mime: str
-    body: bytes
-    is_cut: bool
-    sent: tuple[Sent, ...]
-
-
 class PlainWeb:
     """Straight to the server, and nowhere it did not point to."""
 
@@ -93,7 +84,7 @@ class PlainWeb:
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> Page:
+    ) -> Fetched:
         async with httpx2.AsyncClient(trust_env=False, timeout=timeout_s) as client:
             try:
                 answer = await client.request(method, url, headers=headers, content=body)
@@ -103,7 +94,14 @@ class PlainWeb:
         sent = Sent(to=to, out=len(body or b""), back=len(answer.content))
         mime = answer.headers.get("content-type", "")
         is_cut = len(answer.content) > max_bytes
-        return Page(answer.status_code, str(answer.url), mime, answer.content[:max_bytes], is_cut, (sent,))
+        return Fetched(
+            status=answer.status_code,
+            url=str(answer.url),
+            mime=mime,
+            body=answer.content[:max_bytes],
+            is_cut=is_cut,
+            sent=(sent,),
+        )
 
 
 @dataclass

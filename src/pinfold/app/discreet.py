@@ -23,7 +23,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.log import Blobs, Log
-from pinfold.text import without_own
+from pinfold.text import keeps_own, without_own
 
 
 class DiscreetLog(Log):
@@ -32,14 +32,16 @@ class DiscreetLog(Log):
         self.blobs = _DiscreetBlobs(folder / "blobs" if folder else None)
 
     async def append(self, *events: Event) -> tuple[Entry, ...]:
-        return await super().append(*map(_event, events))
+        return await super().append(*(map(_event, events) if keeps_own() else events))
 
     def broadcast(self, delta: Delta) -> None:
-        super().broadcast(_delta(delta))
+        super().broadcast(_delta(delta) if keeps_own() else delta)
 
 
 class _DiscreetBlobs(Blobs):
     def put(self, data: bytes) -> BlobId:
+        if not keeps_own():
+            return super().put(data)
         text = data.decode("utf-8", "surrogateescape")
         clean = without_own(text)
         return super().put(data if clean is text else clean.encode("utf-8", "surrogateescape"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ class Doing:
     """A cell that runs has called for it."""
     cleared: frozenset[Destination] = frozenset()
     """What it was judged by, and may reach."""
-
     wanted: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
     """Of the session: connections that are asked about."""
     held: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -44,7 +43,7 @@ class Doing:
                 performed = await self.on_call(NETWORK, args)
         finally:
             self.wanted.remove(args)
-        return None if performed.outcome == "ok" else performed.observation.removeprefix("This was not run: ")
+        return None if performed.outcome == "ok" else performed.error or performed.observation
 
 
 _doing: ContextVar[Doing | None] = ContextVar("doing", default=None)
@@ -54,16 +53,13 @@ def now_doing() -> Doing | None:
     return _doing.get()
 
 
-class doing:  # noqa: N801 - used as `with doing(...)`
-    def __init__(self, what: Doing) -> None:
-        self._what = what
-
-    def __enter__(self) -> Doing:
-        self._token = _doing.set(self._what)
-        return self._what
-
-    def __exit__(self, *_: object) -> None:
-        _doing.reset(self._token)
+@contextmanager
+def doing(what: Doing) -> Generator[None]:
+    token = _doing.set(what)
+    try:
+        yield
+    finally:
+        _doing.reset(token)
 
 
 class InSession:

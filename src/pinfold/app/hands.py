@@ -169,13 +169,10 @@ class SandboxAndTools:
 
     async def _run(self, id_: ActionId, action: RunCell, what: Doing) -> Performed:
         session = await self.started()
-        if self.checkpoints:
-            await self.checkpoints.before(session, self.limits.shell_s)
         if isinstance(session, Resumable):
             what.held = session.held
-        outcome = await self._run_in(session, action, what)
-        if self.checkpoints:
-            await self.checkpoints.after(session, action.code, self.limits.shell_s)
+        async with self._checkpointed(action.code):
+            outcome = await self._run_in(session, action, what)
         logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
         return self._seen(outcome, await self._look_at_variables())
 
@@ -295,13 +292,20 @@ class SandboxAndTools:
                 await self.journal.append(*(Noticed(text=line) for line in lines))
         return self._session
 
-    async def _call(self, action: CallTool, cell: int | None) -> Performed:
-        if cell is not None and self.checkpoints:
+    @asynccontextmanager
+    async def _checkpointed(self, what: str) -> AsyncGenerator[None]:
+        """What changes files ends in a checkpoint, if it comes to its end and they are made."""
+        if self.checkpoints:
             await self.checkpoints.before(await self.started(), self.limits.shell_s)
-        performed = await self._called(action)
-        if cell is not None and self.checkpoints:
-            await self.checkpoints.after(await self.started(), _told(action), self.limits.shell_s)
-        return performed
+        yield
+        if self.checkpoints:
+            await self.checkpoints.after(await self.started(), what, self.limits.shell_s)
+
+    async def _call(self, action: CallTool, cell: int | None) -> Performed:
+        if cell is None:
+            return await self._called(action)
+        async with self._checkpointed(_told(action)):
+            return await self._called(action)
 
     async def _called(self, action: CallTool) -> Performed:
         try:

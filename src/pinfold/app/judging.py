@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -51,12 +50,13 @@ class Judging:
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
             return _question(action)
-        if isinstance(action, CallTool) and action.tool == NETWORK and action.args not in self.way.wanted:
+        connects = isinstance(action, CallTool) and action.tool == NETWORK
+        if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = self.facts(action)
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
-        if taint.is_full and isinstance(action, CallTool) and action.tool == NETWORK:
+        if connects and taint.is_full:
             return Deny(NO_TUNNELS, rule="taint")
         how: dict[str, Any] = {
             "mode": given.mode,
@@ -68,7 +68,7 @@ class Judging:
         if isinstance(verdict, Ask) and verdict.pattern and self.grants:
             always = self.grants.of(self.workspace)
             verdict = judge(action, facts, grants=given.grants | always, **how)
-        if isinstance(verdict, Ask) and isinstance(action, CallTool) and action.tool == NETWORK:
+        if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")
         return verdict
 
@@ -87,8 +87,7 @@ class Judging:
 
     def cleared(self, action: Action) -> frozenset[Destination]:
         """What it was judged by, and may reach without being asked again."""
-        reaches = isinstance(action, CallTool) and self.facts(action).reach == "network"
-        to = self.destination(action) if reaches else None
+        to = self.destination(action)
         return frozenset((to,)) if to else frozenset()
 
     def facts(self, action: Action) -> Facts:
@@ -99,13 +98,12 @@ class Judging:
         tool = self.registry.get(action.tool)
         if tool is None:
             return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
-        args = action.given
+        reach, target = tool.reached(action.given)
         if action.tool == SHELL:
-            facts, _ = shell_facts(str(args.get("command", "")), where=_where(args))
-            return facts
+            where = "host" if reach == "host" else "sandbox"
+            return shell_facts(str(action.given.get("command", "")), where=where)[0]
         if path := steered_by(action, self.workspace):
             return Facts(effect="once", reach="protected", target=path)
-        reach, target = tool.reached(args)
         if reach == "network":
             return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
         return Facts(
@@ -132,14 +130,16 @@ class Judging:
         """Whom a call reaches, in the one form that is compared and connected to."""
         if isinstance(action, RunCell):
             return None
+        tool = self.registry.get(action.tool)
+        reach, target = tool.reached(action.given) if tool else ("nothing", "")
+        if action.tool != NETWORK and reach != "network":
+            return None
         from pinfold.net import BadDestination, Destination, parse_authority
 
         try:
             if action.tool == NETWORK:
                 return Destination(str(action.given.get("host")), int(action.given.get("port", 0)))
-            tool = self.registry.get(action.tool)
-            reach, target = tool.reached(action.given) if tool else ("nothing", "")
-            return parse_authority(target) if reach == "network" and target else None
+            return parse_authority(target) if target else None
         except (BadDestination, ValueError, TypeError):
             return None
 
@@ -153,24 +153,22 @@ class Judging:
             return f"{_arguments(action)}\n({error})"
 
     async def _shown(self, action: CallTool) -> str:
-        args = action.given
         if action.tool == SHELL:
-            return await self._command(str(args.get("command", "")), args)
+            return await self._command(action)
         if steered_by(action, self.workspace):
             return planned(action, self.workspace).diff()
         from pinfold.tools.builtin.files import WRITES, preview
 
         if action.tool in WRITES:
-            return await preview(self.inside, action.tool, args)
+            return await preview(self.inside, action.tool, action.given)
         return _arguments(action)
 
-    async def _command(self, command: str, args: Mapping[str, Json]) -> str:
+    async def _command(self, action: CallTool) -> str:
+        command, workdir = str(action.given.get("command", "")), action.given.get("workdir") or "."
         script = read_script(command)
         lines = [command, ""]
-        if _where(args) == "host":
-            lines.append(
-                f"On this machine itself, {len(command.encode())} bytes, in {args.get('workdir') or '.'}"
-            )
+        if self.facts(action).reach == "host":
+            lines.append(f"On this machine itself, {len(command.encode())} bytes, in {workdir}")
         lines += [f"  {one}" for one in script.commands]
         if script.deletes:
             from pinfold.tools.builtin.files import measure
@@ -180,11 +178,6 @@ class Judging:
             size = f"{least}{found.files:,} files, {found.bytes:,} bytes"
             lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
         return "\n".join(lines)
-
-
-def _where(args: Mapping[str, Json]) -> Any:
-    # Anything but the sandbox, in so many words, is the host.
-    return "sandbox" if args.get("where", "sandbox") == "sandbox" else "host"
 
 
 def _arguments(action: CallTool) -> str:

@@ -13,7 +13,6 @@ _UNREACHABLE = (
     "Temporary failure in name resolution",
     "Network is unreachable",
     "No route to host",
-    "Tunnel connection failed: 403",
 )
 
 

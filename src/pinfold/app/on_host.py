@@ -6,32 +6,23 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.abc
+
+from pinfold.sandbox import CommandOutcome
 
 KEPT = 1 << 20
 """Bytes of each stream."""
 _KILLED_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    status: str
-    code: int | None = None
-    stdout: bytes = b""
-    stderr: bytes = b""
-    dropped_bytes: int = 0
-    notices: tuple[str, ...] = ()
-
-
 class OnHost:
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
-    async def run(self, command: str, *, workdir: str, timeout_s: float) -> Ended:
+    async def run(self, command: str, *, workdir: str, timeout_s: float) -> CommandOutcome:
         """In the workspace, with the user's own environment and nothing to read; ended as a whole when its time is over."""
         folder = self._workspace / workdir
         try:
@@ -42,7 +33,7 @@ class OnHost:
                 start_new_session=True,
             )
         except OSError as error:
-            return Ended(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())
+            return CommandOutcome(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())
         out, err = _Kept(), _Kept()
         in_time = False
         try:
@@ -56,7 +47,7 @@ class OnHost:
             with anyio.CancelScope(shield=True):
                 await _ended(process)
         status = "timeout" if not in_time else "ok" if process.returncode == 0 else "error"
-        return Ended(
+        return CommandOutcome(
             status=status,
             code=process.returncode,
             stdout=bytes(out.kept),

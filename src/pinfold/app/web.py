@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pinfold.app.doing import now_doing
 from pinfold.app.outgoing import Running, WayOut
 from pinfold.events import Sent
 from pinfold.tools import BadCall
+from pinfold.tools.ports import Fetched
 
 if TYPE_CHECKING:
-    from pinfold.net import Fetched
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    status: int
-    url: str
-    mime: str
-    body: bytes
-    is_cut: bool
-    sent: tuple[Sent, ...]
+    from pinfold.net import Fetched as Page
 
 
 class WebAccess:
@@ -41,7 +31,7 @@ class WebAccess:
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> Answered:
+    ) -> Fetched:
         """Raises BadCall."""
         from pinfold.net import FetchLimits, NetError, fetch, read_url
 
@@ -59,7 +49,7 @@ class WebAccess:
         running = Running(what.ask, cleared={*what.cleared})
         said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
         try:
-            fetched = await fetch(
+            page = await fetch(
                 url,
                 egress=self._way.egress_for(running),
                 method=method,
@@ -71,27 +61,27 @@ class WebAccess:
             # It may have got as far as where the answer pointed elsewhere, and never less is told than left.
             gone = (Sent(to=str(to), out=len(url) + said, back=0),) if to in running.cleared else ()
             raise BadCall(str(error), sent=gone) from error
-        charset = f"; charset={fetched.charset}" if fetched.charset else ""
-        return Answered(
-            status=fetched.status,
-            url=fetched.url,
-            mime=f"{fetched.mime}{charset}",
-            body=fetched.body,
-            is_cut=not fetched.is_whole,
-            sent=_by_hop(fetched, said),
+        charset = f"; charset={page.charset}" if page.charset else ""
+        return Fetched(
+            status=page.status,
+            url=page.url,
+            mime=f"{page.mime}{charset}",
+            body=page.body,
+            is_cut=not page.is_whole,
+            sent=_by_hop(page, said),
         )
 
 
-def _by_hop(fetched: Fetched, said: int) -> tuple[Sent, ...]:
+def _by_hop(page: Page, said: int) -> tuple[Sent, ...]:
     """Each server was told its own address; headers and body went to the first, the answer came from the last."""
     from pinfold.net import read_url
 
-    last = len(fetched.hops) - 1
+    last = len(page.hops) - 1
     return tuple(
         Sent(
             to=str(read_url(hop).destination),
             out=len(hop) + (said if number == 0 else 0),
-            back=len(fetched.body) if number == last else 0,
+            back=len(page.body) if number == last else 0,
         )
-        for number, hop in enumerate(fetched.hops)
+        for number, hop in enumerate(page.hops)
     )

@@ -201,7 +201,7 @@ async def _denied(core: Core, item: OpenAction) -> Performed:
     else:
         observation = f"This was not run: {item.reason}"
     await core.record(ActionFinished(id=item.proposed.id, outcome="denied", observation=observation))
-    return Performed(outcome="denied", observation=observation)
+    return Performed(outcome="denied", observation=observation, error=item.reason)
 
 
 async def _answered(core: Core, item: OpenAction, words: str) -> Performed:

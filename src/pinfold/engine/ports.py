@@ -82,6 +82,7 @@ class Performed:
     observation: str
     value: str | None = None
     error: str | None = None
+    """A cell's traceback; why an action was denied."""
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
     variables: Changed | None = None

@@ -16,6 +16,11 @@ from pinfold.events.talk import Call, Finish, Image, Json, Usage
 Mode: TypeAlias = Literal["read-only", "ask", "auto", "full"]
 Effect: TypeAlias = Literal["pure", "keyed", "once"]
 """Whether an action may be run again: freely, under the same key, or never."""
+Reach: TypeAlias = Literal[
+    "nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"
+]
+"""How far an action goes: it only computes or asks the user; reads what the session sees; changes the workspace; changes a
+file that steers the agent; adds a package; reaches another machine; acts by means we know nothing of; runs on the host."""
 What: TypeAlias = Literal["all", "variables", "files"]
 """That an undo takes back; files are those of the workspace."""
 Scope: TypeAlias = Literal["once", "session", "always"]

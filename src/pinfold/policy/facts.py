@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from pinfold.events import Effect
-
-Reach: TypeAlias = Literal[
-    "nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"
-]
-"""How far an action goes: it only computes or asks the user; reads what the session sees; changes the workspace; changes a
-file that steers the agent; adds a package; reaches another machine; acts by means we know nothing of; runs on the host."""
+from pinfold.events import Effect, Reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

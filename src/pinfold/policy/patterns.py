@@ -17,7 +17,6 @@ from pathlib import PurePosixPath
 
 from pinfold.events import Action, CallTool
 from pinfold.policy.facts import Facts
-from pinfold.policy.rules import arguments
 from pinfold.policy.shell import Script, read_script
 from pinfold.policy.shell.script import base_name
 
@@ -28,7 +27,7 @@ def script_of(action: Action) -> Script | None:
     """The command of a shell action, read."""
     if not isinstance(action, CallTool) or action.tool != SHELL:
         return None
-    command = arguments(action).get("command")
+    command = action.given.get("command")
     return read_script(command) if isinstance(command, str) else None
 
 

@@ -69,7 +69,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return False
         if action.tool == SHELL and self.verdict == "allow":
             return False  # commands are allowed one by one, never by the tool's name
-        given = arguments(action)
+        given = action.given
         return all(key in given and fnmatchcase(str(given[key]), glob) for key, glob in self.args.items())
 
 
@@ -136,12 +136,6 @@ def load_rules(text: str) -> Rules:
         _check(rule)
         rules.append(rule)
     return Rules(tuple(rules))
-
-
-def arguments(action: CallTool) -> Mapping[str, object]:
-    """By name; none where a model wrote something else."""
-    args: object = action.args
-    return cast(Mapping[str, object], args) if isinstance(args, Mapping) else {}
 
 
 def _check(rule: Rule) -> None:

@@ -109,25 +109,17 @@ class Below:
 
     def put_back(self, path: str, content: Content) -> bool:
         """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
-        if isinstance(content, Odd):
-            return False
-        try:
-            parent, name = self._parent(path, clear=True, make=content is not None)
-        except FileNotFoundError:
-            return content is None
-        except OSError:
-            return False
-        try:
-            return _put(parent, name, content)
-        except OSError:
-            return False
-        finally:
-            os.close(parent)
+        return not isinstance(content, Odd) and self._placed(path, content, clear=True)
 
     def write(self, path: str, content: File) -> bool:
         """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
+        return self._placed(path, content, clear=False)
+
+    def _placed(self, path: str, content: Content, *, clear: bool) -> bool:
         try:
-            parent, name = self._parent(path, make=True)
+            parent, name = self._parent(path, clear=clear, make=content is not None)
+        except FileNotFoundError:
+            return content is None
         except OSError:
             return False
         try:

@@ -3,7 +3,7 @@
 from pinfold.text.cap import capped, first_line
 from pinfold.text.clean import printable, printable_line
 from pinfold.text.lists import listed, numbered
-from pinfold.text.redact import keep_own_secret, keep_secret, redacted, without_known, without_own
+from pinfold.text.redact import keep_own_secret, keep_secret, keeps_own, redacted, without_known, without_own
 from pinfold.text.sinks import presentable, presentable_line
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "first_line",
     "keep_own_secret",
     "keep_secret",
+    "keeps_own",
     "listed",
     "numbered",
     "presentable",

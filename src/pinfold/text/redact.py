@@ -48,6 +48,11 @@ def without_known(text: str, secrets: Iterable[str] = ()) -> str:
     return _without(text, _known.union(secrets))
 
 
+def keeps_own() -> bool:
+    """Whether there is any secret of Pinfold's own."""
+    return bool(_own)
+
+
 def without_own(text: str) -> str:
     """`text` without secrets of Pinfold's own, and otherwise exact: the same object if there is none in it."""
     return _without(text, _own) if _own else text

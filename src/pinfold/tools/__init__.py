@@ -1,10 +1,11 @@
 """One registry of everything the agent can call."""
 
+from pinfold.events import Reach
 from pinfold.tools.arguments import Argument
 from pinfold.tools.errors import BadCall, BadTool, ToolError, ToolFailed
 from pinfold.tools.registry import PYTHON, SHOWN, Registry
 from pinfold.tools.results import Result
-from pinfold.tools.tool import Reach, Tool, Trust, as_tool, tool
+from pinfold.tools.tool import Tool, Trust, as_tool, tool
 
 __all__ = [
     "PYTHON",

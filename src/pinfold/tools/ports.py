@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pinfold.events import Sent
@@ -62,32 +63,19 @@ class Host(Protocol):
     async def run(self, command: str, *, workdir: str, timeout_s: float) -> Ran: ...
 
 
-class Fetched(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
     """What a server answered."""
 
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def url(self) -> str:
-        """Where it came from in the end."""
-        ...
-
-    @property
-    def mime(self) -> str:
-        """The content type as the server gave it, parameters included."""
-        ...
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def is_cut(self) -> bool:
-        """There was more of the body than was asked for."""
-        ...
-
-    @property
-    def sent(self) -> tuple[Sent, ...]: ...
+    status: int
+    url: str
+    """Where it came from in the end."""
+    mime: str
+    """The content type as the server gave it, parameters included."""
+    body: bytes
+    is_cut: bool
+    """There was more of the body than was asked for."""
+    sent: tuple[Sent, ...]
 
 
 class Web(Protocol):

@@ -20,7 +20,7 @@ from typing import (
     overload,
 )
 
-from pinfold.events import Effect, Json, ToolSchema
+from pinfold.events import Effect, Json, Reach, ToolSchema
 from pinfold.tools.arguments import Argument, read_signature
 from pinfold.tools.checking import checked
 from pinfold.tools.docstrings import described
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Reach: TypeAlias = Literal[
-    "nothing", "files", "workspace", "protected", "packages", "network", "outside", "host"
-]
-"""How far a call goes; the words are policy's, which this room does not know."""
 Trust: TypeAlias = Literal["trusted", "untrusted"]
 """Whether what a tool returns may hold somebody else's words."""
 TIMEOUT_S = 60.0

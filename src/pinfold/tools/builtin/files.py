@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from pinfold.events import Effect, Json
+from pinfold.events import Effect, Json, Reach
 from pinfold.tools.builtin.data import VIEW_S, DataView
 from pinfold.tools.builtin.declared import DESCRIPTIONS, PARAMETERS
 from pinfold.tools.builtin.pages import page
 from pinfold.tools.builtin.programs import Program, Reply, ask
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Kept
-from pinfold.tools.tool import Reach, Tool
+from pinfold.tools.tool import Tool
 
 Found: TypeAlias = Literal["lines", "files", "count"]
 QUICK_S = 30.0

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from pinfold.events import Json
+from pinfold.events import Json, Reach
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Host, Inside, Ran
 from pinfold.tools.results import Result
-from pinfold.tools.tool import Reach, Tool, tool
+from pinfold.tools.tool import Tool, tool
 
 SHELL_S = 30.0
 MOST_S = 600.0

@@ -11,11 +11,11 @@ from typing import Any
 
 import anyio.to_thread
 
-from pinfold.events import Json
+from pinfold.events import Json, Reach
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Fetched, Web
 from pinfold.tools.results import Result
-from pinfold.tools.tool import Reach, Tool, tool
+from pinfold.tools.tool import Tool, tool
 
 FETCH_S = 30.0
 GRACE_S = 5.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 import anyio.to_thread
 
-from pinfold.events import Json, Sent
+from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.ports import Ports
@@ -34,18 +34,6 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WORDS = 500
 """Characters told of an answer that is an error."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An answer with our own secrets taken out."""
-
-    status: int
-    url: str
-    mime: str
-    body: bytes
-    is_cut: bool
-    sent: tuple[Sent, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,20 +298,16 @@ def _without(text: str, secrets: Mapping[str, str]) -> str:
     return text
 
 
-def _cleaned(fetched: Fetched, secrets: Mapping[str, str]) -> Answer:
+def _cleaned(fetched: Fetched, secrets: Mapping[str, str]) -> Fetched:
+    """With our own secrets taken out."""
     # As bytes that stand for themselves, so that a body which is no text stays as it is.
     body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
-    return Answer(
-        status=fetched.status,
-        url=_without(fetched.url, secrets),
-        mime=_without(fetched.mime, secrets),
-        body=body,
-        is_cut=fetched.is_cut,
-        sent=fetched.sent,
+    return replace(
+        fetched, url=_without(fetched.url, secrets), mime=_without(fetched.mime, secrets), body=body
     )
 
 
-def _told(answer: Answer, outline: Outline) -> Result:
+def _told(answer: Fetched, outline: Outline) -> Result:
     text, value = read_body(answer)
     if not 200 <= answer.status < 300:
         raise BadCall(f"{outline.to} answered {answer.status}: {text[:_WORDS]}", sent=answer.sent)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from pinfold.events import Effect, Json
+from pinfold.events import Effect, Json, Reach
 from pinfold.tools.declared import commands
 from pinfold.tools.declared.commands import command_of
 from pinfold.tools.declared.parameters import Parameter, read_parameters, schema_of
@@ -17,7 +17,7 @@ from pinfold.tools.declared.requests import request_of
 from pinfold.tools.declared.tables import FILE_BYTES, Table, parse
 from pinfold.tools.errors import BadTool
 from pinfold.tools.results import Result
-from pinfold.tools.tool import MAX_OUTPUT, Reach, Tool, Trust
+from pinfold.tools.tool import MAX_OUTPUT, Tool, Trust
 
 TIMEOUT_S = 30.0
 MOST_S = 600.0
