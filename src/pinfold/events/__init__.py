@@ -82,6 +82,7 @@ from pinfold.events.ids import (
 )
 from pinfold.events.talk import (
     FILES_TOLD,
+    Arrow,
     AssistantMessage,
     Call,
     Finish,
@@ -111,6 +112,7 @@ __all__ = [
     "Allow",
     "ApprovalDecided",
     "ApprovalRequested",
+    "Arrow",
     "Ask",
     "AssistantMessage",
     "BadEvent",

@@ -13,6 +13,10 @@ Json: TypeAlias = Any
 """Whatever `json` can write: checked by the codec, not by the type."""
 
 
+class Arrow(bytes):
+    """A table as an Arrow IPC stream. Code that gets one as a result sees a `pyarrow.Table`."""
+
+
 class Usage(Struct, frozen=True, kw_only=True):
     """Tokens as the provider counted them."""
 

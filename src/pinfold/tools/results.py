@@ -25,7 +25,7 @@ class Result:
     text: str
     """For the model; bounded by whoever shows it."""
     value: Json = None
-    """For a cell that called: whatever JSON can hold."""
+    """For a cell that called: what JSON can hold, with bytes and tables (`Arrow`) anywhere inside."""
     untrusted: bool = False
     """It may hold somebody else's words."""
     sent: tuple[Sent, ...] = ()

@@ -62,6 +62,10 @@ class Tool(Generic[P, R]):
     """Other names under which arguments may come, besides those every tool knows: theirs to ours."""
     takes: tuple[Argument, ...] | None = None
     """Its arguments where they are not those of the function."""
+    server: str = "tools"
+    """The module of `servers` in which code finds it."""
+    returns: Mapping[str, Json] | None = None
+    """The schema of its value, where there is one."""
     goes: Callable[[Mapping[str, Json]], tuple[Reach, str]] | None = None
     """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
 
