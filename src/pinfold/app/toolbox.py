@@ -27,6 +27,8 @@ class ToolOptions:
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
+    served: tuple[Tool[..., Any], ...] = ()
+    """Tools of servers that are known already: found by code, not told to the model."""
 
 
 class _ByHost:
@@ -72,7 +74,7 @@ def tools_of(
     others = plugged()
     made += others.tools
     faults += others.faults
-    return [*made, *own], tuple(faults)
+    return [*made, *options.served, *own], tuple(faults)
 
 
 def registry_of(

@@ -34,12 +34,17 @@ def tools_in(name: str, server: object) -> list[Tool[..., Any]]:
         method = getattr(server, attribute)
         if effect := getattr(method, _EFFECT, None):
             made = tool(effect=effect)(method)
-            parameters = _declared(made)
-            found.append(replace(made, name=f"{name}.{made.name}", server=name, parameters=parameters))
+            key = (type(server), attribute)
+            if key not in _declared:
+                _declared[key] = _schema(made)
+            found.append(replace(made, name=f"{name}.{made.name}", server=name, parameters=_declared[key]))
     return found
 
 
-def _declared(made: Tool[..., Any]) -> Mapping[str, Json]:
+_declared: dict[tuple[type, str], Mapping[str, Json]] = {}
+
+
+def _schema(made: Tool[..., Any]) -> Mapping[str, Json]:
     """The schema as a server made with the official Python SDK declares it, titles and nulls included."""
     from pydantic import Field, create_model
 
