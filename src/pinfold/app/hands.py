@@ -84,6 +84,8 @@ class SandboxAndTools:
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
+    _hinted: set[str] = field(default_factory=set[str], init=False)
+    """Tools the model has been told of."""
 
     @property
     def limits(self) -> Limits:
@@ -213,6 +215,13 @@ class SandboxAndTools:
             return self.blobs.get(blob)
         except BlobMissing:
             return None
+
+    def hint(self, text: str) -> str:
+        if self.glances:
+            return ""  # a small model does better with what it was told of at first
+        lines = self.registry.fitting(text, without=self._hinted)
+        self._hinted |= set(lines)
+        return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
 
     async def glance(self) -> str:
         if not self.glances:

@@ -62,6 +62,8 @@ _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
 _EXECUTED = 64
+ANSWER = "answer"
+"""The tool by which code tells the user the result."""
 REPEATS = 3
 """How often an action may have the same result before the model is told."""
 _CORRECTIONS = 2
@@ -85,6 +87,8 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     bundle: frozenset[str] = frozenset()
     """Of a cell: patterns whose calls it may make without being asked again."""
     cell: int | None = None
+    answer: str | None = None
+    """Of a cell: what its code has told the user."""
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -98,7 +102,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     cost: float | None = 0.0
     """None once any reply had no known price."""
     answer: str | None = None
-    """The last reply's text if it proposed nothing: the turn can end."""
+    """The last reply's text if it proposed nothing, or what its code has told the user: the turn can end."""
     model: str = ""
     """Who replied last."""
     corrections: int = 0
@@ -192,7 +196,7 @@ def apply(state: State, entry: Entry) -> State:
         case ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
         case TurnEnded(turn=turn):
-            return _closed(state, turn, "ended", note=None)
+            return _closed(_spoken_for(state), turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
             return _closed(state, turn, "interrupted", note=f"[The previous turn was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
@@ -209,6 +213,8 @@ def _spoken(state: State, event: UserSpoke) -> State:
     parts = [*state.notes, event.text]
     if event.glance and event.glance != state.glance:
         parts.append(f"{FILES_TOLD}\n{event.glance}]")
+    if event.tools:
+        parts.append(event.tools)
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
@@ -312,6 +318,14 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
 
 
+def _spoken_for(state: State) -> State:
+    """What code has told the user stands in the conversation as if the model had said it."""
+    turn = state.turn
+    if turn is None or not turn.answer or isinstance(turn.messages[-1], AssistantMessage):
+        return state
+    return replace(state, turn=_saying(turn, AssistantMessage(text=turn.answer)))
+
+
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
     if state.turn is None or state.turn.id != turn:
         return state
@@ -374,6 +388,9 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     elif isinstance(action, CallTool) and event.outcome == "ok":
         state = _having(state, the_tool(action.tool))
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
+    cell = still.get(item.proposed.parent) if item.proposed.parent else None
+    if cell and isinstance(action, CallTool) and action.tool == ANSWER and event.outcome == "ok":
+        still[cell.proposed.id] = replace(cell, answer=str(action.given.get("text", "")))
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
@@ -386,7 +403,10 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     if times == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
     turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
-    return replace(state, open=still, turn=_answering(turn, ToolMessage(id=event.id, text=told)))
+    turn = _answering(turn, ToolMessage(id=event.id, text=told))
+    # Of several calls the last one decides: what was said before a failure was said too early.
+    turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
+    return replace(state, open=still, turn=turn)
 
 
 def the_tool(name: str) -> str:

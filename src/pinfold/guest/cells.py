@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from types import CodeType, ModuleType
 
-from . import arrivals, displays, figures, plots
+from . import answering, arrivals, displays, figures, plots
 from .displays import Displays
 from .interrupts import Interrupts
 from .origins import Origins
@@ -84,6 +84,7 @@ class Engine:
         self.around: Callable[[str], None] | None = None
         """Told `pre_run_cell` and `post_execute`, for extensions of IPython such as `autoreload`."""
         displays.install(self.displays)
+        answering.install()
         arrivals.watch()
         warmed = _modules.get(f"{__package__}.ipython")
         if warmed is not None and warmed.is_made():

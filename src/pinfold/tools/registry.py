@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import listed
@@ -19,12 +21,12 @@ from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
 from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool
 
+if TYPE_CHECKING:
+    from pinfold.tools.searching import Index
+
 PYTHON = ToolSchema(
     name="python",
-    description=(
-        "Run Python in the session's interpreter. Variables, imports and files stay for later calls. "
-        "You see what the code prints, the value of its last expression, and errors."
-    ),
+    description="Run Python in the session. You see what it prints, the value of its last expression, and errors.",
     parameters={
         "type": "object",
         "properties": {"code": {"type": "string"}},
@@ -35,11 +37,18 @@ PYTHON = ToolSchema(
 _CODE = (Argument(name="code", hint=str),)
 SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
+ANSWER = "answer"
+"""Is there for code, which has it by name."""
+FITTING = 5
+"""Tools that are told with a message of the user's."""
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
-_CATALOGUE = "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: {}."
-_CATALOGUED = 40
-"""Names of the one line."""
+_CATALOGUE = (
+    "More tools are functions: `from servers.NAME import tool`. "
+    '`servers.search("words")` finds them, `help(tool)` explains one. Servers: {}.'
+)
+_CATALOGUED = 8
+"""Servers that are named."""
 
 
 class Registry:
@@ -73,6 +82,7 @@ class Registry:
         self._tools = {name: tool for name, tool in there.items() if name not in self._off}
         self._shown = None if shown is None else tuple(shown)
         self._cache = _Cache()
+        self._index: Index | None = None
         for tool in self._tools.values():
             if tool.parameters is None:
                 _ = (
@@ -95,19 +105,27 @@ class Registry:
     def schemas(self) -> tuple[ToolSchema, ...]:
         """What the model is told in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        return *told, *(tool.schema for name, tool in self._tools.items() if self._is_shown(name))
+        told += [tool.schema for name, tool in self._tools.items() if self._is_shown(name)]
+        return tuple(map(_briefly, told))
 
     def catalogue(self) -> str:
-        """One line that names what `schemas` leaves out; its length does not grow with the number of tools."""
-        rest = [name for name in self.names if not self._is_shown(name)]
-        plain = [name for name in rest if "." not in name]
-        families: dict[str, int] = {}
-        for name in rest:
-            if "." in name:
-                family = name.rpartition(".")[0]
-                families[family] = families.get(family, 0) + 1
-        named = plain + [f"{family}.* ({count})" for family, count in families.items()]
-        return _CATALOGUE.format(listed(named, _CATALOGUED)) if named else ""
+        """How code finds what `schemas` leaves out; its length does not grow with the number of tools or servers."""
+        servers = dict.fromkeys(
+            tool.server for name, tool in self._tools.items() if not self._is_shown(name) and name != ANSWER
+        )
+        return _CATALOGUE.format(listed([*servers], _CATALOGUED)) if servers else ""
+
+    def fitting(self, text: str, without: Collection[str] = ()) -> list[str]:
+        """Tools of servers that may be of use for what a user says, a line each; `without` those lines."""
+        from pinfold.tools.searching import Index
+
+        if self._index is None:
+            self._index = Index(
+                tool
+                for name, tool in self._tools.items()
+                if "." in name and not self._is_shown(name)
+            )
+        return self._index.fitting(text, FITTING, without)
 
     def _is_shown(self, name: str) -> bool:
         return name not in self._off and (self._shown is None or _matches(name, self._shown))
@@ -177,6 +195,23 @@ class Registry:
         if name == PYTHON.name:
             return 'wrong arguments for python: it takes {"code": "..."} and nothing else'
         return _no_such(name, self.names)
+
+
+def _briefly(schema: ToolSchema) -> ToolSchema:
+    """Without what a model can do without, and pays for with every request."""
+    parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
+    properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
+    parameters["properties"] = {name: _plainly(one) for name, one in properties.items()}
+    return msgspec.structs.replace(schema, parameters=parameters)
+
+
+def _plainly(schema: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What may be left out need not be null as well."""
+    match schema:
+        case {"anyOf": [{"type": str()} as only, {"type": "null"}], "default": None, **rest}:
+            return {**only, **rest}
+        case _:
+            return schema
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

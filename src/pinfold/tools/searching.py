@@ -25,6 +25,10 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
+_MESSAGE_CHARS = 4_000
+_MESSAGE_WORDS = 200
+_TELLING = 0.8
+"""The score below which a tool has nothing to do with a message."""
 _TEXT_CHARS = 1_500
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
@@ -106,6 +110,15 @@ class Index:
             lines[0] = self._in_detail(told[0])
         return lines
 
+    def fitting(self, text: str, limit: int, without: Collection[str] = ()) -> list[str]:
+        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it."""
+        if not self._entries:
+            self._read()
+        scores = self._scores(text[:_MESSAGE_CHARS], most=_MESSAGE_WORDS)
+        best = sorted((at for at in scores if scores[at] >= _TELLING), key=lambda at: (-scores[at], at))
+        lines = (self._line(at) for at in best)
+        return list(islice((line for line in lines if line not in without), limit))
+
     def _read(self) -> None:
         by_server: dict[str, list[Tool[..., Any]]] = {}
         for tool in self._tools:
@@ -124,8 +137,8 @@ class Index:
                 self._postings.setdefault(word, {})[at] = weight
         self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
 
-    def _scores(self, asked: str) -> dict[int, float]:
-        given = [word.lower() for word in _WORD.findall(asked)][:_QUERY_WORDS]
+    def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
+        given = [word.lower() for word in _WORD.findall(asked)][:most]
         kept = [word for word in given if word not in _STOP] or given
         stems = {_stem(word): word for word in kept}
         together = {_stem(first + second) for first, second in pairwise(kept)} & self._postings.keys()

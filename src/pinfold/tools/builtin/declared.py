@@ -9,13 +9,13 @@ from pinfold.events import Json
 DESCRIPTIONS: Mapping[str, str] = {
     "list_files": "List a folder: folders end in a slash, files have their size in bytes.",
     "read_file": (
-        "Read a text file, 10 KB at a time; a last line in brackets says which lines these are and how to go on. "
-        "`blob:HANDLE` opens a result again that was cut."
+        "Read a text file, 10 KB at a time; the last line says how to go on. "
+        "`blob:HANDLE` opens a result that was cut."
     ),
     "write_file": "Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file.",
     "edit_file": (
-        "Replace a piece of text in a file; `old` is the exact text, with enough around it to be there "
-        "`expected_matches` times. Returns the diff."
+        "Replace text in a file; `old` is exact, with enough around it to be there `expected_matches` times. "
+        "Returns the diff."
     ),
     "apply_patch": (
         "Apply a unified diff (git's too), or a patch between *** Begin Patch and *** End Patch, to any number of files: "
