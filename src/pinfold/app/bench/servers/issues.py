@@ -66,7 +66,7 @@ class Issues:
                 "additions": made.randint(3, 400),
                 "deletions": made.randint(0, 200),
                 "checks": made.choice(("success", "success", "failure")),
-                "reviews": made.choice(("approved", "changes_requested", "pending")),
+                "reviews": made.choice(("approved", "approved", "changes_requested", "pending")),
                 "mergeable": True,
             }
             for place in range(1, 13)

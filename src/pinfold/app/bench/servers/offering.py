@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, get_type_hints
 
+from pinfold.app.bench.servers.declared import results
 from pinfold.events import Effect, Json
 from pinfold.tools import BadCall, Tool, tool
 
@@ -37,7 +38,9 @@ def tools_in(name: str, server: object) -> list[Tool[..., Any]]:
             key = (type(server), attribute)
             if key not in _declared:
                 _declared[key] = _schema(made)
-            found.append(replace(made, name=f"{name}.{made.name}", server=name, parameters=_declared[key]))
+            full = f"{name}.{made.name}"
+            parameters, returns = _declared[key], results().get(full)
+            found.append(replace(made, name=full, server=name, parameters=parameters, returns=returns))
     return found
 
 
