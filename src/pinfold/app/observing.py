@@ -16,7 +16,12 @@ _UNREACHABLE = (
 )
 
 
+_KNOWN = ("module", "function", "type")
+"""Kinds of things that the code which brings them in has named itself."""
+
+
 def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
+    before, after = _data(before), _data(after)
     both = before.keys() & after.keys()
     found = Changed(
         added=tuple(name for name in after if name not in before),
@@ -24,6 +29,10 @@ def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Ch
         removed=tuple(name for name in before if name not in after),
     )
     return found if found != Changed() else None
+
+
+def _data(variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
+    return {name: one for name, one in variables.items() if one.type not in _KNOWN}
 
 
 def needs_network(error: str) -> bool:

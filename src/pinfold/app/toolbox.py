@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class ToolOptions:
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
     served: tuple[Tool[..., Any], ...] = ()
-    """Tools of servers that are known already: found by code, not told to the model."""
+    """Tools of servers that are known already, one server after the other."""
 
 
 class _ByHost:
@@ -74,7 +75,7 @@ def tools_of(
     others = plugged()
     made += others.tools
     faults += others.faults
-    return [*made, *options.served, *own], tuple(faults)
+    return [*made, *own], tuple(faults)
 
 
 def registry_of(
@@ -82,4 +83,7 @@ def registry_of(
 ) -> Registry:
     """A small model is told of `python` alone, and of what the user handed over."""
     shown = ("python",) if small else SHOWN
-    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    for server, served in groupby(options.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    return registry

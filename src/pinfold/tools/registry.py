@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PYTHON = ToolSchema(
     name="python",
-    description="Run Python in the session. You see what it prints, the value of its last expression, and errors.",
+    description="Run Python in the session.",
     parameters={
         "type": "object",
         "properties": {"code": {"type": "string"}},
@@ -39,16 +39,16 @@ SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
 ANSWER = "answer"
 """Is there for code, which has it by name."""
-FITTING = 5
+FITTING = 4
 """Tools that are told with a message of the user's."""
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
 _CATALOGUE = (
-    "More tools are functions: `from servers.NAME import tool`. "
-    '`servers.search("words")` finds them, `help(tool)` explains one. Servers: {}.'
+    "More tools are Python functions: `from servers.{} import {}`; call or await them. "
+    '`servers.search("words")` finds them, `help(f)` explains one. Servers: {}.'
 )
-_CATALOGUED = 8
-"""Servers that are named."""
+_CATALOGUED = 12
+"""Servers of the one line."""
 
 
 class Registry:
@@ -66,33 +66,56 @@ class Registry:
         disable: Iterable[str] = (),
         shown: Iterable[str] | None = None,
     ) -> None:
+        self._every: dict[str, None] = {PYTHON.name: None}
+        self._tools: dict[str, Tool[..., Any]] = {}
+        self._own: dict[str, tuple[Tool[..., Any], ...]] = {}
+        self._put: dict[str, tuple[Tool[..., Any], ...]] = {}
+        self._shown = None if shown is None else tuple(shown)
+        self._cache = _Cache()
+        self._index: Index | None = None
+        """Of what servers have, once it is asked for."""
         there: dict[str, Tool[..., Any]] = {}
         for tool in tools:
             if tool.name in there or tool.name == PYTHON.name:
                 raise BadTool(f"two tools are called {tool.name!r}; give one another name")
             there[tool.name] = tool
-        self._every = (PYTHON.name, *there)
-        wanted = None if enable is None else self._patterns("tools.enable", enable)
-        unwanted = self._patterns("tools.disable", disable)
-        self._off = frozenset(
-            name
-            for name in self._every
-            if (wanted is not None and not _matches(name, wanted)) or _matches(name, unwanted)
-        )
-        self._tools = {name: tool for name, tool in there.items() if name not in self._off}
-        self._shown = None if shown is None else tuple(shown)
-        self._cache = _Cache()
-        self._index: Index | None = None
+        self._every.update(dict.fromkeys(there))
+        self._wanted = None if enable is None else self._patterns("tools.enable", enable)
+        self._unwanted = self._patterns("tools.disable", disable)
+        for tool in there.values():
+            self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
+            self._add(tool)
         for tool in self._tools.values():
             if tool.parameters is None:
-                _ = (
-                    tool.schema
-                )  # a type that no model can be told is found out now, not in the middle of a turn
+                # A type that no model can be told is found out now, not in the middle of a turn.
+                _ = tool.schema
+
+    def put(self, server: str, tools: Iterable[Tool[..., Any]]) -> None:
+        """From now on this is all that this server has; nothing, if it is not known yet.
+
+        It stands in the place of built-in tools of that module, which can still be called by their names.
+        """
+        for tool in self._put.get(server, ()):
+            self._tools.pop(tool.name, None)
+            self._every.pop(tool.name, None)
+        self._put[server] = tuple(tools)
+        self._index = None
+        for tool in self._put[server]:
+            self._add(tool)
+
+    def _add(self, tool: Tool[..., Any]) -> None:
+        self._every[tool.name] = None
+        if self._is_on(tool.name):
+            self._tools[tool.name] = tool
+
+    def _is_on(self, name: str) -> bool:
+        return not _matches(name, self._unwanted) and (self._wanted is None or _matches(name, self._wanted))
 
     def _patterns(self, key: str, given: Iterable[str]) -> tuple[str, ...]:
         patterns = tuple(given)
         for pattern in patterns:
-            is_exact = not any(sign in pattern for sign in "*?[")
+            # What is behind a dot is a server's, and known when that has been started.
+            is_exact = not any(sign in pattern for sign in "*?[.")
             if is_exact and pattern not in self._every and pattern not in BUILT_IN:
                 raise BadTool(f"{key} names {pattern!r}: {_no_such(pattern, self._every)}")
         return patterns
@@ -100,7 +123,15 @@ class Registry:
     @property
     def names(self) -> tuple[str, ...]:
         """All that can be called."""
-        return tuple(name for name in self._every if name not in self._off)
+        return tuple(name for name in self._every if self._is_on(name))
+
+    @property
+    def servers(self) -> dict[str, tuple[Tool[..., Any], ...]]:
+        """What code finds in each module of `servers`."""
+        return {
+            server: tuple(tool for tool in tools if tool.name in self._tools)
+            for server, tools in {**self._own, **self._put}.items()
+        }
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """What the model is told in full."""
@@ -109,26 +140,36 @@ class Registry:
         return tuple(map(_briefly, told))
 
     def catalogue(self) -> str:
-        """How code finds what `schemas` leaves out; its length does not grow with the number of tools or servers."""
-        servers = dict.fromkeys(
-            tool.server for name, tool in self._tools.items() if not self._is_shown(name) and name != ANSWER
+        """A line on what `schemas` leaves out; its length does not grow with the number of tools."""
+        servers = {
+            server: hidden
+            for server, tools in self.servers.items()
+            if (hidden := [tool for tool in tools if not self._is_shown(tool.name)]) or not tools
+        }
+        example = next((tools[0] for tools in servers.values() if tools), None)
+        if example is None:
+            return ""
+        return _CATALOGUE.format(
+            example.server, example.name.rpartition(".")[2], listed(list(servers), _CATALOGUED)
         )
-        return _CATALOGUE.format(listed([*servers], _CATALOGUED)) if servers else ""
 
-    def fitting(self, text: str, without: Collection[str] = ()) -> list[str]:
-        """Tools of servers that may be of use for what a user says, a line each; `without` those lines."""
-        from pinfold.tools.searching import Index
+    def fitting(
+        self, text: str, *, without: Collection[str] = (), used: Collection[str] = ()
+    ) -> list[str]:
+        """Tools of servers that may be of use for what a user says, a line each; `without` those lines.
 
+        `used` are servers that were called before.
+        """
+        if not self._put:
+            return []
         if self._index is None:
-            self._index = Index(
-                tool
-                for name, tool in self._tools.items()
-                if "." in name and not self._is_shown(name)
-            )
-        return self._index.fitting(text, FITTING, without)
+            from pinfold.tools.searching import Index
+
+            self._index = Index(tool for tools in self._put.values() for tool in tools if tool.name in self._tools)
+        return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:
-        return name not in self._off and (self._shown is None or _matches(name, self._shown))
+        return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
 
     def get(self, name: str) -> Tool[..., Any] | None:
         return self._tools.get(name)
@@ -140,7 +181,7 @@ class Registry:
         """
         name, meant = self._meant(tool, args)
         match name, meant:
-            case PYTHON.name, {"code": str(code), **rest} if not rest and name not in self._off:
+            case PYTHON.name, {"code": str(code), **rest} if not rest and self._is_on(name):
                 return RunCell(code=code)
             case _:
                 return CallTool(tool=name, args=meant)
@@ -190,7 +231,7 @@ class Registry:
         return result
 
     def _why_not(self, name: str) -> str:
-        if name in self._off:
+        if name in self._every and not self._is_on(name):
             return f"{name} is switched off in this session; do without it"
         if name == PYTHON.name:
             return 'wrong arguments for python: it takes {"code": "..."} and nothing else'

@@ -29,6 +29,10 @@ _MESSAGE_CHARS = 4_000
 _MESSAGE_WORDS = 200
 _TELLING = 0.8
 """The score below which a tool has nothing to do with a message."""
+_FITTING = 0.3
+"""Of the best score; what has less is not told with a message."""
+_AGAIN = 1.5
+"""Times its score for a tool of a server that was used before."""
 _TEXT_CHARS = 1_500
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
@@ -51,8 +55,39 @@ _DOMINANT = 2.0
 _STOP = frozenset(
     {
         *("a", "an", "the", "this", "that", "some", "any", "its", "my", "your", "it", "me", "i", "we", "you"),
-        *("and", "or", "of", "in", "on", "at", "by", "to", "for", "from", "into", "with", "as", "about", "up"),
-        *("is", "am", "are", "be", "can", "do", "how", "what", "which", "who", "please", "want", "need", "use"),
+        *(
+            "and",
+            "or",
+            "of",
+            "in",
+            "on",
+            "at",
+            "by",
+            "to",
+            "for",
+            "from",
+            "into",
+            "with",
+            "as",
+            "about",
+            "up",
+        ),
+        *(
+            "is",
+            "am",
+            "are",
+            "be",
+            "can",
+            "do",
+            "how",
+            "what",
+            "which",
+            "who",
+            "please",
+            "want",
+            "need",
+            "use",
+        ),
     }
 )
 
@@ -110,12 +145,21 @@ class Index:
             lines[0] = self._in_detail(told[0])
         return lines
 
-    def fitting(self, text: str, limit: int, without: Collection[str] = ()) -> list[str]:
-        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it."""
+    def fitting(
+        self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()
+    ) -> list[str]:
+        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it.
+
+        Those of servers in `used` come first among equals: conversations stay with their subject.
+        """
         if not self._entries:
             self._read()
         scores = self._scores(text[:_MESSAGE_CHARS], most=_MESSAGE_WORDS)
-        best = sorted((at for at in scores if scores[at] >= _TELLING), key=lambda at: (-scores[at], at))
+        for at in scores:
+            if self._entries[at].tool.server in used:
+                scores[at] *= _AGAIN
+        least = max(_TELLING, _FITTING * max(scores.values(), default=0.0))
+        best = sorted((at for at in scores if scores[at] >= least), key=lambda at: (-scores[at], at))
         lines = (self._line(at) for at in best)
         return list(islice((line for line in lines if line not in without), limit))
 

@@ -169,5 +169,3 @@ def data_in_prompt(task: Task, facts: Sequence[Seen], data: int) -> tuple[Weight
 def data_text(task: Task) -> list[str]:
     """The files as a user pastes them."""
     return [f"{name}:\n{make()}" for name, make in task.files.items()]
-
-

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pinfold.app.bench.shim import put_servers
-from pinfold.app.bench.task import Seen, Task
-from pinfold.app.bench.weighing import Weight, weigh, weigh_reply
+from pinfold.app.bench.oracle import Move, calls_in, names_in
+from pinfold.app.bench.task import Task
+from pinfold.app.bench.weighing import Weight, pieces, weigh, weigh_reply
 from pinfold.app.live import LiveSession, Options, own
 from pinfold.app.toolbox import ToolOptions
 from pinfold.events import (
@@ -28,7 +28,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.model import KeptCall, KeptReply, ScriptedModel
+from pinfold.model import ScriptedModel
 from pinfold.tools import Tool
 
 
@@ -37,13 +37,13 @@ class Overheard:
 
     def __init__(self, model: ScriptedModel) -> None:
         self.name = model.name
-        self.exchanges: list[tuple[Request, int]] = []
+        self.exchanges: list[tuple[Request, Reply]] = []
         self._model = model
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
         async for piece in self._model.stream(request):
             if isinstance(piece, Reply):
-                self.exchanges.append((request, weigh_reply(piece)))
+                self.exchanges.append((request, piece))
             yield piece
 
 
@@ -55,40 +55,39 @@ class Played:
     seen: list[str] = field(default_factory=list[str])
     """What the model saw of the last cell of each turn."""
     problems: list[str] = field(default_factory=list[str])
-    exchanges: list[tuple[Request, int]] = field(default_factory=list[tuple[Request, int]])
+    exchanges: list[tuple[Request, Reply]] = field(default_factory=list[tuple[Request, Reply]])
 
 
-def script(task: Task, facts: Sequence[Seen]) -> list[KeptReply]:
-    lines: list[KeptReply] = []
-    for turn, known in zip(task.turns, facts, strict=True):
-        lines += [KeptReply(calls=(KeptCall(tool="python", args={"code": cell}),)) for cell in turn.cells]
-        lines.append(KeptReply(text=turn.says.format(*known)))
-    return lines
-
-
-async def play(task: Task, tools: Sequence[Tool[..., Any]], facts: Sequence[Seen]) -> Played:
+async def play(
+    task: Task,
+    moves: Sequence[Move],
+    tools: Sequence[Tool[..., Any]],
+    *,
+    data: dict[str, Path] | None = None,
+) -> Played:
     """What it cost, and what of it was not as it should be."""
-    model = Overheard(ScriptedModel(script(task, facts)))
+    model = Overheard(ScriptedModel([reply for move in moves for reply in move.replies()]))
     played = Played(exchanges=model.exchanges)
     with TemporaryDirectory(prefix="pinfold-bench-") as folder:
         workspace = Path(folder)
         for name, make in task.files.items():
             (workspace / name).write_text(make(), encoding="utf-8")
-        put_servers(workspace, tools)
         options = Options(
-            workspace=workspace, model=model, mode="full", toolbox=ToolOptions(served=tuple(tools))
+            workspace=workspace,
+            model=model,
+            mode="full",
+            data=data,
+            toolbox=ToolOptions(served=tuple(tools)),
         )
         async with own(None, new_session_id(), options) as live:
-            for turn, known in zip(task.turns, facts, strict=True):
-                await _take(live, turn.asks, len(turn.cells), played)
-                missing = [fact for fact in known if fact not in played.seen[-1]]
-                if missing:
-                    played.problems.append(f"{missing[0]!r} is not in what was seen: {played.seen[-1]!r}")
-    played.weight = weigh(model.exchanges)
+            for turn, move in zip(task.turns, moves, strict=True):
+                await _take(live, turn.asks, move, played)
+    played.problems += _unheard_of(model.exchanges)
+    played.weight = weigh((request, weigh_reply(reply)) for request, reply in model.exchanges)
     return played
 
 
-async def _take(live: LiveSession, asks: str, cells: int, played: Played) -> None:
+async def _take(live: LiveSession, asks: str, move: Move, played: Played) -> None:
     turn = new_turn_id()
     calls: list[CallTool] = []
     proposed: set[ActionId] = set()
@@ -97,20 +96,36 @@ async def _take(live: LiveSession, asks: str, cells: int, played: Played) -> Non
         await live.submit(Say(turn=turn, text=asks))
         async for item in feed:
             match item.event if isinstance(item, Entry) else item:
-                case ActionProposed(parent=str(), action=CallTool() as call):
-                    calls.append(call)
+                case ActionProposed(parent=str(), action=CallTool(tool=name) as call):
+                    if "." in name:
+                        calls.append(call)
                 case ActionProposed(id=id_, parent=None):
                     proposed.add(id_)
                 case ActionFinished(id=id_, observation=text) if id_ in proposed:
                     seen.append(text)
-                case TurnEnded():
+                case TurnEnded(text=text):
+                    if text != move.says:
+                        played.problems.append(f"the answer is {text!r} instead of {move.says!r}")
                     break
                 case TurnFailed(error=why) | TurnInterrupted(reason=why):
                     played.problems.append(why)
                     break
                 case _:
                     pass
-    if len(seen) != cells:
-        played.problems.append(f"{len(seen)} cells instead of {cells}")
+    missing = [] if move.answers else [fact for fact in move.facts if fact not in "".join(seen)]
+    if missing:
+        played.problems.append(f"{missing[0]!r} was not seen")
+    if len(seen) != len(move.cells):
+        played.problems.append(f"{len(seen)} cells instead of {len(move.cells)}: {seen[-1:]}")
     played.calls.append(calls)
     played.seen.append(seen[-1] if seen else "")
+
+
+def _unheard_of(exchanges: Sequence[tuple[Request, Reply]]) -> list[str]:
+    """Tools that code used before the model was told of them."""
+    found: set[str] = set()
+    for request, reply in exchanges:
+        told = names_in("\n".join(pieces(request)))
+        for call in reply.calls:
+            found |= calls_in(call.args["code"]) - told
+    return [f"{name} was used without having been told of" for name in sorted(found)]

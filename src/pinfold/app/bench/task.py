@@ -21,6 +21,8 @@ class Turn:
     """Code that does it. Its last line prints what the answer needs to know."""
     says: str
     """The answer; `{0}` is the first thing printed."""
+    reads: bool = False
+    """The answer takes judgement: what was printed must be read first."""
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from pinfold.app.bench.o200k import count
-from pinfold.events import AssistantMessage, Call, Message, Reply, Request, ToolMessage, ToolSchema, UserMessage, plain_json
+from pinfold.events import (
+    AssistantMessage,
+    Call,
+    Message,
+    Reply,
+    Request,
+    ToolMessage,
+    ToolSchema,
+    UserMessage,
+    plain_json,
+)
 
 MARKS = 4
 """Tokens that tell where a message begins and ends, and who speaks."""

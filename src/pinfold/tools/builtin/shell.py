@@ -58,11 +58,10 @@ def shell_tool(
         timeout_s: float | None = None,
         where: Literal["sandbox", "host"] = "sandbox",
     ) -> Result:
-        """Run bash in the workspace. What ends in & goes on in the background, with a log to look at.
+        """Run bash in the workspace; what ends in & goes on in the background, with a log to look at.
 
         Args:
-            timeout_s: 30 unless given.
-            where: The user must allow `host`, their machine itself.
+            where: `host` is the user's machine itself, which they must allow.
         """
         folder = _folder(workdir, workspace)
         limit_s = _limit(timeout_s, default_s, most_s)
@@ -85,7 +84,7 @@ def shell_tool(
         ran = await inside.command(["/bin/sh", "-c", _BASH, "sh", command], timeout_s=limit_s, workdir=folder)
         return _told(ran, limit_s)
 
-    made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S)(shell)
+    made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S, server="system")(shell)
     return replace(made, goes=reach_of)
 
 
