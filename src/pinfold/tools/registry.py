@@ -31,7 +31,6 @@ PYTHON = ToolSchema(
         "type": "object",
         "properties": {"code": {"type": "string"}},
         "required": ["code"],
-        "additionalProperties": False,
     },
 )
 _CODE = (Argument(name="code", hint=str),)
@@ -44,10 +43,10 @@ FITTING = 4
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
 _CATALOGUE = (
-    "More tools are Python functions: `from servers.{} import {}`; call or await them. "
+    "More tools are Python functions: `from servers.{} import {}`, then call or await it; "
     '`servers.search("words")` finds them, `help(f)` explains one. Servers: {}.'
 )
-_CATALOGUED = 12
+_CATALOGUED = 8
 """Servers of the one line."""
 
 
@@ -150,7 +149,10 @@ class Registry:
         if example is None:
             return ""
         return _CATALOGUE.format(
-            example.server, example.name.rpartition(".")[2], listed(list(servers), _CATALOGUED)
+            example.server,
+            example.name.rpartition(".")[2],
+            # What the user has added says more than what is always there.
+            listed(sorted(servers, key=lambda server: server not in self._put), _CATALOGUED),
         )
 
     def fitting(

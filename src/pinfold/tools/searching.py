@@ -18,10 +18,11 @@ from pinfold.tools.stubs import argument_lines, first_sentence, form_of, identif
 from pinfold.tools.stubs.reading import as_list, as_object
 from pinfold.tools.tool import Tool
 
-LIMIT = 8
+LIMIT = 5
 MODULE_NAMES = ("search",)
 """Of the package `servers` itself: no server's module is called so."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
@@ -52,6 +53,13 @@ _LIKE = 0.3
 _RELATED = 0.25
 """Of the best score; what has less is not told."""
 _DOMINANT = 2.0
+_MEANS: Mapping[str, str] = {
+    **dict.fromkeys(("tell", "inform", "notify"), "send message"),
+    "folder": "directory",
+    "make": "create",
+    "share": "post send",
+}
+"""What people say, and what tools call it."""
 _STOP = frozenset(
     {
         *("a", "an", "the", "this", "that", "some", "any", "its", "my", "your", "it", "me", "i", "we", "you"),
@@ -154,14 +162,31 @@ class Index:
         """
         if not self._entries:
             self._read()
-        scores = self._scores(text[:_MESSAGE_CHARS], most=_MESSAGE_WORDS)
+        said = text[:_MESSAGE_CHARS]
+        meant = (_MEANS.get(word.lower(), "") for word in _WORD.findall(said))
+        scores = self._scores(f"{said} {' '.join(meant)}", most=_MESSAGE_WORDS)
         for at in scores:
             if self._entries[at].tool.server in used:
                 scores[at] *= _AGAIN
         least = max(_TELLING, _FITTING * max(scores.values(), default=0.0))
         best = sorted((at for at in scores if scores[at] >= least), key=lambda at: (-scores[at], at))
-        lines = (self._line(at) for at in best)
+        with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
+        lines = (self._line(at) for at in with_sources)
         return list(islice((line for line in lines if line not in without), limit))
+
+    def _named_by(self, at: int) -> list[int]:
+        """Tools that this one's author names: mostly where an argument comes from."""
+        tool = self._entries[at].tool
+        told = [tool.description[:_TEXT_CHARS]]
+        for schema in islice(as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS):
+            description: Json = as_object(schema).get("description")
+            told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
+        words = set(_IDENTIFIER.findall(" ".join(told)))
+        return [
+            other
+            for other, entry in enumerate(self._entries)
+            if other != at and entry.tool.server == tool.server and local_name(entry.tool) in words
+        ]
 
     def _read(self) -> None:
         by_server: dict[str, list[Tool[..., Any]]] = {}
@@ -241,7 +266,7 @@ class Index:
             entry = self._entries[at]
             call = short_call(form_of(entry.tool, entry.identifier), f"{entry.module}.{entry.identifier}")
             sentence = first_sentence(entry.tool.description)
-            self._lines[at] = f"{call}  # {sentence}" if sentence else call
+            self._lines[at] = f"{call}  # {sentence}" if _says_more(sentence, entry) else call
         return self._lines[at]
 
     def _in_detail(self, at: int) -> str:
@@ -316,6 +341,12 @@ def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool =
 
 def _stems(text: str) -> frozenset[str]:
     return frozenset(map(_stem, _WORD.findall(text)))
+
+
+def _says_more(sentence: str, entry: _Entry) -> bool:
+    """Whether it is worth its room: more than one word of it is not in the name."""
+    said = {_stem(word) for word in _WORD.findall(sentence) if word.lower() not in _STOP}
+    return len(said - _stems(local_name(entry.tool)) - _stems(entry.tool.server)) > 1
 
 
 def _squashed(name: str) -> str:

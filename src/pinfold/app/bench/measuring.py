@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
-from pinfold.app.bench.baselines import data_in_prompt, data_text, json_calls, steps_of
+from pinfold.app.bench.baselines import OBSERVATION, data_in_prompt, data_text, json_calls, steps_of
 from pinfold.app.bench.oracle import Hints, Told, moves
 from pinfold.app.bench.playing import Played, play
 from pinfold.app.bench.servers import new_tools
@@ -101,10 +101,8 @@ async def _without_code(
     tools = new_tools()
     turns = [(turn.asks, calls) for turn, calls in zip(task.turns, played.calls, strict=True)]
     steps = await steps_of(turns, Registry(tools))
-    cut = [
-        result for taken in steps for step in taken for result in step.results if "characters" in result[:0]
-    ]
-    problems += [f"a result was cut: {result[:80]}" for result in cut]
+    results = [result for taken in steps for step in taken for result in step.results]
+    problems += [f"a result was cut: {result[:80]}" for result in results if len(result) >= OBSERVATION]
     return {
         "json_calls_all_tools": json_calls(task, known, steps, tools, "all"),
         "json_calls_needed_tools": json_calls(task, known, steps, tools, "needed"),

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pinfold.app.bench.task import Seen, Task, Turn
 from pinfold.model import KeptCall, KeptReply
@@ -32,9 +32,11 @@ class Move:
     facts: Seen
     answers: bool
     """The last cell tells the user; else the model does, in one more reply."""
+    tool: Literal["python", "shell"] = "python"
 
     def replies(self) -> list[KeptReply]:
-        lines = [KeptReply(calls=(KeptCall(tool="python", args={"code": cell}),)) for cell in self.cells]
+        name = "code" if self.tool == "python" else "command"
+        lines = [KeptReply(calls=(KeptCall(tool=self.tool, args={name: cell}),)) for cell in self.cells]
         return lines if self.answers else [*lines, KeptReply(text=self.says)]
 
 

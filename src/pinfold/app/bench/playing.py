@@ -127,5 +127,5 @@ def _unheard_of(exchanges: Sequence[tuple[Request, Reply]]) -> list[str]:
     for request, reply in exchanges:
         told = names_in("\n".join(pieces(request)))
         for call in reply.calls:
-            found |= calls_in(call.args["code"]) - told
+            found |= calls_in(call.args.get("code", "")) - told
     return [f"{name} was used without having been told of" for name in sorted(found)]

@@ -33,6 +33,7 @@ _COMMANDS = {
     "trust": ("trust", "Let the agent obey what a folder tells it."),
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
+    "bench": ("bench", "Measure Pinfold, offline and repeatably."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""

@@ -14,7 +14,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "write_file": "Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file.",
     "edit_file": (
-        "Replace text in a file; `old` is exact, with enough around it to be there `expected_matches` times."
+        "Replace exact text in a file; `old` must be there `expected_matches` times."
     ),
     "apply_patch": (
         "Apply a unified diff (git's too), or a patch between *** Begin Patch and *** End Patch, to any number of files: "

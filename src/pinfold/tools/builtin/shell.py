@@ -58,10 +58,10 @@ def shell_tool(
         timeout_s: float | None = None,
         where: Literal["sandbox", "host"] = "sandbox",
     ) -> Result:
-        """Run bash in the workspace; what ends in & goes on in the background, with a log to look at.
+        """Run bash in the workspace; what ends in & goes on in the background, with a log.
 
         Args:
-            where: `host` is the user's machine itself, which they must allow.
+            where: The user must allow `host`, their own machine.
         """
         folder = _folder(workdir, workspace)
         limit_s = _limit(timeout_s, default_s, most_s)

@@ -67,7 +67,7 @@ def _part(parameter: Parameter, records: Records) -> str:
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"
     if parameter.is_required:
-        return parameter.identifier + typed
+        return parameter.identifier if shape == Plain("str") else parameter.identifier + typed
     if isinstance(shape, Plain) or _is_plain_list(shape):
         typed = ""  # the name and the default say enough
     default = "..." if parameter.default is None else printable_line(parameter.default)

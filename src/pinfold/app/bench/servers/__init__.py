@@ -40,9 +40,26 @@ SERVERS: dict[str, Callable[[], object]] = {
 }
 
 
+_ALWAYS = {
+    "drive": "Only works within the folders that you have been given access to; other paths are refused.",
+    "issues": "Needs access to the repository; private ones must have been shared with you first.",
+    "calendar": "Times are those of the calendar's own time zone unless said otherwise.",
+    "shop": "Amounts are in euro, taxes included. Needs the role of a clerk in the shop.",
+    "travel": "Prices are in euro and may change until the booking has been confirmed.",
+    "vehicle": "The car must be paired with this account and within reach of the network.",
+    "messages": "Works on behalf of the user who is signed in to the workspace.",
+    "trading": "Amounts are in dollars; markets are open on working days from 9:30 to 16:00.",
+    "maths": "Numbers are handled in double precision; results are not rounded.",
+    "support": "Needs the role of an agent of the support desk.",
+    "bank": "Amounts are in the currency of the account, whose limits apply.",
+    "posts": "Works on behalf of the account that is signed in; limits on the number of requests apply.",
+}
+"""With these words ends the description of each tool of a server: real ones repeat such things in every tool."""
+
+
 def new_tools() -> list[Tool[..., Any]]:
     """All of them, over servers nobody has touched."""
-    return [tool for name, server in SERVERS.items() for tool in tools_in(name, server())]
+    return [tool for name, server in SERVERS.items() for tool in tools_in(name, server(), _ALWAYS[name])]
 
 
 def more_tools(number: int) -> list[Tool[..., Any]]:

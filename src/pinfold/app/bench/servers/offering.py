@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from pinfold.app.bench.servers.declared import results
@@ -28,27 +29,53 @@ def _marked(method: Method, effect: Effect) -> Method:
     return method
 
 
-def tools_in(name: str, server: object) -> list[Tool[..., Any]]:
-    """The marked methods, in the order they are written, named as the tools of MCP servers are."""
-    found: list[Tool[..., Any]] = []
-    for attribute in vars(type(server)):
-        method = getattr(server, attribute)
-        if effect := getattr(method, _EFFECT, None):
-            made = tool(effect=effect)(method)
-            key = (type(server), attribute)
-            if key not in _declared:
-                _declared[key] = _schema(made)
-            full = f"{name}.{made.name}"
-            parameters, returns = _declared[key], results().get(full)
-            found.append(replace(made, name=full, server=name, parameters=parameters, returns=returns))
-    return found
+def tools_in(name: str, server: object, always: str) -> list[Tool[..., Any]]:
+    """The marked methods, in the order they are written, named as the tools of MCP servers are.
+
+    `always` is what the description of each of them ends with.
+    """
+    kind = type(server)
+    marked = [attribute for attribute in vars(kind) if hasattr(getattr(kind, attribute), _EFFECT)]
+    return [replace(_tool(name, kind, one, always), function=getattr(server, one)) for one in marked]
 
 
-_declared: dict[tuple[type, str], Mapping[str, Json]] = {}
+@cache
+def _tool(name: str, kind: type, attribute: str, always: str) -> Tool[..., Any]:
+    method = getattr(kind(), attribute)
+    made = tool(effect=getattr(method, _EFFECT))(method)
+    full = f"{name}.{made.name}"
+    parameters = _schema(made)
+    return replace(
+        made,
+        name=full,
+        server=name,
+        description=f"{made.description} {always}",
+        parameters=_as_zod_has_it(parameters) if name in _TYPESCRIPT else parameters,
+        returns=results().get(full),
+        takes=made.arguments,
+    )
+
+
+
+_TYPESCRIPT = ("drive", "issues", "messages", "posts", "travel", "vehicle")
+"""Servers that declare their tools in the manner of the official TypeScript SDK, as half of the real ones do."""
+
+
+def _as_zod_has_it(schema: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Without titles and nulls, but with the draft it follows."""
+    properties: dict[str, Json] = {}
+    for name, one in schema["properties"].items() if "properties" in schema else ():
+        kept = {key: value for key, value in one.items() if key not in ("title", "anyOf")}
+        if "anyOf" in one:
+            kept = {**one["anyOf"][0], **{key: value for key, value in kept.items() if key != "default"}}
+        properties[name] = kept
+    required = {"required": schema["required"]} if "required" in schema else {}
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {"type": "object", "properties": properties, **required, "additionalProperties": False, "$schema": draft}
 
 
 def _schema(made: Tool[..., Any]) -> Mapping[str, Json]:
-    """The schema as a server made with the official Python SDK declares it, titles and nulls included."""
+    """The schema as a server made with the official Python SDK declares it: with titles and nulls."""
     from pydantic import Field, create_model
 
     hints = get_type_hints(made.function)
