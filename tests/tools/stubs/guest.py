@@ -123,7 +123,9 @@ def assert_only_declares(source: str) -> int:
                 assert ast.unparse(statement.body) == "return list(__all__)"
             case ast.Assign(
                 targets=[ast.Name(name)],
-                value=ast.Call(func=ast.Name("TypedDict"), args=[ast.Constant(told), ast.Dict() as fields], keywords=[]),
+                value=ast.Call(
+                    func=ast.Name("TypedDict"), args=[ast.Constant(told), ast.Dict() as fields], keywords=[]
+                ),
             ):
                 assert name == told
                 assert name not in _TYPES
@@ -160,7 +162,9 @@ def _assert_function(function: ast.FunctionDef, records: set[str]) -> None:
     match function.body:
         case [
             ast.Expr(value=ast.Constant(value=str())),
-            ast.Return(value=ast.Call(func=ast.Name("_call"), args=[ast.Constant(value=str()), sent], keywords=[])),
+            ast.Return(
+                value=ast.Call(func=ast.Name("_call"), args=[ast.Constant(value=str()), sent], keywords=[])
+            ),
         ]:
             match sent:
                 case ast.Call(func=ast.Name("locals"), args=[], keywords=[]):

@@ -20,7 +20,11 @@ pytestmark = pytest.mark.unit
 
 ISSUE = {
     "type": "object",
-    "properties": {"number": {"type": "integer"}, "title": {"type": "string"}, "parent": {"$ref": "#/$defs/Issue"}},
+    "properties": {
+        "number": {"type": "integer"},
+        "title": {"type": "string"},
+        "parent": {"$ref": "#/$defs/Issue"},
+    },
     "required": ["number", "title"],
 }
 LIST_ISSUES = made(
@@ -101,7 +105,10 @@ get_me() -> Any
 
 
 def test_help_of_the_module_names_each_tool() -> None:
-    with imported(module_source("github", "Issues on GitHub.", [LIST_ISSUES, GET_ME]), "servers.github") as (module, _):
+    with imported(module_source("github", "Issues on GitHub.", [LIST_ISSUES, GET_ME]), "servers.github") as (
+        module,
+        _,
+    ):
         assert module.__doc__ == snapshot("""\
 Issues on GitHub.
 
@@ -115,9 +122,13 @@ get_me\
 
 def test_inspect_sees_the_signature() -> None:
     with imported(module_source("github", "", [LIST_ISSUES, GET_ME]), "servers.github") as (module, _):
-        assert str(inspect.signature(module.list_issues)) == snapshot("(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: servers.github.ListIssuesFilter = ...) -> list[servers.github.Issue]")
-        assert str(inspect.signature(module.get_me)) == snapshot('() -> Any')
-    assert signature(LIST_ISSUES, "list_issues") == snapshot("list_issues(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: ListIssuesFilter = ...) -> list[Issue]")
+        assert str(inspect.signature(module.list_issues)) == snapshot(
+            "(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: servers.github.ListIssuesFilter = ...) -> list[servers.github.Issue]"
+        )
+        assert str(inspect.signature(module.get_me)) == snapshot("() -> Any")
+    assert signature(LIST_ISSUES, "list_issues") == snapshot(
+        "list_issues(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: ListIssuesFilter = ...) -> list[Issue]"
+    )
 
 
 def test_dir_and_star_show_tools_and_nothing_else() -> None:
@@ -159,7 +170,9 @@ def test_the_users_own_functions_are_tools_like_any_other() -> None:
 
     with imported(module_source("tools", "", [convert])) as (module, calls):
         module.convert(5)
-        assert str(inspect.signature(module.convert)).startswith("(amount: float, to: str = 'EUR', note: str = ...)")
+        assert str(inspect.signature(module.convert)).startswith(
+            "(amount: float, to: str = 'EUR', note: str = ...)"
+        )
         assert "amount: How many" in module.convert.__doc__
     assert calls == [["convert", {"amount": 5, "to": "EUR"}]]
 
