@@ -224,8 +224,8 @@ async def test_a_cell_that_ends_with_calls_in_flight_leaves_the_record_whole(
         "import asyncio\nfrom servers.tools import post, broken\n"
         "await asyncio.gather(*(post(str(n)) for n in range(20)), broken(), *(post(str(n)) for n in range(20)))"
     )
-    model = script(*(cell(code) for _ in range(5)), {"text": "ok"})
-    async with agent_of(workspace, model, tools=[post, broken]) as agent:
+    model = script(*(cell(f"{code}  # {n}") for n in range(5)), {"text": "ok"})
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces", tools=[post, broken]) as agent:
         events = await turn(agent)
     cells = [one for one in events if isinstance(one, ActionProposed) and one.by == "model"]
     ends = {event.id: event for event in events if isinstance(event, ActionFinished)}
