@@ -20,7 +20,11 @@ pytestmark = pytest.mark.unit
 
 ISSUE = {
     "type": "object",
-    "properties": {"number": {"type": "integer"}, "title": {"type": "string"}, "parent": {"$ref": "#/$defs/Issue"}},
+    "properties": {
+        "number": {"type": "integer"},
+        "title": {"type": "string"},
+        "parent": {"$ref": "#/$defs/Issue"},
+    },
     "required": ["number", "title"],
 }
 LIST_ISSUES = made(
@@ -76,7 +80,7 @@ def get_me() -> Any:
 
 def test_help_shows_one_tool_in_full() -> None:
     with imported(module_source("github", "", [LIST_ISSUES, GET_ME]), "servers.github") as (module, _):
-        assert pydoc.render_doc(module.list_issues, renderer=pydoc.plaintext) == snapshot("""\
+        assert pydoc.plain(pydoc.render_doc(module.list_issues)) == snapshot("""\
 Python Library Documentation: function list_issues in module servers.github
 
 list_issues(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: servers.github.ListIssuesFilter = ...) -> list[servers.github.Issue]
@@ -93,7 +97,7 @@ list_issues(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', fr
     Returns:
         list[{number: int, title: str, parent?: {number: int, title: str, parent?: dict}}]
 """)
-        assert pydoc.render_doc(module.get_me, renderer=pydoc.plaintext) == snapshot("""\
+        assert pydoc.plain(pydoc.render_doc(module.get_me)) == snapshot("""\
 Python Library Documentation: function get_me in module servers.github
 
 get_me() -> Any
@@ -101,23 +105,30 @@ get_me() -> Any
 
 
 def test_help_of_the_module_names_each_tool() -> None:
-    with imported(module_source("github", "Issues on GitHub.", [LIST_ISSUES, GET_ME]), "servers.github") as (module, _):
+    with imported(module_source("github", "Issues on GitHub.", [LIST_ISSUES, GET_ME]), "servers.github") as (
+        module,
+        _,
+    ):
         assert module.__doc__ == snapshot("""\
 Issues on GitHub.
 
 list_issues: List the issues of a repository
 get_me\
 """)
-        shown = pydoc.render_doc(module, renderer=pydoc.plaintext)
+        shown = pydoc.plain(pydoc.render_doc(module))
         assert "list_issues(owner: str, repo: str" in shown
         assert "TypedDict" not in shown
 
 
 def test_inspect_sees_the_signature() -> None:
     with imported(module_source("github", "", [LIST_ISSUES, GET_ME]), "servers.github") as (module, _):
-        assert str(inspect.signature(module.list_issues)) == snapshot("(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: servers.github.ListIssuesFilter = ...) -> list[servers.github.Issue]")
-        assert str(inspect.signature(module.get_me)) == snapshot('() -> Any')
-    assert signature(LIST_ISSUES, "list_issues") == snapshot("list_issues(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: ListIssuesFilter = ...) -> list[Issue]")
+        assert str(inspect.signature(module.list_issues)) == snapshot(
+            "(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: servers.github.ListIssuesFilter = ...) -> list[servers.github.Issue]"
+        )
+        assert str(inspect.signature(module.get_me)) == snapshot("() -> Any")
+    assert signature(LIST_ISSUES, "list_issues") == snapshot(
+        "list_issues(owner: str, repo: str, state: Literal['open', 'closed'] = 'open', from_: str | None = ..., filter: ListIssuesFilter = ...) -> list[Issue]"
+    )
 
 
 def test_dir_and_star_show_tools_and_nothing_else() -> None:
@@ -159,7 +170,9 @@ def test_the_users_own_functions_are_tools_like_any_other() -> None:
 
     with imported(module_source("tools", "", [convert])) as (module, calls):
         module.convert(5)
-        assert str(inspect.signature(module.convert)).startswith("(amount: float, to: str = 'EUR', note: str = ...)")
+        assert str(inspect.signature(module.convert)).startswith(
+            "(amount: float, to: str = 'EUR', note: str = ...)"
+        )
         assert "amount: How many" in module.convert.__doc__
     assert calls == [["convert", {"amount": 5, "to": "EUR"}]]
 

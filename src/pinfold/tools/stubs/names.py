@@ -78,7 +78,9 @@ def _ascii(name: str) -> str:
 
 def _folded(letter: str) -> str:
     """Without its accents, else by its number: letters of other scripts differ from one Python to the next."""
-    base = "".join(part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii())
+    base = "".join(
+        part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii()
+    )
     if base or unicodedata.combining(letter):
         return base
     return f"u{ord(letter):x}" if letter.isalnum() else "_"
