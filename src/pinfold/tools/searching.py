@@ -7,10 +7,11 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
+
+from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.text import capped, listed, printable_line
@@ -22,6 +23,7 @@ from pinfold.tools.stubs import (
     form_of,
     identifiers,
     local_name,
+    offered,
     short_call,
 )
 from pinfold.tools.stubs.reading import as_list, as_object
@@ -34,7 +36,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
-_TEXT_CHARS = 1_500
+_TEXT_CHARS = 2_000
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
 _VALUES = 20
@@ -101,8 +103,7 @@ _STOP = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     tool: Tool[..., Any]
     identifier: str
     module: str
@@ -171,10 +172,9 @@ class Index:
         for tool in self._tools:
             by_server.setdefault(tool.server, []).append(tool)
         for server, tools in by_server.items():
-            named = identifiers([local_name(tool) for tool in tools])
-            for tool in tools:
-                name, module = local_name(tool), self._modules[server]
-                identifier = named[name]
+            module = self._modules[server]
+            for identifier, tool in offered(tools).items():
+                name = local_name(tool)
                 own = _squashed(name)
                 names = frozenset((own, _squashed(module) + own, _squashed(server) + own)) - {""}
                 for one in names:
@@ -305,9 +305,9 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
         if isinstance(description, str):
             texts.append(description[:_PARAMETER_CHARS])
         names += [value[:100] for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
-    rest = tool.description[len(sentence) : _TEXT_CHARS]
+    rest = tool.description[len(sentence) :]
     for text, weight in ((rest, _TEXT), (" ".join(names), _PARAMETER), (" ".join(texts), _PARAMETER_TEXT)):
-        _count(weights, text, weight)
+        _count(weights, text[:_TEXT_CHARS], weight)
     return weights
 
 

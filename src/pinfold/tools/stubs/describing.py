@@ -15,12 +15,13 @@ TEXT_CHARS = 2_000
 ARGUMENT_CHARS = 240
 ARGUMENTS_CHARS = 4_000
 SENTENCE_CHARS = 100
-_READ = 20_000
+_READ = 4
+"""Times as many characters are looked at as are told: escapes are slow to write."""
 _END = re.compile(r"(?<=[^\s.][.!?])(?<!\.[a-z]\.)\s+(?=[^a-z\s])|\n\s*\n|:\n")
 
 
 def docstring(description: str, form: Form) -> str:
-    text = capped(printable(description[:_READ]).strip(), TEXT_CHARS)
+    text = capped(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
     parts = [text] if text else []
     if lines := _bounded(_argument(one, _objects(one, form.records)) for one in form.parameters):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
@@ -36,13 +37,13 @@ def argument_lines(form: Form) -> list[str]:
 
 def first_sentence(description: str, limit: int = SENTENCE_CHARS) -> str:
     """On one line, without its full stop."""
-    head = _END.split(printable(description[:_READ]).strip(), maxsplit=1)[0]
+    head = _END.split(printable(description.strip()[: _READ * limit]), maxsplit=1)[0]
     line = " ".join(head.split()).rstrip(".:")
     return line if len(line) <= limit else f"{line[: limit - 3].rstrip()}..."
 
 
 def _argument(parameter: Parameter, objects: str) -> str:
-    told = " ".join(printable(parameter.description[:_READ]).split())
+    told = " ".join(printable(parameter.description[: _READ * ARGUMENT_CHARS]).split())
     if len(told) > ARGUMENT_CHARS:
         told = f"{told[: ARGUMENT_CHARS - 3]}..."
     renamed = parameter.name != parameter.identifier
