@@ -21,8 +21,8 @@ from pinfold.tools.stubs import (
     bare_call,
     first_sentence,
     form_of,
-    identifiers,
     local_name,
+    module_names,
     offered,
     short_call,
 )
@@ -30,8 +30,6 @@ from pinfold.tools.stubs.reading import as_list, as_object
 from pinfold.tools.tool import Tool
 
 LIMIT = 8
-MODULE_NAMES = ("search",)
-"""Of the package `servers` itself: no server's module is called so."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _QUERY_CHARS = 400
@@ -137,7 +135,7 @@ class Index:
         """`servers` are those whose tools are not known yet."""
         self._tools = tuple(tools)
         names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
-        self._modules = identifiers(list(names), taken=MODULE_NAMES, prefix="server")
+        self._modules = module_names(list(names))
         self._entries: list[_Entry] = []
         self._named: dict[str, list[int]] = {}
         self._postings: dict[str, dict[int, float]] = {}
