@@ -79,7 +79,7 @@ async def test_the_cell_of_the_token_efficient_seed_runs_as_it_is(
         ("import asyncio\nfrom servers.tools import *\nawait asyncio.gather(double(1), double(2))", "[2, 4]"),
         ("import servers\n[name for name in dir(servers) if name in ('tools', 'search', 'web')]", "['search', 'tools', 'web']"),
         ("import servers.tools\ndir(servers.tools)", "['broken', 'double', 'post']"),
-        ("import servers\nservers.search('twice as much')", "tools.double(n: int)  # Twice as much"),
+        ("import servers\nservers.search('twice as much')", "tools.double(n: int) -> int  # Twice as much"),
         ("from servers.tools import post\npost('hi')['raw']", "b'\\x00\\xff'"),
         ("from servers.system import calculator\ncalculator('6 * 7')", "'42'"),
     ],

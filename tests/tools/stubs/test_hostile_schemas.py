@@ -238,6 +238,7 @@ def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
     ]
     began = time.process_time()
     source = module_source("flood", "", tools)
+    assert Index(tools).search("words")
     assert time.process_time() - began < 10
     assert len(source) < 2_500_000
     assert assert_only_declares(source) == 2_000
@@ -247,7 +248,7 @@ def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
         assert calls == [["t1999", {"a": 1}]]
 
 
-json_values = st.recursive(
+json_values: st.SearchStrategy[Any] = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
@@ -260,40 +261,38 @@ json_values = st.recursive(
 names = st.text(max_size=8) | st.sampled_from([*TEXTS[:14], "from", "a", "b", "locals", "more", "_call"])
 
 
-def _schemas() -> st.SearchStrategy[Any]:
-    kinds = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
-    leaves = (
-        st.builds(lambda kind: {"type": kind}, kinds)
-        | st.builds(lambda values: {"enum": values}, st.lists(json_values, max_size=4))
-        | st.builds(lambda name: {"$ref": f"#/$defs/{name}"}, st.sampled_from(["A", "B"]))
-        | json_values
+def _list(items: Any) -> Any:
+    return {"type": "array", "items": items}
+
+
+def _tuple(items: Any) -> Any:
+    return {"type": "array", "prefixItems": items, "items": False}
+
+
+def _union(key: Any, parts: Any) -> Any:
+    return {key: parts}
+
+
+def _object(fields: Any, required: Any, default: Any) -> Any:
+    return {"type": "object", "properties": fields, "required": required, "default": default}
+
+
+def _wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, max_size=3)
+    fields = st.dictionaries(names, inner, max_size=4)
+    return (
+        st.builds(_list, inner)
+        | st.builds(_tuple, several)
+        | st.builds(_union, st.sampled_from(["anyOf", "oneOf", "allOf", "enum"]), several)
+        | st.builds(_object, fields, st.lists(names, max_size=3), json_values)
     )
 
-    def wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        several = st.lists(inner, max_size=3)
-        return (
-            st.builds(lambda items: {"type": "array", "items": items}, inner)
-            | st.builds(lambda items: {"type": "array", "prefixItems": items, "items": False}, several)
-            | st.builds(
-                lambda parts, key: {key: parts}, several, st.sampled_from(["anyOf", "oneOf", "allOf"])
-            )
-            | st.builds(
-                lambda fields, required, default: {
-                    "type": "object",
-                    "properties": fields,
-                    "required": required,
-                    "default": default,
-                },
-                st.dictionaries(names, inner, max_size=4),
-                st.lists(names, max_size=3),
-                json_values,
-            )
-        )
 
-    return st.recursive(leaves, wider, max_leaves=12)
-
-
-SCHEMAS = _schemas()
+LEAVES: list[Any] = [
+    *({"type": kind} for kind in ("string", "integer", "number", "boolean", "null", "array", "object")),
+    *({"$ref": f"#/$defs/{name}"} for name in "AB"),
+]
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(st.sampled_from(LEAVES) | json_values, _wider, max_leaves=12)
 PROPERTIES = st.dictionaries(names, SCHEMAS, max_size=4)
 NAMES = st.lists(names, max_size=3, unique=True)
 
@@ -303,9 +302,9 @@ def _tools(draw: st.DrawFn) -> list[Tool[..., Any]]:
     found: list[Tool[..., Any]] = []
     for name in draw(NAMES):
         properties = draw(PROPERTIES)
-        defs = {"A": draw(SCHEMAS), "B": draw(SCHEMAS)}
+        defs: dict[str, Any] = {"A": draw(SCHEMAS), "B": draw(SCHEMAS)}
         parameters = {"type": "object", "properties": properties, "required": draw(NAMES), "$defs": defs}
-        returns = {**defs["A"], "$defs": defs} if isinstance(defs["A"], dict) else None
+        returns: Any = {"$ref": "#/$defs/A", "$defs": defs}
         found.append(made(name, draw(names), parameters, server="s", returns=returns))
     return found
 

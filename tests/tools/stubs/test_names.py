@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.tools.stubs import identifiers
+from pinfold.tools.stubs import identifiers, module_names
 
 pytestmark = pytest.mark.unit
 
@@ -55,9 +55,11 @@ def test_the_order_in_which_names_come_does_not_matter() -> None:
 
 
 def test_what_is_taken_is_not_given_again() -> None:
-    assert identifiers(["search", "2nd"], taken=("search",), prefix="server") == {
+    assert identifiers(["go"], taken=("go",)) == {"go": "go_"}
+    assert module_names(["search", "2nd", "my-server"]) == {
         "search": "search_",
         "2nd": "server_2nd",
+        "my-server": "my_server",
     }
 
 
