@@ -74,6 +74,6 @@ class Catalogue:
 
     def _modules(self) -> Mapping[str, str]:
         """By the names of their servers."""
-        from pinfold.tools.stubs import identifiers
+        from pinfold.tools.stubs import module_names
 
-        return identifiers(list(self._registry.servers))
+        return module_names(list(self._registry.servers))
