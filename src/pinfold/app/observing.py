@@ -15,24 +15,23 @@ _UNREACHABLE = (
     "No route to host",
 )
 
-
-_KNOWN = ("module", "function", "type")
-"""Kinds of things that the code which brings them in has named itself."""
+_NO_DATA = ("module", "function", "builtin_function_or_method", "type")
+"""Types of names that nobody need be told of."""
 
 
 def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
-    before, after = _data(before), _data(after)
-    both = before.keys() & after.keys()
+    new = [one for name, one in after.items() if one != before.get(name) and one.type not in _NO_DATA]
     found = Changed(
-        added=tuple(name for name in after if name not in before),
-        changed=tuple(name for name in after if name in both and after[name] != before[name]),
-        removed=tuple(name for name in before if name not in after),
+        added=tuple(one.name for one in new if one.name not in before),
+        changed=tuple(one.name for one in new if one.name in before),
+        removed=tuple(
+            one.name for name, one in before.items() if name not in after and one.type not in _NO_DATA
+        ),
+        shapes=tuple(
+            (one.name, f"{one.type} {one.shape}") for one in new if one.shape and " x " in one.shape
+        ),
     )
     return found if found != Changed() else None
-
-
-def _data(variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
-    return {name: one for name, one in variables.items() if one.type not in _KNOWN}
 
 
 def needs_network(error: str) -> bool:

@@ -416,8 +416,9 @@ def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
     """What became of variables that the code does not name itself: the rest its author knows."""
     if variables is None or not isinstance(action, RunCell):
         return variables
-    known = frozenset(_NAME.findall(action.code))
-    rest = Changed(
+    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
+    rest = replace(
+        variables,
         added=tuple(name for name in variables.added if name not in known),
         changed=tuple(name for name in variables.changed if name not in known),
         removed=tuple(name for name in variables.removed if name not in known),

@@ -31,13 +31,14 @@ CALL_CHARS = 400
 
 
 def short_call(form: Form, name: str) -> str:
-    """`name(owner: str, state: 'open'|'closed' = 'open') -> list`. When it grows long, optional ones lose their types."""
+    """`name(owner: str, state: 'open'|'closed' = 'open', page?: int) -> list`. When it grows long, optional ones lose
+    their types."""
     parts: list[str] = []
     chars = 0
     for parameter in form.parameters:
         part = _part(parameter, form.records)
         if not parameter.is_required and chars + len(part) > CALL_CHARS:
-            part = f"{parameter.identifier}=..."
+            part = f"{parameter.identifier}?"
         if chars > 2 * CALL_CHARS:
             parts.append("...")
             break
@@ -47,6 +48,14 @@ def short_call(form: Form, name: str) -> str:
         parts.append(f"**{form.more[0]}")
     result = "" if form.result == ANY else f" -> {short(form.result, form.result_records, keys=True)}"
     return f"{name}({', '.join(parts)}){result}"
+
+
+def bare_call(form: Form, name: str) -> str:
+    """`name(owner, repo, ...)`: what must be given, by name."""
+    parts = [one.identifier for one in form.parameters if one.is_required]
+    if len(parts) < len(form.parameters) or form.more is not None:
+        parts.append("...")
+    return f"{name}({', '.join(parts)})"
 
 
 def short(shape: Type, records: Records, *, keys: bool = False) -> str:
@@ -66,28 +75,26 @@ def _part(parameter: Parameter, records: Records) -> str:
         kept = tuple(member for member in shape.members if member != NONE)
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"
-    if parameter.is_required:
-        return parameter.identifier if shape == Plain("str") else parameter.identifier + typed
-    if isinstance(shape, Plain) or _is_plain_list(shape):
-        typed = ""  # the name and the default say enough
-    default = "..." if parameter.default is None else printable_line(parameter.default)
+    if shape == Plain("str") or (not parameter.is_required and _is_plain(shape, choices=False)):
+        typed = ""  # the name says enough, or the default does
+    if parameter.default is None:
+        return f"{parameter.identifier}{'' if parameter.is_required else '?'}{typed}"
+    default = printable_line(parameter.default)
     return f"{parameter.identifier}{typed} = {default}" if typed else f"{parameter.identifier}={default}"
 
 
-def _is_plain(shape: Type) -> bool:
+def _is_plain(shape: Type, *, choices: bool = True) -> bool:
     match shape:
-        case Plain() | Choice():
+        case Plain():
             return True
+        case Choice():
+            return choices
         case ListOf(item):
             return isinstance(item, Plain)
         case Either(members):
-            return all(map(_is_plain, members))
+            return all(_is_plain(member, choices=choices) for member in members)
         case _:
             return False
-
-
-def _is_plain_list(shape: Type) -> bool:
-    return isinstance(shape, ListOf) and isinstance(shape.item, Plain)
 
 
 class _Notation:
