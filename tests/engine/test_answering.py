@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.engine.doubles import EchoHands, calls, cell, life, says
 
-from pinfold.engine import Performed
+from pinfold.engine import OnCall, OnOutput, Performed
 from pinfold.events import (
     Action,
     ActionId,
@@ -43,8 +43,15 @@ class Requests:
 
 
 class FailingHands(EchoHands):
-    async def perform(self, id: ActionId, action: Action, *rest: object) -> Performed:  # noqa: A002
-        performed = await super().perform(id, action, *rest)  # pyright: ignore[reportArgumentType]
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+        cell: int | None,
+    ) -> Performed:
+        performed = await super().perform(id, action, on_output, on_call, cell)
         failed = "fail" in getattr(action, "code", "")
         return Performed(outcome="error", observation="failed") if failed else performed
 
@@ -54,7 +61,9 @@ TELL = 'call answer {"text": "It is 42."}'
 
 async def test_what_code_tells_the_user_is_the_answer_and_the_model_is_not_asked_again() -> None:
     requests = Requests()
-    async with life([says("", cell(TELL)), says("next")], hands=EchoHands(tools=[answer]), hooks=[requests]) as session:
+    async with life(
+        [says("", cell(TELL)), says("next")], hands=EchoHands(tools=[answer]), hooks=[requests]
+    ) as session:
         end = await session.say("what is it?")
         assert isinstance(end, TurnEnded)
         assert end.text == "It is 42."
@@ -63,7 +72,13 @@ async def test_what_code_tells_the_user_is_the_answer_and_the_model_is_not_asked
     assert isinstance(again, TurnEnded)
     assert again.text == "next"
     before = requests.all[1].messages
-    assert [type(message) for message in before] == [UserMessage, AssistantMessage, ToolMessage, AssistantMessage, UserMessage]
+    assert [type(message) for message in before] == [
+        UserMessage,
+        AssistantMessage,
+        ToolMessage,
+        AssistantMessage,
+        UserMessage,
+    ]
     assert before[3] == AssistantMessage(text="It is 42.")
 
 

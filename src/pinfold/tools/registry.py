@@ -155,9 +155,7 @@ class Registry:
             listed(sorted(servers, key=lambda server: server not in self._put), _CATALOGUED),
         )
 
-    def fitting(
-        self, text: str, *, without: Collection[str] = (), used: Collection[str] = ()
-    ) -> list[str]:
+    def fitting(self, text: str, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
         """Tools of servers that may be of use for what a user says, a line each; `without` those lines.
 
         `used` are servers that were called before.
@@ -167,7 +165,9 @@ class Registry:
         if self._index is None:
             from pinfold.tools.searching import Index
 
-            self._index = Index(tool for tools in self._put.values() for tool in tools if tool.name in self._tools)
+            self._index = Index(
+                tool for tools in self._put.values() for tool in tools if tool.name in self._tools
+            )
         return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:

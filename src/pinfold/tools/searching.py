@@ -206,7 +206,9 @@ class Index:
         """Tools that this one's author names: mostly where an argument comes from."""
         tool = self._entries[at].tool
         told = [tool.description[:_TEXT_CHARS]]
-        for schema in islice(as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS):
+        for schema in islice(
+            as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS
+        ):
             description: Json = as_object(schema).get("description")
             told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
         words = set(_IDENTIFIER.findall(" ".join(told)))

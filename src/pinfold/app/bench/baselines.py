@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from pinfold.app.bench.task import Seen, Task
 from pinfold.app.bench.weighing import MARKS, Weight, call_text, tokens, weigh
@@ -104,10 +104,10 @@ def _needs(args: Json, news: set[str], known: set[str]) -> bool:
 def _leaves(value: Json) -> Iterator[Json]:
     match value:
         case dict():
-            for one in value.values():
+            for one in cast("dict[str, Json]", value).values():
                 yield from _leaves(one)
         case list() | tuple():
-            for one in value:
+            for one in cast("Sequence[Json]", value):
                 yield from _leaves(one)
         case _:
             yield value

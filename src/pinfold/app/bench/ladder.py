@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ async def climb(size: int) -> Rung | None:
 
 
 @contextmanager
-def _written(block: str, times: int) -> Iterator[Path]:
+def _written(block: str, times: int) -> Generator[Path]:
     """Really there: block after block, as large as it is said to be."""
     with TemporaryDirectory(prefix="pinfold-bench-") as folder:
         path = Path(folder) / "service.log"
@@ -94,7 +94,9 @@ def _facts(block: str, times: int) -> list[Seen]:
 def _moves(facts: list[Seen]) -> list[Move]:
     commands = (
         (f"head -3 {_FILE}", f"grep -c ' ERROR ' {_FILE}"),
-        (f"grep ' ERROR ' {_FILE} | awk '{{n[$3]++}} END {{for (c in n) print n[c], c}}' | sort -k1,1nr -k2,2 | head -1",),
+        (
+            f"grep ' ERROR ' {_FILE} | awk '{{n[$3]++}} END {{for (c in n) print n[c], c}}' | sort -k1,1nr -k2,2 | head -1",
+        ),
         (f"grep -c ' took 900 ms' {_FILE}",),
     )
     return [

@@ -46,7 +46,7 @@ class Row:
 
 @cache
 def facts() -> dict[str, list[Seen]]:
-    found = json.loads((files(__package__) / "facts.json").read_text(encoding="utf-8"))
+    found = json.loads((files("pinfold.app.bench") / "facts.json").read_text(encoding="utf-8"))
     return {name: [tuple(seen) for seen in turns] for name, turns in found.items()}
 
 

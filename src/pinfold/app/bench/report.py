@@ -8,6 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from pinfold.app.bench.ladder import Rung
+from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row
 from pinfold.app.bench.weighing import Weight
 
@@ -22,6 +23,7 @@ class Report:
     sizes: Sequence[Rung] = ()
     prompts: dict[int, int] = field(default_factory=dict[int, int])
     """Tokens of the first request by the number of tools."""
+    lived: Sequence[Lived] = ()
 
     @property
     def failed(self) -> list[Row]:
@@ -49,7 +51,7 @@ class Report:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    there = [one for one in BASELINES if report.against(one)]
+    there: list[Baseline] = [one for one in BASELINES if report.against(one)]
     return {
         "tokeniser": "o200k",
         "tasks": len(report.rows),
@@ -81,6 +83,17 @@ def as_json(report: Report) -> dict[str, Any]:
                 "problems": rung.problems,
             }
             for rung in report.sizes
+        ],
+        "live": [
+            {
+                "task": one.task,
+                "turns": one.turns,
+                "right": one.right,
+                "input": one.usage.input_tokens,
+                "output": one.usage.output_tokens,
+                "model_calls": one.calls,
+            }
+            for one in report.lived
         ],
         "rows": [
             {
@@ -146,6 +159,12 @@ def _steps(report: Report) -> Iterator[str]:
         yield ""
         told = ", ".join(f"{size} tokens with {number}" for number, size in report.prompts.items())
         yield f"A first request, by the number of tools: {told}"
+    if report.lived:
+        yield ""
+        yield f"{'by a real model':<34}{'right':>7}{'tokens':>9}{'calls':>7}{'script':>9}"
+    script = {row.task: row.pinfold.total for row in report.rows}
+    for one in report.lived:
+        yield f"{one.task:<34}{f'{one.right}/{one.turns}':>7}{one.usage.total:>9,}{one.calls:>7}{script[one.task]:>9,}"
     if report.sizes:
         yield ""
         yield f"{'a log of bytes':>16}{'its tokens':>14}{'Pinfold':>9}{'once':>14}{'resent':>16}"

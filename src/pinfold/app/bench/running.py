@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pinfold.app.bench.ladder import SIZES, TOOLS, climb, prompt_size
-from pinfold.app.bench.measuring import measure
+from pinfold.app.bench.ladder import SIZES, TOOLS, Rung, climb, prompt_size
+from pinfold.app.bench.live import Lived
+from pinfold.app.bench.measuring import Row, measure
 from pinfold.app.bench.report import Report
 from pinfold.app.bench.servers import new_tools
 from pinfold.app.bench.tasks import TASKS
@@ -35,11 +37,12 @@ async def tokens_of_tasks(names: Sequence[str] = (), progress: Progress = _quiet
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"no task is called {name!r}{hint}")
     with _nobodys_configuration():
-        rows = []
+        rows: list[Row] = []
         for place, task in enumerate(chosen):
             progress("playing tasks", place, len(chosen))
             rows.append(await measure(task))
-        sizes, prompts = [], {}
+        sizes: list[Rung] = []
+        prompts: dict[int, int] = {}
         if not names:
             for place, size in enumerate(SIZES):
                 progress("reading logs", place, len(SIZES))
@@ -49,6 +52,20 @@ async def tokens_of_tasks(names: Sequence[str] = (), progress: Progress = _quiet
     tools = new_tools()
     schemas = sum(tokens(tool_text(tool.schema)) for tool in tools)
     return Report(rows=rows, tools=len(tools), schemas=schemas, sizes=sizes, prompts=prompts)
+
+
+async def tokens_live(names: Sequence[str] = (), progress: Progress = _quiet) -> Report:
+    """Some tasks by script, and by the model of this machine. Raises ModelError where there is none."""
+    from pinfold.app.bench.live import TASKS as LIVE
+    from pinfold.app.bench.live import live
+
+    report = await tokens_of_tasks(names or LIVE, progress)
+    chosen = [task for task in TASKS if task.name in (names or LIVE)]
+    lived: list[Lived] = []
+    for place, task in enumerate(chosen):
+        progress("asking the model", place, len(chosen))
+        lived.append(await live(task))
+    return replace(report, lived=lived)
 
 
 async def tokens_of_bfcl(folder: Path, progress: Progress = _quiet) -> Report:

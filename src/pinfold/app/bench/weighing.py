@@ -67,7 +67,7 @@ _LARGE = 1_000
 @cache
 def known_counts() -> dict[str, int]:
     """Of the files of the tasks, by the hash of their content: counting them takes longer than all the rest."""
-    return json.loads((files(__package__) / "counts.json").read_text(encoding="utf-8"))
+    return json.loads((files("pinfold.app.bench") / "counts.json").read_text(encoding="utf-8"))
 
 
 def digest(text: str) -> str:

@@ -13,7 +13,9 @@ from pinfold.text import presentable_line
 
 
 class _Benches(click.Group):
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and name not in self.commands and not name.startswith("-"):
             ctx.fail(f"there is no bench {name!r}; there is {', '.join(self.commands)}.")

@@ -69,7 +69,7 @@ def _classes() -> tuple[str, str, str, str]:
 def ranks() -> dict[bytes, int]:
     import lzma
 
-    data = lzma.decompress((files(__package__) / "ranks.xz").read_bytes())
+    data = lzma.decompress((files("pinfold.app.bench.o200k") / "ranks.xz").read_bytes())
     table: dict[bytes, int] = {}
     at = TOKENS
     for rank, size in enumerate(data[:TOKENS]):

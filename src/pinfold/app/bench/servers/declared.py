@@ -15,7 +15,7 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(
 @cache
 def results() -> dict[str, Json]:
     """Schemas by the name of the tool."""
-    return json.loads((files(__package__) / "results.json").read_text(encoding="utf-8"))
+    return json.loads((files("pinfold.app.bench.servers") / "results.json").read_text(encoding="utf-8"))
 
 
 def schema_like(value: Json) -> Json:

@@ -56,7 +56,6 @@ def _tool(name: str, kind: type, attribute: str, always: str) -> Tool[..., Any]:
     )
 
 
-
 _TYPESCRIPT = ("drive", "issues", "messages", "posts", "travel", "vehicle")
 """Servers that declare their tools in the manner of the official TypeScript SDK, as half of the real ones do."""
 
@@ -71,7 +70,13 @@ def _as_zod_has_it(schema: Mapping[str, Json]) -> Mapping[str, Json]:
         properties[name] = kept
     required = {"required": schema["required"]} if "required" in schema else {}
     draft = "http://json-schema.org/draft-07/schema#"
-    return {"type": "object", "properties": properties, **required, "additionalProperties": False, "$schema": draft}
+    return {
+        "type": "object",
+        "properties": properties,
+        **required,
+        "additionalProperties": False,
+        "$schema": draft,
+    }
 
 
 def _schema(made: Tool[..., Any]) -> Mapping[str, Json]:
