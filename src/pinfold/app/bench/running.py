@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import anyio
 
 from pinfold.app.bench.ladder import SIZES, TOOLS, Rung, climb, prompt_size
 from pinfold.app.bench.live import Lived
-from pinfold.app.bench.measuring import Row, measure
+from pinfold.app.bench.measuring import measure
 from pinfold.app.bench.report import Report
 from pinfold.app.bench.servers import new_tools
 from pinfold.app.bench.tasks import TASKS
@@ -20,6 +24,9 @@ from pinfold.app.bench.weighing import tokens, tool_text
 from pinfold.app.errors import ConfigError
 
 BENCHES = ("tokens",)
+T = TypeVar("T")
+_AT_ONCE = 3
+"""Sessions that are played side by side."""
 Progress = Callable[[str, int, int], None]
 """What was done, how much of it, and how much there is."""
 
@@ -37,21 +44,33 @@ async def tokens_of_tasks(names: Sequence[str] = (), progress: Progress = _quiet
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"no task is called {name!r}{hint}")
     with _nobodys_configuration():
-        rows: list[Row] = []
-        for place, task in enumerate(chosen):
-            progress("playing tasks", place, len(chosen))
-            rows.append(await measure(task))
-        sizes: list[Rung] = []
+        rows = await _side_by_side([partial(measure, task) for task in chosen], "playing tasks", progress)
+        sizes: list[Rung | None] = []
         prompts: dict[int, int] = {}
         if not names:
-            for place, size in enumerate(SIZES):
-                progress("reading logs", place, len(SIZES))
-                if rung := await climb(size):
-                    sizes.append(rung)
+            sizes = await _side_by_side([partial(climb, size) for size in SIZES], "reading logs", progress)
             prompts = {number: await prompt_size(number) for number in TOOLS}
     tools = new_tools()
     schemas = sum(tokens(tool_text(tool.schema)) for tool in tools)
-    return Report(rows=rows, tools=len(tools), schemas=schemas, sizes=sizes, prompts=prompts)
+    return Report(
+        rows=rows, tools=len(tools), schemas=schemas, sizes=[rung for rung in sizes if rung], prompts=prompts
+    )
+
+
+async def _side_by_side(jobs: Sequence[Callable[[], Awaitable[T]]], what: str, progress: Progress) -> list[T]:
+    """Their results in order; while one waits for its sandbox another goes on."""
+    done: dict[int, T] = {}
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def do(place: int) -> None:
+        async with limiter:
+            progress(what, len(done), len(jobs))
+            done[place] = await jobs[place]()
+
+    async with anyio.create_task_group() as tasks:
+        for place in range(len(jobs)):
+            tasks.start_soon(do, place)
+    return [done[place] for place in range(len(jobs))]
 
 
 async def tokens_live(names: Sequence[str] = (), progress: Progress = _quiet) -> Report:
