@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from pinfold.engine.words import changed_in_words, rewound_in_words
 from pinfold.events import (
     FILES_TOLD,
-    Action,
     ActionAllowed,
     ActionDenied,
     ActionFinished,
@@ -27,7 +26,6 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
-    Changed,
     Checkpointed,
     Effect,
     Entry,
@@ -70,7 +68,6 @@ REPEATS = 3
 """How often an action may have the same result before the model is told."""
 _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is."""
-_NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
@@ -398,8 +395,8 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
     told = event.observation
-    if (unsaid := _unsaid(event.variables, action)) is not None:
-        told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
+    if event.variables:
+        told = f"{told.rstrip()}\n[{changed_in_words(event.variables)}]".lstrip()
     result = _CELL.sub("<cell>", event.observation)
     act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
     times = state.turn.acts.get(act, 0) + 1
@@ -410,20 +407,6 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     # Of several calls the last one decides: what was said before a failure was said too early.
     turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
     return replace(state, open=still, turn=turn)
-
-
-def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
-    """What became of variables that the code does not name itself: the rest its author knows."""
-    if variables is None or not isinstance(action, RunCell):
-        return variables
-    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
-    rest = replace(
-        variables,
-        added=tuple(name for name in variables.added if name not in known),
-        changed=tuple(name for name in variables.changed if name not in known),
-        removed=tuple(name for name in variables.removed if name not in known),
-    )
-    return rest if rest != Changed() else None
 
 
 def the_tool(name: str) -> str:

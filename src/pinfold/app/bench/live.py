@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from pinfold.events import (
     new_turn_id,
 )
 
+_WORDS = re.compile(r"[\w.:/#-]+")
 TASKS = (
     "staff of a small firm",
     "errors of a service",
@@ -71,10 +73,14 @@ async def live(task: Task) -> Lived:
 
 
 def _is_in(fact: str, answer: str) -> bool:
-    """A number may be rounded further."""
-    try:
-        number = float(fact)
-    except ValueError:
-        return fact in answer
+    """Word by word, however they are put together; a number may be rounded further."""
     plain = answer.replace(",", "")
-    return any(f"{number:.{places}f}" in plain for places in range(4)) or fact in plain
+    return all(_has(plain, word) for word in _WORDS.findall(fact))
+
+
+def _has(text: str, word: str) -> bool:
+    try:
+        number = float(word)
+    except ValueError:
+        return word in text
+    return word in text or any(f"{number:.{places}f}" in text for places in range(4))
