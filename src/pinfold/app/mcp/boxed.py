@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
@@ -91,10 +91,8 @@ class Boxed:
             return Answer(status="refused", value="that is no stream of bytes")
         self._said.add(said)
         if written:
-            try:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody reads it any more
                 await self._give.send(written)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # nobody reads it any more
         if isinstance(code := args.get("code"), int):
             self._code = code
             return Answer(status="ok", value={"in": "", "over": True})

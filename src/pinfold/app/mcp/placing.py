@@ -126,7 +126,9 @@ def _found(spec: ServerSpec, cwd: Path, path: str) -> Path:
 def _without(workspace: Path, path: str) -> str:
     """Folders to look for programs in, less those of the workspace: a project's own environment may be among them."""
     top = workspace.resolve()
-    kept = [one for one in path.split(":") if one.startswith("/") and not Path(one).resolve().is_relative_to(top)]
+    kept = [
+        one for one in path.split(":") if one.startswith("/") and not Path(one).resolve().is_relative_to(top)
+    ]
     return ":".join(kept)
 
 
@@ -257,14 +259,8 @@ def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple
         if any(path.is_relative_to(mount.path) for mount in kept):
             continue
         mount = Mount(path=path)
-        try:
-            if is_too_wide(path):
-                raise ConfigError(f"{path} holds far more than one program")
-            refuse_closed_folders(path)
-            if why := not_mountable(mount):
-                raise ConfigError(f"{path}: {why}")
-        except ConfigError as error:
-            raise BadCall(f"{spec.name} cannot run in a sandbox: {error}") from error
+        if why := _why_not(mount):
+            raise BadCall(f"{spec.name} cannot run in a sandbox: {why}")
         if workspace.path.is_relative_to(path):
             if workspace.writable:
                 raise BadCall(
@@ -273,3 +269,14 @@ def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple
             kept.remove(workspace)
         kept.append(mount)
     return tuple(kept)
+
+
+def _why_not(mount: Mount) -> str:
+    if is_too_wide(mount.path):
+        return f"{mount.path} holds far more than one program"
+    try:
+        refuse_closed_folders(mount.path)
+    except ConfigError as error:
+        return str(error)
+    why = not_mountable(mount)
+    return f"{mount.path}: {why}" if why else ""

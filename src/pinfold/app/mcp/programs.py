@@ -50,7 +50,9 @@ class Programs:
         provider = await provider.resolve() if isinstance(provider, Auto) else provider
         can = provider.capabilities
         if not (can.isolated and can.calls) or can.remote or (spec.hosts and not can.egress):
-            lacks = "cannot shut it in" if not can.isolated or can.remote else "has no way to speak with it there"
+            lacks = (
+                "cannot shut it in" if not can.isolated or can.remote else "has no way to speak with it there"
+            )
             lacks = "gives no way out to listed hosts" if can.calls and not can.egress else lacks
             raise BadCall(
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
