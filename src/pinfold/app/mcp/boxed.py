@@ -176,3 +176,4 @@ async def boxed(session: Session, started: Started, where: str) -> AsyncGenerato
     finally:
         with anyio.CancelScope(shield=True):
             await session.close()
+            await program.stdout.aclose()
