@@ -38,7 +38,12 @@ def test_a_command_and_a_url_are_read_as_other_clients_write_them() -> None:
             "off": {"command": "x", "disabled": True},
             "cloud": {
                 "url": "https://c.example.com",
-                "oauth": {"grant": "client_credentials", "client_id": "me", "client_secret": "s"},
+                "oauth": {
+                    "grant": "client_credentials",
+                    "client_id": "me",
+                    "client_secret": "s",
+                    "issuer": "https://login.example.com",
+                },
             },
         }
     )
@@ -72,7 +77,12 @@ def test_a_command_and_a_url_are_read_as_other_clients_write_them() -> None:
             name="cloud",
             transport="http",
             url="https://c.example.com",
-            oauth=OAuth(grant="client_credentials", client_id="me", client_secret="s"),
+            oauth=OAuth(
+                grant="client_credentials",
+                client_id="me",
+                client_secret="s",
+                issuer="https://login.example.com",
+            ),
             origin="mcp.json",
         ),
     )

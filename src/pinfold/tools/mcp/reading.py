@@ -177,16 +177,16 @@ def _transport(table: Mapping[str, Json]) -> Transport:
     return _TRANSPORTS[said]
 
 
-def _url(text: str, *, allow_http: bool) -> str:
+def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
     if "${" in text:
-        raise _Fault("`url` takes no variables; write it out, and put the secret into `headers`")
+        raise _Fault(f"{key} takes no variables; write it out, and put the secret into `headers`")
     try:
         url = parse_url(text)
     except BadDestination as error:
-        raise _Fault(f"`url`: {error}") from None
+        raise _Fault(f"{key}: {error}") from None
     if url.scheme == "http" and not is_loopback(url) and not allow_http:
         raise _Fault(
-            "`url` is plain http to another machine, which anybody on the way can read and change; "
+            f"{key} is plain http to another machine, which anybody on the way can read and change; "
             'write https, or add `"allow_http": true`'
         )
     return text
@@ -196,7 +196,7 @@ def _oauth(table: Mapping[str, Json]) -> OAuth | None:
     if table.get("oauth") is None:
         return None
     given = _table(table["oauth"], "oauth")
-    known = ("grant", "client_id", "client_secret", "scope", "callback_port")
+    known = ("grant", "client_id", "client_secret", "scope", "issuer", "callback_port")
     if unknown := [key for key in given if key not in known]:
         raise _Fault(f"`oauth` has no `{unknown[0]}`; it takes {', '.join(known)}")
     port = given.get("callback_port", 0)
@@ -207,10 +207,15 @@ def _oauth(table: Mapping[str, Json]) -> OAuth | None:
         client_id=_text(given, "client_id") if "client_id" in given else "",
         client_secret=_text(given, "client_secret") if "client_secret" in given else "",
         scope=_text(given, "scope") if "scope" in given else "",
+        issuer=_url(_text(given, "issuer"), allow_http=False, key="`oauth.issuer`")
+        if "issuer" in given
+        else "",
         callback_port=port,
     )
-    if made.grant == "client_credentials" and not (made.client_id and made.client_secret):
-        raise _Fault("`oauth` with client_credentials needs `client_id` and `client_secret`")
+    if made.grant == "client_credentials" and not (made.client_id and made.client_secret and made.issuer):
+        raise _Fault("`oauth` with client_credentials needs `client_id`, `client_secret` and `issuer`")
+    if made.client_secret and not made.issuer:
+        raise _Fault("`oauth` with `client_secret` needs `issuer`, the one server that may see it")
     return made
 
 

@@ -24,6 +24,8 @@ class OAuth:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
+    issuer: str = ""
+    """The authorisation server that the secret is for. Nobody else is ever sent it."""
     callback_port: int = 0
     """Of the loopback address to which the browser comes back; 0: any."""
 
