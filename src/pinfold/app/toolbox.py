@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ class ToolOptions:
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
+    mcp: bytes | None = None
+    """`.mcp.json` of the workspace, if it is trusted."""
+    more_mcp: Mapping[str, Any] | Path | None = None
+    """Servers that the caller names, as a table or a file of `mcpServers`."""
 
 
 class _ByHost:
