@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -58,7 +58,7 @@ class Servers:
         self._tasks: TaskGroup | None = None
         self._lives: dict[str, Life] = {}
 
-    async def __aenter__(self) -> Servers:
+    async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._lives = {
             name: Life(spec, self._world, self._limits, self._tasks) for name, spec in self._specs.items()
@@ -70,15 +70,15 @@ class Servers:
         exc_type: type[BaseException] | None,
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         assert self._tasks is not None
         try:
             with anyio.CancelScope(shield=True):
                 await self.close()
         finally:
             self._tasks.cancel_scope.cancel()
-            done = await self._tasks.__aexit__(exc_type, exc_val, exc_tb)
-        return done
+            # What went wrong in the body is the caller's, and reaches them as it is.
+            await self._tasks.__aexit__(None, None, None)
 
     @property
     def names(self) -> tuple[str, ...]:
