@@ -43,6 +43,7 @@ class SessionServers:
         self._servers = servers
         self._asking = asking
         self._registry: Registry | None = None
+        self._known: set[str] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,19 +65,34 @@ class SessionServers:
         if self._servers.status(name).state == "ready":
             note_success(name)
         try:
-            found = self._servers.pinned_tools(name) or ()
+            found = self._servers.pinned_tools(name)
         except ConfigError as error:  # what was agreed to cannot be read: nothing was
             logger.warning("%s: %s", name, error)
-            found = ()
-        self._registry.put(name, tuple(map(self._wrapped, found)))
+            found = None
+        if found is not None:
+            self._known.add(name)
+        self._registry.put(name, tuple(map(self._wrapped, found or ())))
 
-    async def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
-        """What it offers, started for it if need be. Raises BadCall."""
-        with self._asking.during(name), self._noting():
-            await self._servers.tools(name)
-        registry = self._registry
-        assert registry is not None
-        return tuple(tool for one in registry.names if (tool := registry.get(one)) and tool.server == name)
+    def unknown(self) -> Sequence[str]:
+        """Those of which nobody knows what they offer before they are started."""
+        return tuple(name for name in self.names if name not in self._known)
+
+    async def ready(self, *names: str) -> None:
+        """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""
+        failed: list[ToolError] = []
+
+        async def start(name: str) -> None:
+            try:
+                with self._asking.during(name), self._noting():
+                    await self._servers.tools(name)
+            except ToolError as error:
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(start, name)
+        if failed and len(names) == 1:
+            raise failed[0]
 
     @contextmanager
     def _noting(self) -> Generator[None]:
