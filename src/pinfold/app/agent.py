@@ -22,6 +22,7 @@ from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
 from pinfold.app.tasks import background
+from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import CommandRefused, Hook, Hooks, Model
 from pinfold.events import (
     Action,
@@ -107,6 +108,12 @@ class RunResult:
     """What was wanted and could not be had."""
 
 
+def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
+    from pinfold.app.mcp.files import given
+
+    return replace(toolbox, more_mcp=given(mcp))
+
+
 class Agent:
     """One session with a model. Use it as an async context manager.
 
@@ -114,7 +121,7 @@ class Agent:
     what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
-    some.
+    some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     """
 
     def __init__(
@@ -132,6 +139,7 @@ class Agent:
         approve: Approve | None = None,
         max_steps: int | None = None,
         allow_hosts: Iterable[str] = (),
+        mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
         session: str | None = None,
@@ -177,6 +185,7 @@ class Agent:
             data=sources or None,
             mounts=mounts_of(mounts) or None,
             tools=tuple(tools),
+            toolbox=options.toolbox if mcp is None else _with_servers(options.toolbox, mcp),
             hooks=self._hooks,
             unattended=approve is None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinfold.app.catalogue import Catalogue
 from pinfold.app.doing import InSession
@@ -20,6 +20,9 @@ from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
+
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
 
 
 class _Kept:
@@ -56,6 +59,7 @@ def equipped(
     provider: Provider,
     python: Path | None,
     small: bool,
+    servers: SessionServers | None = None,
 ) -> tuple[SandboxAndTools, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
     way = _way_out(options.hosts)
@@ -79,6 +83,8 @@ def equipped(
     )
     names = frozenset(tool.name for tool in handed)
     registry = registry_of(options, tools, names, small=small)
+    if servers:
+        servers.register(registry)
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     judging = Judging(
         registry=registry,
@@ -90,6 +96,7 @@ def equipped(
         rules=user_rules(),
         grants=Grants(),
         guards=options.guards,
+        servers=servers,
     )
     hands = SandboxAndTools(
         provider=provider,
@@ -98,7 +105,8 @@ def equipped(
         judging=judging,
         way=way,
         privacy=privacy,
-        catalogue=Catalogue(registry),
+        servers=servers,
+        catalogue=Catalogue(registry, servers),
         glances=small,
         journal=log,
         blobs=log.blobs,

@@ -27,6 +27,10 @@ class ToolOptions:
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
+    mcp: bytes | None = None
+    """`.mcp.json` of the workspace, if it is trusted."""
+    more_mcp: tuple[str, bytes] | None = None
+    """Servers that the caller names: where, and what such a file would hold."""
 
 
 class _ByHost:

@@ -1,0 +1,195 @@
+"""The MCP servers of one session: their tools in its registry, held to what the user agreed to.
+
+Nothing of them is started before code imports one or a tool is called.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.mcp.asking import ForTheUser
+from pinfold.app.mcp.credentials import KeptCredentials
+from pinfold.app.mcp.failures import note_failure, note_success
+from pinfold.app.mcp.files import Named
+from pinfold.app.mcp.pins import FilePins
+from pinfold.app.mcp.placing import is_boxed
+from pinfold.app.mcp.programs import Programs
+from pinfold.app.mcp.session import Around
+from pinfold.engine import Performed
+from pinfold.events import CallTool
+from pinfold.tools import Registry, Tool, ToolError
+from pinfold.tools.mcp.manifest import Difference
+from pinfold.tools.mcp.ports import Person, Sampler
+from pinfold.tools.mcp.servers import Servers
+from pinfold.tools.mcp.spec import ServerSpec
+
+logger = logging.getLogger(__name__)
+_SPARE = 100
+"""Lines for the user that wait to be recorded."""
+
+
+class SessionServers:
+    def __init__(self, named: Named, servers: Servers, asking: ForTheUser) -> None:
+        self._specs = {spec.name: spec for spec in named.specs}
+        self._servers = servers
+        self._asking = asking
+        self._registry: Registry | None = None
+        self._known: set[str] = set()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._servers.names
+
+    def spec(self, name: str) -> ServerSpec | None:
+        return self._specs.get(name)
+
+    def register(self, registry: Registry) -> None:
+        """From now on it knows what each server offers; of one that was never seen, nothing yet."""
+        self._registry = registry
+        for name in self.names:
+            self.changed(name)
+
+    def changed(self, name: str) -> None:
+        """What a server offers is not what it was."""
+        if self._registry is None:
+            return
+        if self._servers.status(name).state == "ready":
+            note_success(name)
+        try:
+            found = self._servers.pinned_tools(name)
+        except ConfigError as error:  # what was agreed to cannot be read: nothing was
+            logger.warning("%s: %s", name, error)
+            found = None
+        if found is not None:
+            self._known.add(name)
+        self._registry.put(name, tuple(map(self._wrapped, found or ())))
+
+    def unknown(self) -> Sequence[str]:
+        """Those of which nobody knows what they offer before they are started."""
+        return tuple(name for name in self.names if name not in self._known)
+
+    async def ready(self, *names: str) -> None:
+        """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""
+        failed: list[ToolError] = []
+
+        async def start(name: str) -> None:
+            try:
+                with self._asking.during(name), self._noting():
+                    await self._servers.tools(name)
+            except ToolError as error:
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(start, name)
+        if failed and len(names) == 1:
+            raise failed[0]
+
+    @contextmanager
+    def _noting(self) -> Generator[None]:
+        try:
+            yield
+        except ToolError:
+            self.note_failures()
+            raise
+
+    def note_failures(self) -> None:
+        for name in self.names:
+            status = self._servers.status(name)
+            if status.why:
+                note_failure(name, status.why, status.retry_in_s)
+
+    # For policy
+
+    def leaves(self, server: str) -> bool:
+        """Whether what a call gives it may leave this machine."""
+        spec = self._specs[server]
+        return not is_boxed(spec) or bool(spec.hosts)
+
+    def difference(self, server: str) -> Difference:
+        return self._servers.difference(server)
+
+    def samples(self, action: CallTool) -> bool:
+        return self._asking.samples(action)
+
+    async def sampled(self, action: CallTool) -> Performed:
+        return await self._asking.sampled(action)
+
+    def _wrapped(self, tool: Tool[..., Any]) -> Tool[..., Any]:
+        """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
+
+        async def called(**arguments: Any) -> Any:
+            with self._asking.during(tool.server), self._noting():
+                if tool.held:
+                    self._servers.accept(tool.server)
+                return await tool.function(**arguments)
+
+        # How far a call goes is for policy to say of a server as a whole.
+        return replace(tool, function=called, reach="outside")
+
+
+async def serve(named: Named, around: Around, *, task_status: TaskStatus[SessionServers]) -> None:
+    """For as long as the session lives."""
+    said, heard = anyio.create_memory_object_stream[str](_SPARE)
+    asking = ForTheUser(around.answer)
+    mine: SessionServers | None = None
+
+    def changed(name: str) -> None:
+        if mine:
+            mine.changed(name)
+
+    def told(line: str) -> None:
+        if mine:
+            mine.note_failures()
+        try:
+            said.send_nowait(line)
+        except anyio.WouldBlock:
+            logger.warning("%s", line)
+
+    servers = connections(
+        named.specs,
+        programs=Programs(around.workspace, around.provider, around.limits),
+        person=asking,
+        sampler=asking,
+        roots=(around.workspace,),
+        on_changed=changed,
+        notice=told,
+    )
+    async with heard, said, servers:
+        mine = SessionServers(named, servers, asking)
+        task_status.started(mine)
+        async for line in heard:
+            await around.notice(line)
+
+
+def connections(
+    specs: Sequence[ServerSpec],
+    *,
+    programs: Programs,
+    person: Person,
+    sampler: Sampler,
+    roots: Sequence[Path],
+    on_changed: Callable[[str], None],
+    notice: Callable[[str], None],
+) -> Servers:
+    """The servers with what they are known by: pins and credentials of the user's."""
+    return Servers(
+        specs,
+        programs=programs,
+        pins=FilePins(specs),
+        credentials=KeptCredentials(specs),
+        person=person,
+        sampler=sampler,
+        roots=roots,
+        on_changed=on_changed,
+        notice=notice,
+    )
