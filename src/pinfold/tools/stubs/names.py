@@ -32,6 +32,11 @@ def identifiers(
     return unique(names, taken={*WRITTEN, *taken}, prefix=prefix)
 
 
+def module_names(servers: Sequence[str]) -> Mapping[str, str]:
+    """For each server its module of the package `servers`, which has a `search` of its own."""
+    return identifiers(servers, taken=("search",), prefix="server")
+
+
 def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict[str, str]:
     wanted = {name: _free(_plain(name, prefix), taken) for name in names}
     used: set[str] = set()
@@ -78,7 +83,9 @@ def _ascii(name: str) -> str:
 
 def _folded(letter: str) -> str:
     """Without its accents, else by its number: letters of other scripts differ from one Python to the next."""
-    base = "".join(part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii())
+    base = "".join(
+        part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii()
+    )
     if base or unicodedata.combining(letter):
         return base
     return f"u{ord(letter):x}" if letter.isalnum() else "_"

@@ -289,7 +289,8 @@ class Reader:
 
 def _steps(pointer: str) -> list[str]:
     return [
-        unquote(step).replace("~1", "/").replace("~0", "~") for step in pointer.removeprefix("#").split("/")[1:]
+        unquote(step).replace("~1", "/").replace("~0", "~")
+        for step in pointer.removeprefix("#").split("/")[1:]
     ]
 
 
