@@ -184,7 +184,7 @@ class Connection:
     async def _pages_first(self, error: MCPError) -> BadCall:
         match error.error.data:
             case {"elicitations": [*wanted]}:
-                given = cast("list[Json]", wanted[:_PAGES])
+                given: list[Json] = wanted[:_PAGES]
                 pages = [cast("Mapping[str, Json]", one) for one in given if isinstance(one, Mapping)]
             case _:
                 pages = []
@@ -308,5 +308,7 @@ def explain(error: BaseException, over: Over) -> str:
             return presentable_line(error.error.message)[:_MESSAGE]
         case ValidationError():
             return f"it does not speak the protocol: {_first(error)}"
+        case RuntimeError() if str(error):
+            return presentable_line(str(error))[:_MESSAGE]
         case _:
             return presentable_line(f"{type(error).__name__}: {error}")[:_MESSAGE]

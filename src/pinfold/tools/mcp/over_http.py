@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from typing import Any
 
@@ -29,15 +29,17 @@ _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 
 @asynccontextmanager
 async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> AsyncGenerator[Streams]:
-    async with Client(spec, watch, auth) as client:
+    client = Client(spec, watch, auth)
+    async with AsyncExitStack() as stack:
         if spec.transport == "sse":
             opening = sse_client(spec.url, httpx_client_factory=_same(client))
         else:
+            await stack.enter_async_context(client)
             opening = streamable_http_client(
                 spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes
             )
-        async with opening as (incoming, outgoing):
-            yield WatchedReading(incoming, watch), WatchedWriting(outgoing, watch)
+        incoming, outgoing = await stack.enter_async_context(opening)
+        yield WatchedReading(incoming, watch), WatchedWriting(outgoing, watch)
 
 
 class Client(httpx2.AsyncClient):

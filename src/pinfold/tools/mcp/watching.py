@@ -75,7 +75,11 @@ class WatchedReading:
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await self._inner.receive()
+        try:
+            item: SessionMessage | Exception = await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._watch.over.end("the server ended the connection")
+            raise
         if not self._watch.comes_in(item if isinstance(item, Exception) else item.message):
             raise anyio.EndOfStream
         return item
