@@ -163,7 +163,7 @@ async def test_cancelling_the_body_ends_every_program() -> None:
         async with house.servers(spec("rude", timeout_s=60)) as servers:
             tools = Registry(await servers.tools("rude"))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(tools.call, "rude.hang", {})
+                tasks.start_soon(tools.call, "rude.hang", dict[str, int]())
                 await tools.call("rude.fine", {})
                 scope.cancel()
     assert scope.cancelled_caught

@@ -246,7 +246,8 @@ async def test_what_a_real_server_changed_is_held_and_what_it_did_not_is_not(tmp
     house, file = House(), tmp_path / "mail.json"
     await _first_sight(house, file)
     pin = house.pins.kept["mail"]
-    held, free = [], []
+    held: list[str] = []
+    free: list[str] = []
     for name, mutation in {**CHANGES, **CONTROLS}.items():
         _write(file, _mutated(mutation))
         async with _listed(house, file) as servers:

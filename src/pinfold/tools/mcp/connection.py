@@ -43,9 +43,12 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 _SDK_GAVE_UP = (
     "SSE stream",
     "Failed to parse",
-    "Server returned an error response",
+    "Unexpected content",
     "server answered a request",
+    "it answered",
 )
+"""So begins what the SDK itself says of a request that nobody answered as they should."""
+_BAD_STATUS = "Server returned an error response"
 
 # The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
 for _name in ("mcp", "client"):
@@ -170,13 +173,15 @@ class Connection:
             return SessionLost(said)
         if error.code == types.URL_ELICITATION_REQUIRED:
             return await self._pages_first(error)
-        if error.error.message == "Connection closed":
+        if error.error.message == _BAD_STATUS:
+            said = f"the server answered HTTP {self.over.status}"
+            if 400 <= self.over.status < 500:
+                return ToolFailed(f"{title} failed and was not done: {said}", at_fault=True)
+        elif error.error.message == "Connection closed":
             with anyio.move_on_after(_SETTLE_S):
                 await self.over.event.wait()
             said = self.over.why or "the connection ended"
-        elif error.error.data != UNKNOWN and not error.error.message.startswith(
-            (*_SDK_GAVE_UP, "it answered")
-        ):
+        elif error.error.data != UNKNOWN and not error.error.message.startswith(_SDK_GAVE_UP):
             return BadCall(said)
         words = f"{title} failed: {said}; whether it was done is not known"
         return ToolFailed(words, at_fault=True, may_have_happened=True, untrusted=True)
@@ -304,6 +309,8 @@ def explain(error: BaseException, over: Over) -> str:
     match error:
         case BadCall() | ToolFailed():
             return str(error)
+        case MCPError() if error.error.message == _BAD_STATUS:
+            return f"the server answered HTTP {over.status}"
         case MCPError():
             return presentable_line(error.error.message)[:_MESSAGE]
         case ValidationError():

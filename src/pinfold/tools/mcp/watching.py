@@ -21,6 +21,8 @@ class Over:
     def __init__(self) -> None:
         self.event = anyio.Event()
         self.why = ""
+        self.status = 0
+        """The last HTTP status that was no good, which the SDK does not tell."""
 
     def end(self, why: str) -> None:
         """The first reason is the one that is told."""

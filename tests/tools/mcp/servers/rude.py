@@ -148,7 +148,7 @@ def call(request: Any, name: str) -> None:  # noqa: C901 - one case for each rul
         case "evil_pattern":
             answer(request, {**text("n"), "structuredContent": {"s": "a" * 40 + "b"}})
         case "questions":
-            form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            form: dict[str, Any] = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
             for n in range(100):
                 say({"jsonrpc": "2.0", "id": f"q{n}", "method": "elicitation/create", "params": form})
             waiting.append(request)
