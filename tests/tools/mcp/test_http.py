@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
@@ -165,6 +166,15 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+async def test_a_server_that_does_not_let_go_is_left_all_the_same(odd: Odd, url: str) -> None:
+    odd.clings = True
+    limits = replace(LIMITS, close_s=0.2)
+    with anyio.fail_after(5):
+        async with House().servers(_spec(url), limits=limits) as servers:
+            await servers.tools("web")
+    assert "DELETE /mcp" in [what for what, _ in odd.requests]
 
 
 async def test_bytes_that_leave_this_machine_are_on_record_and_those_that_do_not_are_not(url: str) -> None:

@@ -66,6 +66,8 @@ class Odd:
     forgets: int = 0
     """Sessions that it will say it has forgotten."""
     sessions: int = 0
+    clings: bool = False
+    """It does not let a session end."""
 
     @property
     def app(self) -> Starlette:
@@ -79,6 +81,8 @@ class Odd:
         if request.method == "GET":
             return self._get(request)
         if request.method == "DELETE":
+            if self.clings:
+                await anyio.sleep_forever()
             return Response(status_code=200)
         message = json.loads(await request.body())
         if "id" not in message:

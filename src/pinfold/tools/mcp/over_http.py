@@ -29,7 +29,7 @@ _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 
 @asynccontextmanager
 async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> AsyncGenerator[Streams]:
-    client = Client(spec, watch, auth)
+    client = HttpClient(spec, watch, auth)
     async with AsyncExitStack() as stack:
         if spec.transport == "sse":
             opening = sse_client(spec.url, httpx_client_factory=_same(client))
@@ -42,7 +42,7 @@ async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) ->
         yield WatchedReading(incoming, watch), WatchedWriting(outgoing, watch)
 
 
-class Client(httpx2.AsyncClient):
+class HttpClient(httpx2.AsyncClient):
     """Turns what fails for one request into an answer to that request: the SDK would end them all."""
 
     def __init__(self, spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> None:
@@ -62,9 +62,12 @@ class Client(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         over = self._watch.over
-        if over.event.is_set() and request.method == "POST":
+        if over.event.is_set():
             # Whoever declined to sign in is not asked again by the same attempt.
             return self._answer(request, over.why, unsent=True, error=httpx2.ConnectError(over.why))
+        if request.method == "DELETE":
+            # A courtesy at the end, for which nobody waits long.
+            request.extensions = {**request.extensions, "timeout": _within(self._watch.limits.close_s)}
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
             self._open_stream(request)
         try:
@@ -187,6 +190,10 @@ def _same(client: httpx2.AsyncClient) -> Any:
         return client
 
     return make
+
+
+def _within(seconds: float) -> dict[str, float]:
+    return dict.fromkeys(("connect", "read", "write", "pool"), seconds)
 
 
 def _words(error: Exception) -> str:
