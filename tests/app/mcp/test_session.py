@@ -237,7 +237,7 @@ async def test_a_tool_that_changed_is_asked_about_with_the_difference_and_agreed
     assert kept(folder) == ["0", "1", "2"]
     notices = [event.text for event in events if isinstance(event, Noticed)]
     assert notices == [
-        "notes: 1 tools changed since you agreed; `pinfold mcp trust notes` shows the difference"
+        "notes: 1 tool changed since you agreed; `pinfold mcp trust notes` shows the difference"
     ]
     # From here on it is what was agreed to.
     asked = Asked(True)
@@ -252,6 +252,28 @@ async def test_a_tool_that_changed_is_not_called_by_a_session_that_only_knows_wh
     events = await run(workspace, script, calls("notes.note", text="a"), mode="full")
     assert "describes it otherwise than when the user agreed to it; nothing was called" in seen(events)[0]
     assert kept(folder) == []
+
+
+async def test_a_server_that_changes_while_the_user_looks_has_no_yes(
+    workspace: Path, script: Script, folder: Path
+) -> None:
+    await changed_since(workspace, script, folder)
+    looks: list[Approval] = []
+
+    async def slow_reader(approval: Approval) -> bool:
+        looks.append(approval)
+        described_as(folder, "What nobody has seen.")
+        for process in running(folder):
+            os.kill(process, signal.SIGKILL)
+        return True
+
+    note = calls("notes.note", text="again")
+    events = await run(workspace, script, *HELD, note, mode="full", approve=slow_reader)
+    assert looks
+    # The first call may have gone to the server that was ended; the second meets the one that nobody has seen.
+    assert "ok" not in outcomes(events)[-2:]
+    assert kept(folder) == []
+    assert "What nobody has seen" not in str(FilePins(users_own().specs).get("notes"))
 
 
 @pytest.mark.parametrize("mode", ["read-only", "ask", "auto", "full"])

@@ -1,4 +1,4 @@
-"""A server with the SDK that keeps notes: python notes.py FOLDER. What it says of itself is in FOLDER/description.txt."""
+"""A server with the SDK that keeps notes: python notes.py FOLDER [PORT]. What it says of itself is in FOLDER/description.txt."""
 
 from __future__ import annotations
 
@@ -89,4 +89,8 @@ if (folder / "more.txt").exists():
         return "extra"
 
 
-server.run()
+match sys.argv[2:]:
+    case [port]:
+        server.run("streamable-http", host="127.0.0.1", port=int(port))
+    case _:
+        server.run()
