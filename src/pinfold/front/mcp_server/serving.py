@@ -1,0 +1,142 @@
+"""The server itself: over the standard streams for one client, over HTTP for several."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
+
+from pinfold import __version__
+from pinfold.app import ConfigError, Offering
+from pinfold.front.mcp_server.calls import Calls, Context
+from pinfold.front.mcp_server.guarding import App, Guard
+
+PATH = "/mcp"
+_BODY = 16 << 20
+"""Bytes of one request: a file of the largest size in base64, and some."""
+_CLIENTS = 256
+_LEAVE_S = 2
+"""How long open streams may take to end with the server."""
+_ABOUT = (
+    "Python in a persistent, isolated session whose steps can be undone. Data stays in the session: print what you need to "
+    "see. Without `session` each connection has a session of its own; where there is no connection that lasts, pass on "
+    "the `session` that the first result names."
+)
+
+
+def server_of(calls: Calls) -> Server[Any]:
+    async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=calls.tools)
+
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        return await calls.call(context, params.name, params.arguments or {})
+
+    return Server(
+        "pinfold",
+        version=__version__,
+        title="Pinfold",
+        instructions=_ABOUT,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def serve_stdio(offering: Offering, *, with_agent: bool) -> None:
+    """Until the client closes our standard input."""
+    async with offering:
+        server = server_of(Calls(offering, with_agent=with_agent))
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to listen, and under which names."""
+
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+    """More values of `Host` that are right, each NAME or NAME:PORT."""
+    origins: tuple[str, ...] = ()
+    """Pages that may ask, besides none."""
+
+    def hosts(self, port: int) -> set[str]:
+        ours = {self.host, "localhost", "127.0.0.1", "::1"} if is_loopback(self.host) else {self.host}
+        named = {name if _has_port(name) else f"{name}:{port}" for name in self.names}
+        return {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
+
+
+async def serve_http(
+    offering: Offering, place: Place, token: str, *, with_agent: bool, on_ready: Callable[[str], None]
+) -> None:
+    """Until a signal. `on_ready` gets the address."""
+    listener = _listener(place)
+    port = listener.getsockname()[1]
+    hosts = place.hosts(port)
+    async with offering:
+        calls = Calls(offering, with_agent=with_agent)
+        app: App = server_of(calls).streamable_http_app(
+            streamable_http_path=PATH,
+            max_request_body_size=_BODY,
+            max_sessions=_CLIENTS,
+            # The guard has looked at them already, and more closely.
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        )
+        origins = {*(f"http://{host}" for host in hosts), *place.origins}
+        guard = Guard(app, token=token, hosts=hosts, origins=origins, on_gone=calls.forget)
+        config = uvicorn.Config(
+            guard, log_config=None, access_log=False, timeout_graceful_shutdown=_LEAVE_S, server_header=False
+        )
+        on_ready(f"http://{_shown(place.host)}:{port}{PATH}")
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _listener(place: Place) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((place.host, place.port))
+        listener.listen(128)
+    except OSError as error:
+        raise ConfigError(f"cannot listen at {place.host}:{place.port}: {error.strerror}") from error
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _has_port(name: str) -> bool:
+    return name.rpartition(":")[2].isdigit() and not name.endswith("]")
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def place_of(text: str, names: Iterable[str], origins: Iterable[str]) -> Place:
+    """From `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
+    host, _, port = text.rpartition(":") if _has_port(text) else (text, "", str(PORT))
+    if text.isdigit():
+        host, port = "127.0.0.1", text
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if host == "localhost":
+        host = "127.0.0.1"
+    if int(port) > 65535:
+        raise ConfigError(f"{text!r} is no place to listen at: give HOST:PORT, such as 127.0.0.1:{PORT}")
+    return Place(host=host, port=int(port), names=tuple(names), origins=tuple(origins))
+
+
+PORT = 8484
