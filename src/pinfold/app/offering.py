@@ -68,6 +68,7 @@ class Offering:
         self._opening = anyio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
+        self._ended = False
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -78,12 +79,17 @@ class Offering:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        await self.end()
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def end(self) -> None:
+        """Close every session, and open no more."""
+        self._ended = True
         with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
             for one in tuple(self._held.values()):
                 one.let_go.set()
             for one in tuple(self._held.values()):
                 await one.gone.wait()
-        return await self._stack.__aexit__(kind, error, trace)
 
     def seen_by(self, client: str) -> list[Offered]:
         """Those every client may use, and its own."""
@@ -142,7 +148,7 @@ class Offering:
             await self.close(one)
 
     async def _open(self, session: SessionId, options: Options, title: str, client: str) -> Offered:
-        if self._tasks is None:
+        if self._tasks is None or self._ended:
             raise SessionBusy("the server is ending")
         async with self._opening:
             if len(self._held) >= self._most:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -15,11 +19,13 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
 from pinfold import __version__
-from pinfold.app import ConfigError, Offering
+from pinfold.app import ConfigError, Offering, background
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.guarding import App, Guard
 
 PATH = "/mcp"
+PORT = 8484
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BODY = 16 << 20
 """Bytes of one request: a file of the largest size in base64, and some."""
 _CLIENTS = 256
@@ -50,11 +56,20 @@ def server_of(calls: Calls) -> Server[Any]:
 
 
 async def serve_stdio(offering: Offering, *, with_agent: bool) -> None:
-    """Until the client closes our standard input."""
-    async with offering:
+    """Until the client closes our standard input, or a signal."""
+    async with background() as tasks, offering:
         server = server_of(Calls(offering, with_agent=with_agent))
+        tasks.start_soon(_leave_on_signal, offering)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
+
+
+async def _leave_on_signal(offering: Offering) -> None:
+    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+        async for _ in signals:
+            await offering.end()
+            # A thread of the SDK's waits for the client's next line, and nothing but that line wakes it.
+            os._exit(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +108,32 @@ async def serve_http(
         origins = {*(f"http://{host}" for host in hosts), *place.origins}
         guard = Guard(app, token=token, hosts=hosts, origins=origins, on_gone=calls.forget)
         config = uvicorn.Config(
-            guard, log_config=None, access_log=False, timeout_graceful_shutdown=_LEAVE_S, server_header=False
+            guard,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_LEAVE_S,
+            server_header=False,
         )
-        on_ready(f"http://{_shown(place.host)}:{port}{PATH}")
-        await uvicorn.Server(config).serve(sockets=[listener])
+        server = _Server(config)
+        async with background() as tasks:
+            tasks.start_soon(_stop_on_signal, server)
+            on_ready(f"http://{_shown(place.host)}:{port}{PATH}")
+            await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn's own way ends the process before its sessions are closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def _stop_on_signal(server: uvicorn.Server) -> None:
+    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+        async for _ in signals:
+            server.should_exit = True
 
 
 def _listener(place: Place) -> socket.socket:
@@ -137,6 +174,3 @@ def place_of(text: str, names: Iterable[str], origins: Iterable[str]) -> Place:
     if int(port) > 65535:
         raise ConfigError(f"{text!r} is no place to listen at: give HOST:PORT, such as 127.0.0.1:{PORT}")
     return Place(host=host, port=int(port), names=tuple(names), origins=tuple(origins))
-
-
-PORT = 8484
