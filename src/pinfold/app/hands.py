@@ -146,15 +146,20 @@ class SandboxAndTools:
                     performed = await self._call(action, cell)
                 case _:
                     assert_never(action)
-        return replace(
-            performed,
-            private=reads and self.privacy.holds,
-            sent=(*performed.sent, *running.sent()),
+        private, sent = reads and self.privacy.holds, running.sent()
+        return (
+            replace(performed, private=private, sent=(*performed.sent, *sent))
+            if private or sent
+            else performed
         )
 
     @asynccontextmanager
     async def _reaching_out(self, what: Doing, *, reads: bool) -> AsyncGenerator[Running]:
         """No connection outlives an action that may have read what is the user's, however that action ends."""
+        if self.way.is_running:  # what it is a part of has seen to the rest
+            with doing(what):
+                yield Running(what.ask)
+            return
         if reads and self.privacy.about_to_read():
             await self.way.cut()  # what is connected was let through while there was nothing to tell
 

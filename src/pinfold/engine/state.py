@@ -360,6 +360,8 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
         state = replace(
             state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted
         )
+    if event.usage is not None:
+        state = _paid(state, item.proposed.turn, event.usage, event.cost)
     beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
     if isinstance(action, CallTool) and beyond_undo:
         did = f"{action.tool} {capped(plain_json(action.args), _EFFECT)}"
@@ -387,6 +389,15 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
         told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
     turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
     return replace(state, open=still, turn=_answering(turn, ToolMessage(id=event.id, text=told)))
+
+
+def _paid(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
+    """A model was asked within an action; it counts as if the agent had."""
+    state = replace(state, usage=state.usage + usage, cost=_sum(state.cost, cost))
+    if state.turn is None or state.turn.id != turn:
+        return state
+    spent = replace(state.turn, usage=state.turn.usage + usage, cost=_sum(state.turn.cost, cost))
+    return replace(state, turn=spent)
 
 
 def the_tool(name: str) -> str:
