@@ -66,6 +66,10 @@ class RunResult:
     """What was wanted and could not be had."""
 
 
+def _servers(given: str | PathLike[str] | Mapping[str, Any] | None) -> Path | Mapping[str, Any] | None:
+    return given if given is None or isinstance(given, Mapping) else Path(given)
+
+
 class Agent:
     """One session with a model. Use it as an async context manager.
 
@@ -73,7 +77,7 @@ class Agent:
     what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
-    some.
+    some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Agent:
         approve: Approve | None = None,
         max_steps: int | None = None,
         allow_hosts: Iterable[str] = (),
+        mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
         session: str | None = None,
@@ -136,6 +141,7 @@ class Agent:
             data=sources or None,
             mounts=mounts_of(mounts) or None,
             tools=tuple(tools),
+            toolbox=replace(options.toolbox, more_mcp=_servers(mcp)),
             hooks=self._hooks,
             unattended=approve is None,
         )

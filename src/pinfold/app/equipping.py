@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinfold.app.doing import InSession
 from pinfold.app.environment import install_tool
@@ -19,6 +19,9 @@ from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
+
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
 
 
 class _Kept:
@@ -55,6 +58,7 @@ def equipped(
     provider: Provider,
     python: Path | None,
     small: bool,
+    servers: SessionServers | None = None,
 ) -> tuple[SandboxAndTools, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
     way = _way_out(options.hosts)
@@ -78,6 +82,8 @@ def equipped(
     )
     names = frozenset(tool.name for tool in handed)
     registry = registry_of(options, tools, names, small=small)
+    if servers:
+        servers.register(registry)
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     judging = Judging(
         registry=registry,
@@ -89,6 +95,7 @@ def equipped(
         rules=user_rules(),
         grants=Grants(),
         guards=options.guards,
+        servers=servers,
     )
     hands = SandboxAndTools(
         provider=provider,
@@ -97,6 +104,7 @@ def equipped(
         judging=judging,
         way=way,
         privacy=privacy,
+        servers=servers,
         glances=small,
         journal=log,
         blobs=log.blobs,

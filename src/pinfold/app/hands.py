@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET
 
@@ -56,6 +56,9 @@ from pinfold.sandbox.auto import Auto
 from pinfold.text import capped
 from pinfold.tools import BadCall, Registry, ToolFailed
 
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
+
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
@@ -77,6 +80,8 @@ class SandboxAndTools:
     privacy: Privacy
     journal: Journal
     blobs: Blobs
+    servers: SessionServers | None = None
+    """Of MCP."""
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
     glances: bool = False
@@ -130,6 +135,8 @@ class SandboxAndTools:
         if isinstance(action, CallTool) and action.tool == NETWORK:
             # What comes back through it is somebody else's, whatever it is.
             return Performed(outcome="ok", observation="", untrusted=True)
+        if self.servers and isinstance(action, CallTool) and self.servers.samples(action):
+            return await self.servers.sampled(action)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
         what = Doing(
             on_call=on_call,

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import cast
 
 import anyio
+from anyio.abc import TaskGroup
 
 from pinfold.app.approving import Approve
 from pinfold.app.errors import TurnError
@@ -83,8 +84,11 @@ class Answered:
 class Offered:
     """One session of a client's."""
 
-    def __init__(self, live: LiveSession, *, title: str, client: str) -> None:
+    def __init__(self, live: LiveSession, tasks: TaskGroup, *, title: str, client: str) -> None:
+        """`tasks` end with it."""
         self.id = live.session
+        self.live = live
+        self.tasks = tasks
         self.title = title
         self.client = client
         """Whose it is; empty: every client's."""
@@ -93,7 +97,6 @@ class Offered:
         self.gone = anyio.Event()
         self.used = monotonic()
         self.busy = 0
-        self._live = live
         self._askers: dict[str, Approve] = {}
 
     async def run(
@@ -109,12 +112,12 @@ class Offered:
         streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
         cell: int | None = None
         notices: list[str] = []
-        with self._used(), self._asking(execute.id, approve):
+        with self.in_use(), self.asking(execute.id, approve):
             async with (
-                self._live.subscribe(self._live.log.seq) as feed,
-                aclosing(_until_over(self._live, feed, execute.id)) as events,
+                self.live.subscribe(self.live.log.seq) as feed,
+                aclosing(_until_over(self.live, feed, execute.id)) as events,
             ):
-                await self._live.submit(execute)
+                await self.live.submit(execute)
                 async for event in events:
                     match event:
                         case OutputDelta(id=execute.id, stream=stream, text=text):
@@ -159,15 +162,15 @@ class Offered:
     ) -> Answered:
         """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
         say = Say(turn=new_turn_id(), text=prompt)
-        if problem := self._live.standing_after(0).no_model:
+        if problem := self.live.standing_after(0).no_model:
             raise TurnError(problem)
         displays: list[Mapping[str, bytes]] = []
-        with self._used(), self._asking(say.turn, approve):
+        with self.in_use(), self.asking(say.turn, approve):
             async with (
-                self._live.subscribe(self._live.log.seq) as feed,
-                aclosing(_until_over(self._live, feed, say.turn)) as events,
+                self.live.subscribe(self.live.log.seq) as feed,
+                aclosing(_until_over(self.live, feed, say.turn)) as events,
             ):
-                await self._live.submit(say)
+                await self.live.submit(say)
                 async for event in events:
                     if on_event:
                         on_event(event)
@@ -186,17 +189,17 @@ class Offered:
 
     async def rewind(self, command: Undo | Redo) -> SessionRewound:
         """Raises CommandRefused."""
-        with self._used():
-            async with self._live.subscribe(self._live.log.seq) as feed:
-                await self._live.submit(command)
+        with self.in_use():
+            async with self.live.subscribe(self.live.log.seq) as feed:
+                await self.live.submit(command)
                 async for item in feed:
                     if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
                         return item.event
         raise TurnError("the session ended")
 
     async def variables(self) -> tuple[Variable, ...]:
-        with self._used():
-            return await self._live.variables()
+        with self.in_use():
+            return await self.live.variables()
 
     async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
         """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""
@@ -219,26 +222,26 @@ class Offered:
         return (await self._called(CallTool(tool="put_file", args=args), approve)).observation
 
     async def _called(self, action: CallTool, approve: Approve | None) -> Performed:
-        with self._used(), self._asking(action.tool, approve):
-            done = await self._live.act(action)
+        with self.in_use(), self.asking(action.tool, approve):
+            done = await self.live.act(action)
         if done.outcome != "ok":
             raise CommandRefused(done.observation.removeprefix(f"{action.tool} failed: "))
         return done
 
     def _kept(self, handle: str) -> bytes:
-        blob = self._live.log.blobs.find(handle)
+        blob = self.live.log.blobs.find(handle)
         try:
             if blob:
-                return self._live.log.blobs.get(blob)
+                return self.live.log.blobs.get(blob)
         except BlobMissing:
             pass
         raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
 
     def _display(self, shown: DisplayRef) -> Mapping[str, bytes]:
-        return {mime: self._live.log.blobs.get(blob) for mime, blob in shown.mime.items()}
+        return {mime: self.live.log.blobs.get(blob) for mime, blob in shown.mime.items()}
 
     @contextmanager
-    def _used(self) -> Generator[None]:
+    def in_use(self) -> Generator[None]:
         self.busy += 1
         try:
             yield
@@ -247,14 +250,14 @@ class Offered:
             self.used = monotonic()
 
     @contextmanager
-    def _asking(self, id_: str, approve: Approve | None) -> Generator[None]:
+    def asking(self, id_: str, approve: Approve | None) -> Generator[None]:
         """Meanwhile this client is asked about what it leads to."""
         if approve is None:
             yield
             return
         self._askers[id_] = approve
         try:
-            with self._live.attended():
+            with self.live.attended():
                 yield
         finally:
             self._askers.pop(id_, None)

@@ -171,7 +171,7 @@ class Offering:
         try:
             opening = take(folder, session, options) if folder else own(None, session, options)
             async with opening as live, background() as tasks:
-                offered = Offered(live, title=title, client=client)
+                offered = Offered(live, tasks, title=title, client=client)
                 tasks.start_soon(answer_asks, live, offered.whom)
                 self._held[session] = offered
                 task_status.started(offered)

@@ -10,7 +10,7 @@ from pinfold.app.config import Loaded, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
-from pinfold.app.obeyed import TOOLS
+from pinfold.app.obeyed import SERVERS, TOOLS
 from pinfold.app.paths import default_workspace, refuse_closed_folders, workspace_at
 from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
 from pinfold.app.toolbox import ToolOptions
@@ -111,5 +111,6 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
             declared=tuple(
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
             ),
+            mcp=loaded.obeyed.get(SERVERS),
         ),
     }

@@ -147,7 +147,7 @@ class Engine:
         Judged, asked about and recorded as any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
         """
         if self.core.hands.parallel_safe(action):
-            return await self._carried(id_, action)
+            return await self.act_beside(id_, action)
         work = _Act(id_, action)
         self._take(work)
         try:
@@ -161,7 +161,8 @@ class Engine:
             raise work.failed
         return work.performed or Performed(outcome="interrupted", observation=_INTERRUPTED)
 
-    async def _carried(self, id_: ActionId, action: Action) -> Performed:
+    async def act_beside(self, id_: ActionId, action: Action) -> Performed:
+        """As `act`, but at once and in the caller's own task: whoever knows that nothing in the session stands in its way."""
         await self.core.record(ActionProposed(id=id_, action=action, by="user"))
         try:
             return await carry(self.core, id_)
@@ -253,7 +254,7 @@ class Engine:
     async def _do(self, work: _Act) -> None:
         try:
             with self._taken[0][1]:
-                work.performed = await self._carried(work.id, work.action)
+                work.performed = await self.act_beside(work.id, work.action)
         except Unavailable as failure:
             work.failed = failure
         finally:

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from pinfold.app.mcp.programs import Programs
-from pinfold.sandbox import Limits, Provider, provider_named
+from pinfold.sandbox import Limits, provider_named
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
@@ -66,10 +66,7 @@ def spec_of(program: Path | str, **more: Any) -> ServerSpec:
 
 @asynccontextmanager
 async def running(workspace: Path, spec: ServerSpec, sandbox: str = "namespaces") -> AsyncGenerator[Asked]:
-    async def provider() -> Provider:
-        return provider_named(sandbox)
-
-    async with Programs(workspace, provider, Limits()).start(spec) as process:
+    async with Programs(workspace, provider_named(sandbox), Limits()).start(spec) as process:
         yield Asked(process)
 
 

@@ -97,10 +97,11 @@ class ForTheUser:
                 performed = await what.on_call(f"{server}.{SAMPLING}", args)
         finally:
             self._wanted.remove(args)
-        if performed.outcome != "ok" or not isinstance(performed.whole, dict):
-            return None
-        said = cast("dict[str, str]", performed.whole)
-        return said["text"], said["model"]
+        match performed.whole:
+            case {"text": str(text), "model": str(model)} if performed.outcome == "ok":
+                return text, model
+            case _:
+                return None
 
     def samples(self, action: CallTool) -> bool:
         """Whether a server waits for just this."""
@@ -164,5 +165,7 @@ def _messages(given: Sequence[Mapping[str, Json]]) -> tuple[Message, ...] | None
                 case _:
                     return None
         text = "\n".join(texts)
-        found.append(AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text))
+        found.append(
+            AssistantMessage(text=text) if one.get("role") == "assistant" else UserMessage(text=text)
+        )
     return tuple(found) or None

@@ -50,13 +50,16 @@ class Field:
 
 def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     """None for a form that nobody can be asked to fill in."""
-    properties = schema.get("properties") or {}
-    if not isinstance(properties, Mapping) or len(cast("Mapping[str, Json]", properties)) > MOST_FIELDS:
+    given: Json = schema.get("properties", {})
+    if not isinstance(given, Mapping):
+        return None
+    properties = cast("Mapping[str, Json]", given)
+    if len(properties) > MOST_FIELDS:
         return None
     required = schema.get("required")
     needed = set(cast("list[str]", required)) if isinstance(required, list) else set[str]()
     found: list[Field] = []
-    for name, content in cast("Mapping[str, Json]", properties).items():
+    for name, content in properties.items():
         if not isinstance(content, Mapping):
             return None
         about = cast("Mapping[str, Json]", content)
@@ -89,11 +92,12 @@ def _options(about: Mapping[str, Json]) -> dict[str, Json]:
     for key in ("oneOf", "anyOf"):
         titled = table.get(key)
         if isinstance(titled, list):
-            return {
-                str(one.get("title", one["const"])): one["const"]
+            choices = [
+                cast("Mapping[str, Json]", one)
                 for one in cast("list[Any]", titled)
                 if isinstance(one, Mapping) and "const" in one
-            }
+            ]
+            return {str(one.get("title", one["const"])): one["const"] for one in choices}
     values = table.get("enum")
     if not isinstance(values, list):
         return {}

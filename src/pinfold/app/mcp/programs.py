@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -31,7 +31,7 @@ _KILLED_S = 5.0
 class Programs:
     """`provider` gives the sandboxes: the one of the session they serve."""
 
-    def __init__(self, workspace: Path, provider: Callable[[], Awaitable[Provider]], limits: Limits) -> None:
+    def __init__(self, workspace: Path, provider: Provider, limits: Limits) -> None:
         self._workspace = workspace
         self._provider = provider
         self._limits = limits
@@ -46,7 +46,7 @@ class Programs:
                 f'{spec.name} wants the network: name what it may reach in {spec.origin}, `"hosts": [...]`'
             )
         started = await anyio.to_thread.run_sync(in_a_sandbox, spec, self._workspace)
-        provider = await self._provider()
+        provider = self._provider
         provider = await provider.resolve() if isinstance(provider, Auto) else provider
         can = provider.capabilities
         if not (can.isolated and can.calls) or can.remote or (spec.hosts and not can.egress):

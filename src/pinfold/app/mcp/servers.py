@@ -6,30 +6,33 @@ Nothing of them is started before code imports one or a tool is called.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.abc import TaskStatus
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.asking import Answer, ForTheUser
+from pinfold.app.mcp.asking import ForTheUser
 from pinfold.app.mcp.credentials import KeptCredentials
 from pinfold.app.mcp.files import Named
 from pinfold.app.mcp.pins import FilePins
 from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.mcp.programs import Programs
-from pinfold.app.tasks import background
+from pinfold.app.mcp.session import Around
 from pinfold.engine import Performed
 from pinfold.events import CallTool
-from pinfold.sandbox import Limits, Provider
 from pinfold.tools import Registry, Tool
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, Sampler
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from pinfold.tools.mcp.lines import Line, Peer, Speech
 
 logger = logging.getLogger(__name__)
 _SPARE = 100
@@ -73,9 +76,17 @@ class SessionServers:
             await self._servers.tools(name)
         registry = self._registry
         assert registry is not None
-        return tuple(
-            tool for one in registry.names if (tool := registry.get(one)) and tool.server == name
-        )
+        return tuple(tool for one in registry.names if (tool := registry.get(one)) and tool.server == name)
+
+    @asynccontextmanager
+    async def line(
+        self, name: str, speech: Speech, peer: Peer
+    ) -> AsyncGenerator[tuple[Line, frozenset[str]]]:
+        """See Servers. What is seen for the first time is registered."""
+        async with self._servers.line(name, speech, peer) as (line, agreed):
+            if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
+                self.changed(name)
+            yield line, agreed
 
     async def close(self) -> None:
         await self._servers.close()
@@ -109,27 +120,15 @@ class SessionServers:
         return replace(tool, function=called, reach="outside")
 
 
-@asynccontextmanager
-async def servers_of(
-    named: Named,
-    *,
-    workspace: Path,
-    provider: Callable[[], Awaitable[Provider]],
-    limits: Limits,
-    answer: Answer,
-    notice: Callable[[str], Awaitable[None]],
-) -> AsyncGenerator[SessionServers | None]:
-    """None where none is named: then nothing of this is loaded."""
-    if not named.specs:
-        yield None
-        return
+async def serve(named: Named, around: Around, *, task_status: TaskStatus[SessionServers]) -> None:
+    """For as long as the session lives."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
-    asking = ForTheUser(answer)
-    made: list[SessionServers] = []
+    asking = ForTheUser(around.answer)
+    mine: SessionServers | None = None
 
     def changed(name: str) -> None:
-        for one in made:
-            one.changed(name)
+        if mine:
+            mine.changed(name)
 
     def told(line: str) -> None:
         try:
@@ -137,24 +136,20 @@ async def servers_of(
         except anyio.WouldBlock:
             logger.warning("%s", line)
 
-    async def tell() -> None:
-        async for line in heard:
-            await notice(line)
-
     servers = connections(
         named.specs,
-        programs=Programs(workspace, provider, limits),
+        programs=Programs(around.workspace, around.provider, around.limits),
         person=asking,
         sampler=asking,
-        roots=(workspace,),
+        roots=(around.workspace,),
         on_changed=changed,
         notice=told,
     )
-    async with heard, said, background() as tasks:
-        tasks.start_soon(tell)
-        async with servers:
-            made.append(SessionServers(named, servers, asking))
-            yield made[0]
+    async with heard, said, servers:
+        mine = SessionServers(named, servers, asking)
+        task_status.started(mine)
+        async for line in heard:
+            await around.notice(line)
 
 
 def connections(
@@ -179,4 +174,3 @@ def connections(
         on_changed=on_changed,
         notice=notice,
     )
-

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import mcp_types as types
 from mcp.client import Client, IncomingMessage, InputRequiredRoundsExceededError
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -60,15 +61,17 @@ class Connection:
         self,
         spec: ServerSpec,
         client: Client,
+        *,
         over: Over,
         patience: Patience,
         answers: Answers,
         limits: Limits,
+        where: str,
     ) -> None:
         self.over = over
         self.worked = False
         """Whether a call has succeeded."""
-        self.where = ""
+        self.where = where
         self._spec = spec
         self._client = client
         self._patience = patience
@@ -91,7 +94,7 @@ class Connection:
         return read_tools(dumped, extras)
 
     async def call(self, tool: str, arguments: Mapping[str, Json], timeout_s: float) -> types.CallToolResult:
-        async def ask(heard: Callable[..., Awaitable[None]]) -> types.CallToolResult:
+        async def ask(heard: ProgressFnT) -> types.CallToolResult:
             return await self._client.call_tool(tool, dict(arguments), progress_callback=heard)
 
         return await self._asked(tool, ask, timeout_s)
@@ -135,14 +138,13 @@ class Connection:
             await anyio.sleep(self._limits.reread_s)
             changed()  # what was missed meanwhile
 
-    async def _asked(
-        self, what: str, ask: Callable[[Callable[..., Awaitable[None]]], Awaitable[T]], timeout_s: float
-    ) -> T:
+    async def _asked(self, what: str, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
         """The answer, or what became of the question: BadCall in the server's words, else ToolFailed."""
         title = f"{self._spec.name}.{what}"
         with self._patience.waiting(timeout_s) as wait:
 
-            async def heard(*_: object) -> None:
+            async def heard(progress: float, total: float | None, message: str | None) -> None:
+                del progress, total, message
                 wait.renew()
 
             try:
@@ -182,7 +184,8 @@ class Connection:
     async def _pages_first(self, error: MCPError) -> BadCall:
         match error.error.data:
             case {"elicitations": [*wanted]}:
-                pages = [one for one in wanted if isinstance(one, Mapping)][:_PAGES]
+                given = cast("list[Json]", wanted[:_PAGES])
+                pages = [cast("Mapping[str, Json]", one) for one in given if isinstance(one, Mapping)]
             case _:
                 pages = []
         agreed = [
@@ -230,11 +233,12 @@ class Connection:
 async def connect(
     spec: ServerSpec,
     world: World,
+    *,
     limits: Limits,
     patience: Patience,
     over: Over,
     changed: Callable[[], None],
-) -> AsyncIterator[Connection]:
+) -> AsyncGenerator[Connection]:
     """Negotiates the version of the protocol; raises whatever goes wrong with that."""
     answers = Answers(
         spec.name,
@@ -277,9 +281,9 @@ async def connect(
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
         client.session.validate_tool_result = _unchecked
-        connection = Connection(spec, client, over, patience, answers, limits)
-        connection.where = where
-        yield connection
+        yield Connection(
+            spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where
+        )
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:
@@ -293,8 +297,8 @@ def _first(error: ValidationError) -> str:
 
 def explain(error: BaseException, over: Over) -> str:
     """Why a connection did not come about, in one line."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if over.why:
         return over.why
     match error:

@@ -58,12 +58,11 @@ class Shape:
     @cached_property
     def _validator(self) -> Any:
         """None where the schema is none."""
-        from jsonschema import SchemaError
-        from jsonschema.validators import extend, validator_for
+        from jsonschema import SchemaError, validators
         from referencing import Registry
 
         try:
-            kind: Any = validator_for(cast("Any", self._schema))
+            kind: Any = cast("Any", validators).validator_for(self._schema)
             schema = _without_dialects(self._schema, _DEEP)
             kind.check_schema(schema)
         except (SchemaError, RecursionError, TypeError, ValueError, LookupError, AttributeError):
@@ -71,7 +70,7 @@ class Shape:
         known: Mapping[str, Any] = kind.VALIDATORS
         checks = {keyword: self._bounded(keyword, check) for keyword, check in known.items()}
         # An empty registry: what a schema refers to is within it, and nothing is fetched.
-        return extend(kind, checks)(schema, registry=Registry())
+        return cast("Any", validators).extend(kind, checks)(schema, registry=cast("Any", Registry)())
 
     def _bounded(
         self, keyword: str, check: Callable[..., Iterator[Any] | None]
@@ -100,7 +99,7 @@ def arguments_of(schema: Mapping[str, Json]) -> tuple[Argument, ...]:
 
 
 def _argument(name: str, said: Json, *, is_required: bool) -> Argument:
-    table = cast("Mapping[str, Json]", said) if isinstance(said, Mapping) else {}
+    table = cast("Mapping[str, Json]", said if isinstance(said, Mapping) else {})
     kind = table.get("type")
     text = table.get("description")
     return Argument(

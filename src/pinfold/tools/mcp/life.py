@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pinfold.tools.mcp.connection import Connection
 
+T = TypeVar("T")
 State: TypeAlias = Literal["idle", "starting", "ready", "paused", "failed"]
 
 
@@ -77,7 +78,7 @@ class Life:
         is_paused = left > 0 and self._failures >= self._limits.quick_failures
         state: State = (
             "ready"
-            if self._connection
+            if self._connection and not self._connection.over.event.is_set()
             else "starting"
             if self._start
             else "paused"
@@ -153,7 +154,7 @@ class Life:
             )
         return connection
 
-    async def _once_more(self, connection: Connection, ask: Any) -> Any:
+    async def _once_more(self, connection: Connection, ask: Callable[[Connection], Awaitable[T]]) -> T:
         from pinfold.tools.mcp.connection import SessionLost
 
         for _ in range(2):
@@ -164,7 +165,7 @@ class Life:
                 connection = await self.connected()
         raise ToolFailed(f"{self.spec.name} ended two sessions in a row", at_fault=True)
 
-    async def ask(self, ask: Any) -> Any:
+    async def ask(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
         """For what is no call of a tool."""
         return await self._once_more(await self.connected(), ask)
 
@@ -195,7 +196,6 @@ class Life:
     async def _live(self, start: _Start, wait_s: float) -> None:
         began = math.inf
         patience = Patience()
-        connection: Connection | None = None
         why = ""
         try:
             await anyio.sleep(wait_s)
@@ -206,15 +206,17 @@ class Life:
             try:
                 with patience.waiting(start_s) as wait:
                     async with module.connect(
-                        self.spec, self._world, self._limits, patience, over, self._heard_of_change
+                        self.spec,
+                        self._world,
+                        limits=self._limits,
+                        patience=patience,
+                        over=over,
+                        changed=self._heard_of_change,
                     ) as connection:
-                        self._where = connection.where
                         self._saw(await connection.manifest())
                         patience.release(wait)
                         began = anyio.current_time()
-                        self._connection = start.connection = connection
-                        start.done.set()
-                        self._world.on_changed(self.spec.name)
+                        self._ready(start, connection)
                         await self._attend(connection)
                         why = over.why
                 if wait.scope.cancelled_caught:
@@ -223,9 +225,16 @@ class Life:
                 why = module.explain(error, over)
             over.end(why or "it was closed")
         finally:
-            self._end(start, connection, why, began)
+            self._end(start, why, began)
 
-    def _end(self, start: _Start, connection: Connection | None, why: str, began: float) -> None:
+    def _ready(self, start: _Start, connection: Connection) -> None:
+        self._where = connection.where
+        self._connection = start.connection = connection
+        start.done.set()
+        self._world.on_changed(self.spec.name)
+
+    def _end(self, start: _Start, why: str, began: float) -> None:
+        connection = self._connection
         self._connection = self._start = None
         now = anyio.current_time()
         if self._is_stopping:

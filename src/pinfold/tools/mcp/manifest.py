@@ -82,9 +82,10 @@ class Manifest:
     def from_json(cls, pinned: Mapping[str, Json]) -> Manifest:
         """As it was written. What is not just so holds nothing: then every tool is a new one."""
         match pinned:
-            case {"version": 1, "sha256": str(digest), "tools": list(tools)}:
-                read = cls({entry.name: entry for entry in map(_pinned, cast("list[Json]", tools)) if entry})
-                return read if read.digest == digest and len(read.entries) == len(tools) else cls()
+            case {"version": 1, "sha256": str(digest), "tools": [*tools]}:
+                read = [_pinned(tool) for tool in tools]
+                made = cls({entry.name: entry for entry in read if entry})
+                return made if made.digest == digest and len(made.entries) == len(read) else cls()
             case _:
                 return cls()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pinfold.events import Effect, Json, Reach, Sent
 from pinfold.net import BadDestination, parse_url
@@ -17,12 +17,10 @@ from pinfold.tools.mcp.life import Life
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Entry, Manifest
 from pinfold.tools.mcp.reading import is_loopback
+from pinfold.tools.mcp.relays import relay_now
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from pinfold.tools.mcp.connection import Connection
 
 _NOTHING: Mapping[str, Json] = {"type": "object", "properties": {}, "additionalProperties": False}
 _LIST: Mapping[str, Json] = {"type": "array", "items": {"type": "object"}}
@@ -177,10 +175,12 @@ class _Call:
         self._shape = Shape(returns) if returns is not None else None
 
     async def call(self, **arguments: Json) -> Result:
+        out = len(json.dumps(arguments, ensure_ascii=False).encode())
+        if relay := relay_now():
+            return _with_sent(self._life.spec, await relay(self._agreed), out)
         result = await self._life.call(self._name, arguments, self._agreed)
         from pinfold.tools.mcp.values import of_call
 
-        out = len(json.dumps(arguments, ensure_ascii=False).encode())
         try:
             made = of_call(result, self._shape)
         except BadCall as error:
@@ -195,19 +195,20 @@ class _Extras:
         self._agreed = agreed
 
     async def call(self, **arguments: Json) -> Result:
+        if relay := relay_now():
+            return _with_sent(self._life.spec, await relay(self._agreed), len(str(arguments)))
         from pinfold.tools.mcp import values
 
         await self._life.agreed(self._name, self._agreed)
-        ask: Callable[[Connection], Any]
+        ask = self._life.ask
         match self._name:
             case "read_resource":
-                read, ask = values.of_resource, lambda one: one.read_resource(arguments["uri"])
+                made = values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
             case "get_prompt":
-                wanted = arguments["name"], arguments.get("arguments") or {}
-                read, ask = values.of_prompt, lambda one: one.get_prompt(*wanted)
+                filled = cast("Mapping[str, str]", arguments.get("arguments") or {})
+                made = values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
             case _:
-                read, ask = values.of_listing, lambda one: one.listed(self._name)
-        made = cast("Any", read)(await self._life.ask(ask))
+                made = values.of_listing(await ask(lambda one: one.listed(self._name)))
         return _with_sent(self._life.spec, made, len(str(arguments)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Any
@@ -28,7 +28,7 @@ _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 
 
 @asynccontextmanager
-async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> AsyncIterator[Streams]:
+async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> AsyncGenerator[Streams]:
     async with Client(spec, watch, auth) as client:
         if spec.transport == "sse":
             opening = sse_client(spec.url, httpx_client_factory=_same(client))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import anyio
@@ -31,7 +31,7 @@ class Patience:
         self._asking = 0
 
     @contextmanager
-    def waiting(self, silent_s: float) -> Iterator[Wait]:
+    def waiting(self, silent_s: float) -> Generator[Wait]:
         wait = Wait(silent_s)
         self._waits.add(wait)
         if self._asking:
@@ -48,7 +48,7 @@ class Patience:
         wait.stop()
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def asking(self) -> Generator[None]:
         """It is we who keep the server waiting: a person thinks, or a model."""
         self._asking += 1
         for wait in self._waits:

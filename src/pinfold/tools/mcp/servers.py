@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,6 +20,9 @@ from pinfold.tools.mcp.ports import Credentials, Person, Pins, Programs, Sampler
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.world import World
 from pinfold.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from pinfold.tools.mcp.lines import Line, Peer, Speech
 
 
 class Servers:
@@ -58,7 +62,7 @@ class Servers:
         self._tasks: TaskGroup | None = None
         self._lives: dict[str, Life] = {}
 
-    async def __aenter__(self) -> Servers:
+    async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._lives = {
             name: Life(spec, self._world, self._limits, self._tasks) for name, spec in self._specs.items()
@@ -70,15 +74,15 @@ class Servers:
         exc_type: type[BaseException] | None,
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         assert self._tasks is not None
         try:
             with anyio.CancelScope(shield=True):
                 await self.close()
         finally:
             self._tasks.cancel_scope.cancel()
-            done = await self._tasks.__aexit__(exc_type, exc_val, exc_tb)
-        return done
+            # What went wrong in the body is the caller's, and reaches them as it is.
+            await self._tasks.__aexit__(None, None, None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,6 +121,17 @@ class Servers:
         if pinned is None:
             return None
         return offered(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
+
+    @asynccontextmanager
+    async def line(self, name: str, speech: Speech, peer: Peer) -> AsyncGenerator[tuple[Line, frozenset[str]]]:
+        """Its own protocol, word for word, and the names of what it offers just as the user agreed to.
+
+        Raises BadCall, and MCPError where it refuses to speak so.
+        """
+        from pinfold.tools.mcp.lines import line_to
+
+        async with line_to(self._life(name).spec, self._world, self._limits, speech, peer) as line:
+            yield line, line.agreed(self._world)
 
     def difference(self, name: str) -> Difference:
         """Between what the user agreed to and what the server last said; none if it was not asked."""

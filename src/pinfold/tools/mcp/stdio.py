@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
@@ -26,12 +26,14 @@ _SAID_LINES = 5
 
 
 @asynccontextmanager
-async def over_stdio(process: Process, watch: Watch, notice: Callable[[str], None]) -> AsyncIterator[Streams]:
+async def over_stdio(
+    process: Process, watch: Watch, notice: Callable[[str], None]
+) -> AsyncGenerator[Streams]:
     to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks, to_us, incoming, outgoing, to_it:
         tasks.start_soon(_read, process, to_us, watch, notice)
-        tasks.start_soon(_write, process, to_it, watch)
+        tasks.start_soon(_write, process, to_it)
         try:
             yield incoming, WatchedWriting(outgoing, watch)
         finally:
@@ -74,7 +76,7 @@ async def _read(
                 return
 
 
-async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessage], watch: Watch) -> None:
+async def _write(process: Process, to_it: MemoryObjectReceiveStream[SessionMessage]) -> None:
     async with to_it:
         async for item in to_it:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"

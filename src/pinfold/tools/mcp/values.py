@@ -92,7 +92,7 @@ def _parsed(text: str) -> Json:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, dict | list) else text
+    return cast("Json", value) if isinstance(value, dict | list) else text
 
 
 def _alone(part: types.ContentBlock) -> Json:
@@ -166,6 +166,4 @@ def _plain(model: Any) -> dict[str, Json]:
 
 
 def _as_text(value: Json) -> str:
-    return (
-        value if isinstance(value, str) else json.dumps(cast("Any", value), ensure_ascii=False, default=str)
-    )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import anyio
 import mcp_types as types
@@ -92,7 +92,7 @@ class WatchedReading:
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> WatchedReading:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -116,7 +116,7 @@ class WatchedWriting:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def __aenter__(self) -> WatchedWriting:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
