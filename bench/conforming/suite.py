@@ -119,9 +119,13 @@ class Suite:
     def server(self, url: str, out: Path, *more: str) -> dict[str, Ran]:
         return self._run(out, "server", "--url", url, *more)
 
-    def client(self, command: Sequence[str], out: Path, *more: str, environment: Mapping[str, str]) -> dict[str, Ran]:
+    def client(
+        self, command: Sequence[str], out: Path, *more: str, environment: Mapping[str, str]
+    ) -> dict[str, Ran]:
         line = " ".join(command)
-        return self._run(out, "client", "--command", line, "--timeout", "60000", *more, environment=environment)
+        return self._run(
+            out, "client", "--command", line, "--timeout", "60000", *more, environment=environment
+        )
 
     def _run(self, out: Path, *args: str, environment: Mapping[str, str] | None = None) -> dict[str, Ran]:
         out.mkdir(parents=True, exist_ok=True)

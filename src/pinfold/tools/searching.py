@@ -47,8 +47,39 @@ _DOMINANT = 2.0
 _STOP = frozenset(
     {
         *("a", "an", "the", "this", "that", "some", "any", "its", "my", "your", "it", "me", "i", "we", "you"),
-        *("and", "or", "of", "in", "on", "at", "by", "to", "for", "from", "into", "with", "as", "about", "up"),
-        *("is", "am", "are", "be", "can", "do", "how", "what", "which", "who", "please", "want", "need", "use"),
+        *(
+            "and",
+            "or",
+            "of",
+            "in",
+            "on",
+            "at",
+            "by",
+            "to",
+            "for",
+            "from",
+            "into",
+            "with",
+            "as",
+            "about",
+            "up",
+        ),
+        *(
+            "is",
+            "am",
+            "are",
+            "be",
+            "can",
+            "do",
+            "how",
+            "what",
+            "which",
+            "who",
+            "please",
+            "want",
+            "need",
+            "use",
+        ),
     }
 )
 

@@ -80,13 +80,13 @@ class SessionServers:
 
     @asynccontextmanager
     async def line(
-        self, name: str, speech: Speech, peer: Peer
-    ) -> AsyncGenerator[tuple[Line, frozenset[str]]]:
+        self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
+    ) -> AsyncGenerator[Line]:
         """See Servers. What is seen for the first time is registered."""
-        async with self._servers.line(name, speech, peer) as (line, agreed):
+        async with self._servers.line(name, speech, peer, like=like) as line:
             if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
                 self.changed(name)
-            yield line, agreed
+            yield line
 
     async def close(self) -> None:
         await self._servers.close()

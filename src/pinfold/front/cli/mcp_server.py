@@ -54,7 +54,13 @@ from pinfold.text import presentable_line
 @click.option("--allow-host", multiple=True, metavar="HOST", help="May be reached without asking.")
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
-def mcp_server_command(place: str | None, with_agent: bool, ephemeral: bool, **given: Any) -> None:
+@click.option(
+    "--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy."
+)
+@click.option("--plain-names", is_flag=True, help="Their tools as they are called there; else SERVER__TOOL.")
+def mcp_server_command(
+    place: str | None, with_agent: bool, ephemeral: bool, export: str | None, plain_names: bool, **given: Any
+) -> None:
     """Offer Python sessions, and with --agent the agent, to an MCP client.
 
     Over standard input and output unless --http is given. What would need a yes is asked of the client, and denied
@@ -63,22 +69,24 @@ def mcp_server_command(place: str | None, with_agent: bool, ephemeral: bool, **g
     http_only = [name for name in ("token_env", "host_name", "allow_origin") if given[name]]
     if place is None and http_only:
         raise click.UsageError(f"--{http_only[0].replace('_', '-')} goes with --http")
+    if plain_names and not export:
+        raise click.UsageError("--plain-names goes with --export")
     if given["model"] and not with_agent:
         raise click.UsageError("--model goes with --agent")
-    seen = mounted(given)
     # What is not named now is not offered either, whatever a session had that goes on.
-    seen = {**seen, "data": seen["data"] or {}, "mounts": seen["mounts"] or ()}
+    nothing: dict[str, Any] = {"data": {}, "mounts": ()}
+    seen = nothing | {key: value for key, value in mounted(given).items() if value is not None}
     flags = flags_of(given)
     if with_agent:
         flags["model.name"] = _model(given["workspace"], flags)
     terms = Terms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
-    offering = Offering(terms)
-    if place is None:
-        from pinfold.front.mcp_server import serve_stdio
+    from pinfold.front.mcp_server import Offer, is_loopback, place_of, serve_http, serve_stdio
 
-        anyio.run(lambda: serve_stdio(offering, with_agent=with_agent))
+    exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
+    offer = Offer(offering=Offering(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
+    if place is None:
+        anyio.run(serve_stdio, offer)
         return
-    from pinfold.front.mcp_server import is_loopback, place_of, serve_http
 
     where = place_of(place, given["host_name"], given["allow_origin"])
     if not is_loopback(where.host) and not where.names:
@@ -90,7 +98,7 @@ def mcp_server_command(place: str | None, with_agent: bool, ephemeral: bool, **g
     def ready(address: str) -> None:
         click.echo(presentable_line(f"pinfold: MCP at {address}; the bearer token is in {kept}"), err=True)
 
-    anyio.run(lambda: serve_http(offering, where, token, with_agent=with_agent, on_ready=ready))
+    anyio.run(serve_http, offer, where, token, ready)
 
 
 def _model(workspace: Path | None, flags: dict[str, Any]) -> str:

@@ -180,8 +180,10 @@ class Calls:
     # --- which session
 
     async def _session(self, client: Client, name: str | None) -> Offered:
-        if name is not None:
-            return self._named(name, client)
+        return await self.session_of(client) if name is None else self._named(name, client)
+
+    async def session_of(self, client: Client) -> Offered:
+        """Its own."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
             offered = self._found(own, client) if own else None

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 from pinfold import __version__
 from pinfold.app import ConfigError, Offering, background
 from pinfold.front.mcp_server.calls import Calls, Context
+from pinfold.front.mcp_server.exporting import ExportingServer, Exports
 from pinfold.front.mcp_server.guarding import App, Guard
 
 PATH = "/mcp"
@@ -38,14 +39,14 @@ _ABOUT = (
 )
 
 
-def server_of(calls: Calls) -> Server[Any]:
+def server_of(calls: Calls) -> ExportingServer:
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=calls.tools)
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         return await calls.call(context, params.name, params.arguments or {})
 
-    return Server(
+    return ExportingServer(
         "pinfold",
         version=__version__,
         title="Pinfold",
@@ -55,10 +56,39 @@ def server_of(calls: Calls) -> Server[Any]:
     )
 
 
-async def serve_stdio(offering: Offering, *, with_agent: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What is offered."""
+
+    offering: Offering
+    with_agent: bool = False
+    exports: tuple[str, ...] = ()
+    """Servers of the user's, by name; `*` for all."""
+    plain_names: bool = False
+
+
+async def _made(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
+    """The server, and whom to tell of a client that has gone."""
+    calls = Calls(offer.offering, with_agent=offer.with_agent)
+    if not offer.exports:
+        return server_of(calls), calls.forget
+    exports = Exports(offer.offering, calls, offer.exports, plain=offer.plain_names)
+    await exports.look()
+    server = server_of(calls)
+    exports.install(server)
+
+    async def forget(client: str) -> None:
+        exports.forget(client)
+        await calls.forget(client)
+
+    return server, forget
+
+
+async def serve_stdio(offer: Offer) -> None:
     """Until the client closes our standard input, or a signal."""
+    offering = offer.offering
     async with background() as tasks, offering:
-        server = server_of(Calls(offering, with_agent=with_agent))
+        server, _ = await _made(offer)
         tasks.start_soon(_leave_on_signal, offering)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
@@ -89,16 +119,14 @@ class Place:
         return {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
 
 
-async def serve_http(
-    offering: Offering, place: Place, token: str, *, with_agent: bool, on_ready: Callable[[str], None]
-) -> None:
+async def serve_http(offer: Offer, place: Place, token: str, on_ready: Callable[[str], None]) -> None:
     """Until a signal. `on_ready` gets the address."""
     listener = _listener(place)
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
-    async with offering:
-        calls = Calls(offering, with_agent=with_agent)
-        app: App = server_of(calls).streamable_http_app(
+    async with offer.offering:
+        server, forget = await _made(offer)
+        app: App = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=_BODY,
             max_sessions=_CLIENTS,
@@ -106,7 +134,7 @@ async def serve_http(
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         origins = {*(f"http://{host}" for host in hosts), *place.origins}
-        guard = Guard(app, token=token, hosts=hosts, origins=origins, on_gone=calls.forget)
+        guard = Guard(app, token=token, hosts=hosts, origins=origins, on_gone=forget)
         config = uvicorn.Config(
             guard,
             ws="none",
@@ -115,11 +143,11 @@ async def serve_http(
             timeout_graceful_shutdown=_LEAVE_S,
             server_header=False,
         )
-        server = _Server(config)
+        http = _Server(config)
         async with background() as tasks:
-            tasks.start_soon(_stop_on_signal, server)
+            tasks.start_soon(_stop_on_signal, http)
             on_ready(f"http://{_shown(place.host)}:{port}{PATH}")
-            await server.serve(sockets=[listener])
+            await http.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

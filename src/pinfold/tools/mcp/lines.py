@@ -5,7 +5,7 @@ Messages go through as they are. What the server asks is passed on too; nothing 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -34,6 +34,7 @@ from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Manifest, read_tools, why_not
 from pinfold.tools.mcp.over_http import over_http
 from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.ports import Pins
 from pinfold.tools.mcp.signing_in import signing_in
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.stdio import over_stdio
@@ -69,19 +70,34 @@ class Peer(Protocol):
 
 class Line:
     def __init__(
-        self, spec: ServerSpec, dispatcher: JSONRPCDispatcher[TransportContext], over: Over, speech: Speech
+        self,
+        spec: ServerSpec,
+        dispatcher: JSONRPCDispatcher[TransportContext],
+        over: Over,
+        speech: Speech,
+        *,
+        pins: Pins,
+        limits: Limits,
     ) -> None:
         self.over = over
         self.capabilities: Wire = {}
         self.manifest = Manifest()
         self.listed: Sequence[Wire] = ()
         """Tools, as the server tells them."""
+        self.agreed: frozenset[str] = frozenset()
+        """Names of what is just as the user agreed to; at the first sight, all that can be offered."""
         self._spec = spec
+        self._pins = pins
+        self._limits = limits
         self._dispatcher = dispatcher
         self._speech = speech
         self._headers = {MCP_PROTOCOL_VERSION_HEADER: speech.version}
         self._mirrored: dict[str, Mapping[tuple[str, ...], str]] = {}
         """Arguments of tools that go as headers too."""
+
+    @property
+    def version(self) -> str:
+        return self._headers[MCP_PROTOCOL_VERSION_HEADER]
 
     async def request(
         self,
@@ -141,16 +157,39 @@ class Line:
             types.CLIENT_CAPABILITIES_META_KEY: self._speech.capabilities,
         }
 
-    async def look(self, limits: Limits) -> None:
+    async def look(self) -> None:
         """See what it offers. Raises MCPError, BadCall."""
-        self.listed = await self.every("tools/list", "tools", limits) if "tools" in self.capabilities else ()
-        there = [(name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names]
+        self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
+        there = [
+            (name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names
+        ]
         self.manifest = read_tools(cast("Sequence[Mapping[str, Json]]", self.listed), there)
-        self._mirrored = {str(one.get("name")): x_mcp_header_map(one.get("inputSchema")) for one in self.listed}
+        self._mirrored = {
+            str(one.get("name")): x_mcp_header_map(one.get("inputSchema")) for one in self.listed
+        }
+        self._agree()
 
-    async def every(self, method: str, key: str, limits: Limits) -> list[Wire]:
+    def looks_like(self, other: Line) -> None:
+        """It is the same server, which was looked at a moment ago."""
+        self.capabilities, self.manifest, self.listed = other.capabilities, other.manifest, other.listed
+        self.agreed, self._mirrored = other.agreed, other._mirrored
+
+    def _agree(self) -> None:
+        good = self.manifest.only(name for name, entry in self.manifest.entries.items() if not why_not(entry))
+        kept = self._pins.get(self._spec.name)
+        if kept is None:
+            self._pins.put(self._spec.name, good.to_json())
+        pinned = good if kept is None else Manifest.from_json(kept)
+        self.agreed = frozenset(
+            name
+            for name, entry in good.entries.items()
+            if name in pinned.entries and pinned.entries[name].digest == entry.digest
+        )
+
+    async def every(self, method: str, key: str) -> list[Wire]:
         """All pages of a list. Raises MCPError, BadCall."""
         found: list[Wire] = []
+        limits = self._limits
         cursor: Any = None
         for _ in range(limits.pages):
             params: dict[str, Any] = {"_meta": self.envelope()} if self._speech.is_modern else {}
@@ -164,32 +203,16 @@ class Line:
                 return found
         raise BadCall(f"a list of {self._spec.name} has more than {limits.pages} pages")
 
-    def agreed(self, world: World) -> frozenset[str]:
-        """Names that are just as the user agreed to; at the first sight, all that can be offered."""
-        kept = world.pins.get(self._spec.name)
-        good = self.manifest.only(name for name, entry in self.manifest.entries.items() if not why_not(entry))
-        if kept is None:
-            world.pins.put(self._spec.name, good.to_json())
-            return frozenset(good.entries)
-        pinned = Manifest.from_json(kept)
-        return frozenset(
-            name
-            for name, entry in good.entries.items()
-            if name in pinned.entries and pinned.entries[name].digest == entry.digest
-        )
-
 
 @asynccontextmanager
 async def line_to(
-    spec: ServerSpec, world: World, limits: Limits, speech: Speech, peer: Peer
+    spec: ServerSpec, world: World, limits: Limits, speech: Speech, peer: Peer, *, like: Line | None = None
 ) -> AsyncGenerator[Line]:
-    """Ready, and looked at. Raises BadCall where that fails."""
+    """Ready, and looked at unless it is `like` another. Raises BadCall, and MCPError where the server will not speak so."""
     over, patience = Over(), Patience()
     watch = Watch(over, limits)
 
-    async def asked(
-        _: DispatchContext[TransportContext], method: str, params: Wire | None
-    ) -> dict[str, Any]:
+    async def asked(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> dict[str, Any]:
         return {} if method == "ping" else await peer.asked(method, params)
 
     async def told(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:
@@ -203,16 +226,30 @@ async def line_to(
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             await tasks.start(dispatcher.run, asked, told)
-            line = Line(spec, dispatcher, over, speech)
-            with anyio.fail_after(max(limits.start_s, spec.timeout_s)):
-                await line.begin()
-                await line.look(limits)
+            line = Line(spec, dispatcher, over, speech, pins=world.pins, limits=limits)
+            if like is not None:
+                line.looks_like(like)
+            else:
+                with anyio.fail_after(max(limits.start_s, spec.timeout_s)):
+                    await line.begin()
+                    await line.look()
             begun = True
             yield line
-    except Exception as error:
-        if begun or isinstance(error, MCPError):
-            raise
-        raise BadCall(f"{spec.name} did not start: {explain(error, over)}") from error
+    except BaseException as error:
+        only = _only(error)
+        if begun or not isinstance(only, Exception) or isinstance(only, MCPError):
+            raise only from None
+        raise BadCall(f"{spec.name} did not start: {explain(only, over)}") from error
+    finally:
+        over.end("it was closed")
+
+
+def _only(error: BaseException) -> BaseException:
+    """Task groups wrap what went wrong in one of them."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 async def _streams(
@@ -225,5 +262,3 @@ async def _streams(
         auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
         opening = over_http(spec, watch, auth)
     return await stack.enter_async_context(opening)
-
-

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -122,16 +122,16 @@ class Servers:
             return None
         return offered(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
 
-    @asynccontextmanager
-    async def line(self, name: str, speech: Speech, peer: Peer) -> AsyncGenerator[tuple[Line, frozenset[str]]]:
-        """Its own protocol, word for word, and the names of what it offers just as the user agreed to.
+    def line(
+        self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
+    ) -> AbstractAsyncContextManager[Line]:
+        """Its own protocol, word for word, over a connection of its own.
 
-        Raises BadCall, and MCPError where it refuses to speak so.
+        Raises BadCall, and MCPError where it refuses to speak so. `like`: a line to the same server that was looked at.
         """
         from pinfold.tools.mcp.lines import line_to
 
-        async with line_to(self._life(name).spec, self._world, self._limits, speech, peer) as line:
-            yield line, line.agreed(self._world)
+        return line_to(self._life(name).spec, self._world, self._limits, speech, peer, like=like)
 
     def difference(self, name: str) -> Difference:
         """Between what the user agreed to and what the server last said; none if it was not asked."""
