@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import IO
 
 import anyio.to_thread
 from bench.conforming.door import door
@@ -94,9 +95,13 @@ def _configured(folder: Path, url: str) -> None:
 
 
 @contextmanager
-def _started(command: list[str], port: int, **more: object) -> Generator[None]:
+def _started(
+    command: list[str], port: int, *, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> Generator[None]:
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, **more)  # pyright: ignore
+        process = subprocess.Popen(
+            command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, cwd=cwd, env=env
+        )
         try:
             _wait(process, port, said)
             yield
@@ -109,7 +114,7 @@ def _started(command: list[str], port: int, **more: object) -> Generator[None]:
                 process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, said: object) -> None:
+def _wait(process: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         with socket.socket() as probe:
@@ -118,8 +123,8 @@ def _wait(process: subprocess.Popen[bytes], port: int, said: object) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    said.seek(0)  # pyright: ignore
-    raise SystemExit(f"it did not start: {said.read().decode()[-2000:]}")  # pyright: ignore
+    said.seek(0)
+    raise SystemExit(f"it did not start: {said.read().decode()[-2000:]}")
 
 
 def _free() -> int:
