@@ -23,6 +23,7 @@ from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
 from pinfold.app.tasks import background
+from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Hook, Hooks, Model, OpenAction
 from pinfold.events import (
     ActionFinished,
@@ -66,8 +67,10 @@ class RunResult:
     """What was wanted and could not be had."""
 
 
-def _servers(given: str | PathLike[str] | Mapping[str, Any] | None) -> Path | Mapping[str, Any] | None:
-    return given if given is None or isinstance(given, Mapping) else Path(given)
+def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
+    from pinfold.app.mcp.files import given
+
+    return replace(toolbox, more_mcp=given(mcp))
 
 
 class Agent:
@@ -141,7 +144,7 @@ class Agent:
             data=sources or None,
             mounts=mounts_of(mounts) or None,
             tools=tuple(tools),
-            toolbox=replace(options.toolbox, more_mcp=_servers(mcp)),
+            toolbox=options.toolbox if mcp is None else _with_servers(options.toolbox, mcp),
             hooks=self._hooks,
             unattended=approve is None,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pinfold.app.catalogue import Catalogue
 from pinfold.app.doing import InSession
 from pinfold.app.environment import install_tool
 from pinfold.app.errors import ConfigError
@@ -105,6 +106,7 @@ def equipped(
         way=way,
         privacy=privacy,
         servers=servers,
+        catalogue=Catalogue(registry, servers),
         glances=small,
         journal=log,
         blobs=log.blobs,

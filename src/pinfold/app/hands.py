@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET
 
+from pinfold.app.catalogue import ASK, Catalogue
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
@@ -84,6 +85,8 @@ class SandboxAndTools:
     """Of MCP."""
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
+    catalogue: Catalogue | None = None
+    """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
     _session: Session | None = field(default=None, init=False)
@@ -197,10 +200,11 @@ class SandboxAndTools:
         self.privacy.has_acted()
         return restored
 
-    @staticmethod
-    async def _run_in(session: Session, action: RunCell, what: Doing) -> Outcome:
+    async def _run_in(self, session: Session, action: RunCell, what: Doing) -> Outcome:
 
         async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
+            if tool == ASK and self.catalogue:
+                return await self.catalogue.answer(args)
             return _answer(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ class ToolOptions:
     """Whoever uses the session from outside brings files in and takes them out: `put_file`, `get_file`."""
     mcp: bytes | None = None
     """`.mcp.json` of the workspace, if it is trusted."""
-    more_mcp: Mapping[str, Any] | Path | None = None
-    """Servers that the caller names, as a table or a file of `mcpServers`."""
+    more_mcp: tuple[str, bytes] | None = None
+    """Servers that the caller names: where, and what such a file would hold."""
 
 
 class _ByHost:

@@ -137,6 +137,7 @@ def tool(
     parallel_safe: bool | None = None,
     cache: bool = False,
     aliases: Mapping[str, str] | None = None,
+    server: str = "tools",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -150,11 +151,13 @@ def tool(
     parallel_safe: bool | None = None,
     cache: bool = False,
     aliases: Mapping[str, str] | None = None,
+    server: str = "tools",
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: `@tool` or `@tool(effect="pure")`.
 
     `effect` says whether a call may be repeated: `pure` freely, `keyed` under the same key, `once` never.
     `trust="untrusted"`: what it returns may hold somebody else's words, as a page or a mail does.
+    `server`: code finds it as `servers.SERVER.NAME`.
     Only `pure` tools run side by side unless `parallel_safe` says otherwise, and only they may be cached.
     """
 
@@ -176,6 +179,7 @@ def tool(
             max_output=max_output,
             cache=cache,
             aliases=aliases,
+            server=server,
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
             _ = made.schema  # what no model can be told is refused here, where its author looks

@@ -30,6 +30,8 @@ class KeptCredentials:
 
     def put(self, server: str, text: str | None) -> None:
         """Raises ConfigError."""
+        if server not in self._hosts:
+            return  # a program of this machine signs in by itself
         if text is None:
             if any(one.name == _name(server) for one in Secrets().all()):
                 Secrets().remove(_name(server))

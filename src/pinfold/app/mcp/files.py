@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,16 +33,17 @@ def user_file() -> Path:
 
 
 def servers_named(
-    project: bytes | None = None, origin: str = ".mcp.json", more: Mapping[str, Any] | Path | None = None
+    project: bytes | None = None, origin: str = ".mcp.json", more: tuple[str, bytes] | None = None
 ) -> Named:
-    """`project` is what a trusted workspace says; `more` is the caller's own, a table or a file of `mcpServers`.
+    """`project` is what a trusted workspace says; `more` is the caller's own, as `given` reads it.
 
     The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
     """
     found: dict[str, ServerSpec] = {}
     faults: list[str] = []
     if more is not None:
-        mine = _given(more)
+        where, content = more
+        mine = _filled(*read_servers(content, where))
         if mine.faults:
             raise ConfigError(mine.faults[0])
         found |= {spec.name: spec for spec in mine.specs}
@@ -72,19 +74,17 @@ def users_own() -> Named:
     return Named() if data is None else _filled(*read_servers(data, str(user_file())))
 
 
-def _given(more: Mapping[str, Any] | Path) -> Named:
-    """Raises ConfigError."""
-    if isinstance(more, Path):
+def given(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
+    """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
+    if not isinstance(more, Mapping):
         try:
-            return _filled(*read_servers(more.read_bytes(), str(more)))
+            return fspath(more), Path(more).read_bytes()
         except OSError as error:
-            raise ConfigError(f"{more} cannot be read: {error.strerror}") from error
-    table = more if _KEY in more else {_KEY: dict(more)}
+            raise ConfigError(f"{fspath(more)} cannot be read: {error.strerror}") from error
     try:
-        data = json.dumps(table).encode()
+        return "mcp", json.dumps(more if _KEY in more else {_KEY: dict(more)}).encode()
     except (TypeError, ValueError) as error:
         raise ConfigError(f"mcp: {error}; give a path, or a table of names and entries") from error
-    return _filled(*read_servers(data, "mcp"))
 
 
 def _filled(specs: Iterable[ServerSpec], faults: Iterable[str]) -> Named:
@@ -98,16 +98,20 @@ def _filled(specs: Iterable[ServerSpec], faults: Iterable[str]) -> Named:
     return Named(specs=tuple(kept), faults=tuple(said))
 
 
-def write_entry(name: str, entry: Mapping[str, Any]) -> ServerSpec:
+def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
+    """As the user's file would have it. Raises ConfigError."""
+    found = _filled(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
+    if found.faults:
+        raise ConfigError(found.faults[0].removeprefix(f"{user_file()}: "))
+    return found.specs[0]
+
+
+def write_entry(name: str, entry: Mapping[str, Any]) -> None:
     """Put a server into the user's file, in place of one of that name. Raises ConfigError."""
     with _changing() as entries:
         for other in [key for key in entries if module_name(key) == module_name(name)]:
             del entries[other]
         entries[name] = dict(entry)
-        specs, faults = read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file()))
-        if faults or not specs:
-            raise ConfigError(faults[0] if faults else f"{name} is switched off")
-    return specs[0]
 
 
 def remove_entry(name: str) -> None:

@@ -38,12 +38,9 @@ class FilePins:
         return pin.manifest if pin else None
 
     def put(self, server: str, manifest: Mapping[str, Json]) -> None:
-        """Raises ConfigError."""
+        """What it says of its tools counts for nothing until that is trusted as well. Raises ConfigError."""
         with changing(self._path(server)):
-            trusted = self.is_trusted(server)
-            self._write(
-                server, _Pin(identity=self._identity(server), trusted=trusted, manifest=dict(manifest))
-            )
+            self._write(server, _Pin(identity=self._identity(server), manifest=dict(manifest)))
 
     def is_trusted(self, server: str) -> bool:
         pin = self._read(server)

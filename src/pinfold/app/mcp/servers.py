@@ -6,8 +6,8 @@ Nothing of them is started before code imports one or a tool is called.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from anyio.abc import TaskStatus
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.asking import ForTheUser
 from pinfold.app.mcp.credentials import KeptCredentials
+from pinfold.app.mcp.failures import note_failure, note_success
 from pinfold.app.mcp.files import Named
 from pinfold.app.mcp.pins import FilePins
 from pinfold.app.mcp.placing import is_boxed
@@ -25,7 +26,7 @@ from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.session import Around
 from pinfold.engine import Performed
 from pinfold.events import CallTool
-from pinfold.tools import Registry, Tool
+from pinfold.tools import Registry, Tool, ToolError
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, Sampler
 from pinfold.tools.mcp.servers import Servers
@@ -45,6 +46,7 @@ class SessionServers:
         self._servers = servers
         self._asking = asking
         self._registry: Registry | None = None
+        self._known: set[str] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,20 +65,20 @@ class SessionServers:
         """What a server offers is not what it was."""
         if self._registry is None:
             return
+        if self._servers.status(name).state == "ready":
+            note_success(name)
         try:
-            found = self._servers.pinned_tools(name) or ()
+            found = self._servers.pinned_tools(name)
         except ConfigError as error:  # what was agreed to cannot be read: nothing was
             logger.warning("%s: %s", name, error)
-            found = ()
-        self._registry.put(name, tuple(map(self._wrapped, found)))
+            found = None
+        if found is not None:
+            self._known.add(name)
+        self._registry.put(name, tuple(map(self._wrapped, found or ())))
 
-    async def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
-        """What it offers, started for it if need be. Raises BadCall."""
-        with self._asking.during(name):
-            await self._servers.tools(name)
-        registry = self._registry
-        assert registry is not None
-        return tuple(tool for one in registry.names if (tool := registry.get(one)) and tool.server == name)
+    def unknown(self) -> Sequence[str]:
+        """Those of which nobody knows what they offer before they are started."""
+        return tuple(name for name in self.names if name not in self._known)
 
     @asynccontextmanager
     async def line(
@@ -88,8 +90,36 @@ class SessionServers:
                 self.changed(name)
             yield line
 
-    async def close(self) -> None:
-        await self._servers.close()
+    async def ready(self, *names: str) -> None:
+        """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""
+        failed: list[ToolError] = []
+
+        async def start(name: str) -> None:
+            try:
+                with self._asking.during(name), self._noting():
+                    await self._servers.tools(name)
+            except ToolError as error:
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(start, name)
+        if failed and len(names) == 1:
+            raise failed[0]
+
+    @contextmanager
+    def _noting(self) -> Generator[None]:
+        try:
+            yield
+        except ToolError:
+            self.note_failures()
+            raise
+
+    def note_failures(self) -> None:
+        for name in self.names:
+            status = self._servers.status(name)
+            if status.why:
+                note_failure(name, status.why, status.retry_in_s)
 
     # For policy
 
@@ -111,7 +141,7 @@ class SessionServers:
         """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
 
         async def called(**arguments: Any) -> Any:
-            with self._asking.during(tool.server):
+            with self._asking.during(tool.server), self._noting():
                 if tool.held:
                     self._servers.accept(tool.server)
                 return await tool.function(**arguments)
@@ -131,6 +161,8 @@ async def serve(named: Named, around: Around, *, task_status: TaskStatus[Session
             mine.changed(name)
 
     def told(line: str) -> None:
+        if mine:
+            mine.note_failures()
         try:
             said.send_nowait(line)
         except anyio.WouldBlock:

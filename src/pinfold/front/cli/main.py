@@ -32,6 +32,7 @@ _COMMANDS = {
     "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
     "trust": ("trust", "Let the agent obey what a folder tells it."),
+    "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
     "config": ("configuration", "Show the configuration and where it comes from."),

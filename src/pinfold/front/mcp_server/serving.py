@@ -170,7 +170,6 @@ def _listener(place: Place) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((place.host, place.port))
-        listener.listen(128)
     except OSError as error:
         raise ConfigError(f"cannot listen at {place.host}:{place.port}: {error.strerror}") from error
     return listener

@@ -106,7 +106,10 @@ def _told(server: str, description: str, tools: Sequence[tuple[str, Tool[..., An
         capped(printable(description).strip(), DESCRIPTION_CHARS)
         or f"Tools of {printable_line(server[:NAME_CHARS])}."
     )
-    lines = [f"{identifier}: {first_sentence(tool.description)}" for identifier, tool in tools[:LISTED]]
+    lines = [
+        f"{identifier}: {first_sentence(tool.description)}".removesuffix(": ")
+        for identifier, tool in tools[:LISTED]
+    ]
     if len(tools) > LISTED:
         lines.append(f"and {len(tools) - LISTED:,} more: servers.search('words') finds them")
     if count > len(tools):

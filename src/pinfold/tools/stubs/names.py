@@ -33,21 +33,22 @@ def identifiers(
 
 
 def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict[str, str]:
-    wanted = {name: _plain(name, prefix) for name in names}
+    wanted = {name: _free(_plain(name, prefix), taken) for name in names}
     used: set[str] = set()
     numbers: dict[str, int] = {}
     found: dict[str, str] = {}
     for name in sorted(wanted, key=lambda name: (wanted[name] != name, name)):
-        base = wanted[name]
-        if base in taken or keyword.iskeyword(base):
-            base += "_"
-        given = base
+        base = given = wanted[name]
         while given in used or given in taken:
             numbers[base] = numbers.get(base, 1) + 1
             given = f"{base}_{numbers[base]}"
         used.add(given)
         found[name] = given
     return {name: found[name] for name in names}
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    return f"{name}_" if name in taken or keyword.iskeyword(name) else name
 
 
 def camel(*names: str) -> str:
@@ -77,7 +78,9 @@ def _ascii(name: str) -> str:
 
 def _folded(letter: str) -> str:
     """Without its accents, else by its number: letters of other scripts differ from one Python to the next."""
-    base = "".join(part for part in unicodedata.normalize("NFKD", letter) if part.isascii())
+    base = "".join(
+        part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii()
+    )
     if base or unicodedata.combining(letter):
         return base
     return f"u{ord(letter):x}" if letter.isalnum() else "_"

@@ -238,9 +238,9 @@ class Reader:
             return ANY
         self._open.add(pointer)
         try:
-            end = pointer.rpartition("/")[2]
+            steps = _steps(pointer)
             # One that points into the middle of the schema says nothing by its last word.
-            named = camel(unquote(end)) if pointer.count("/") == 2 else name
+            named = camel(steps[-1]) if len(steps) == 2 else name
             found = self._read(target, named, depth, pointer)
         finally:
             self._open.discard(pointer)
@@ -251,8 +251,7 @@ class Reader:
         if not pointer.startswith("#") or len(pointer) > 1000:
             return None
         at: Any = self._root
-        for part in unquote(pointer[1:]).split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+        for key in _steps(pointer):
             if isinstance(at, Mapping):
                 at = cast("Mapping[str, Json]", at).get(key)
             elif isinstance(at, list) and key.isascii() and key.isdigit() and len(key) < 6:
@@ -286,6 +285,13 @@ class Reader:
         yield _keywords(schema)
         for part in as_list(schema.get("allOf"))[:VALUES]:
             yield from self._parts(part, depth - 1)
+
+
+def _steps(pointer: str) -> list[str]:
+    return [
+        unquote(step).replace("~1", "/").replace("~0", "~")
+        for step in pointer.removeprefix("#").split("/")[1:]
+    ]
 
 
 def as_object(value: Json) -> Mapping[str, Json]:
