@@ -36,7 +36,6 @@ OWN_APPLICABLE = (
     "dns-rebinding-protection",
     "server-session-lifecycle",
     "server-stateless",
-    "caching",
     "http-header-validation",
     "input-required-result-unsupported-methods",
 )

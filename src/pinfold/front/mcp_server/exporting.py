@@ -29,6 +29,8 @@ TITLE = "mcp exports"
 BETWEEN = "__"
 """Of a server's name and that of its tool or prompt."""
 _ENVELOPE = "io.modelcontextprotocol/"
+_LIST: Wire = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""Of every list that is made of several."""
 _US: Wire = {"name": "pinfold", "version": __version__}
 
 
@@ -184,7 +186,7 @@ class Exports:
                     if one.get("name") in line.agreed
                 ]
                 self._seen[name] = line
-        return {"tools": found}
+        return {"tools": found, **_LIST}
 
     def _listing(self, key: str) -> Any:
         async def listed(context: Context, _params: BaseModel) -> Answer:
@@ -196,7 +198,7 @@ class Exports:
                     for one in await line.every(context.method, key):
                         renamed = {**one, "name": self._shown(name, str(one.get("name")))}
                         found.append(renamed if key == "prompts" else one)
-            return {key: found}
+            return {key: found, **_LIST}
 
         return listed
 
@@ -211,7 +213,7 @@ class Exports:
         try:
             async with self._line(context, server) as (client, line):
                 if params["name"] not in line.agreed:
-                    raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {tool[:80]}")
+                    return failure(f"Unknown tool: {tool[:80]}")
                 call = _Call(server, params["name"], _table(params.get("arguments")), params)
                 return await self._judged(context, client, line, call)
         except PinfoldError as error:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
+
+from pinfold.front.mcp_server.replaying import on_behalf
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -34,6 +37,8 @@ class Guard:
         self._origins = frozenset(map(str.lower, origins))
         self._on_gone = on_gone
         """Told the session of the protocol's that a client has ended."""
+        self._whose: dict[str, str] = {}
+        """By the same: under what is kept for it to be sent again."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -46,8 +51,21 @@ class Guard:
         if refusal := self._refusal(scope["method"], headers):
             await _refuse(send, *refusal)
             return
-        await self._app(scope, receive, send)
-        if scope["method"] == "DELETE" and (session := headers.only(SESSION)):
+        session = headers.only(SESSION) or ""
+        # A session is opened by a request that does not know its name yet.
+        whose = self._whose.get(session) or secrets.token_hex(8)
+
+        async def sent(message: Message) -> None:
+            begins = message["type"] == "http.response.start" and not session
+            opened = _Headers(message.get("headers", ())).only(SESSION) if begins else None
+            if opened:
+                self._whose[opened] = whose
+            await send(message)
+
+        with on_behalf(whose):
+            await self._app(scope, receive, sent)
+        if scope["method"] == "DELETE" and session:
+            self._whose.pop(session, None)
             await self._on_gone(session)
 
     def _refusal(self, method: str, headers: _Headers) -> tuple[int, str] | None:

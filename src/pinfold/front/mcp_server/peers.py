@@ -69,6 +69,12 @@ class ClientPeer:
         elif self._last is not None:
             await self._last.session.send_notification(message)
 
+    async def resumed(self) -> None:
+        """A server that lets a client come again for the rest may do so here as well."""
+        for context in self._under_way:
+            if context.close_sse_stream is not None:
+                await context.close_sse_stream()
+
 
 class RequestPeer:
     """For a line that one request has to itself: all that comes over it belongs there."""
@@ -84,6 +90,9 @@ class RequestPeer:
         message = cast("Any", _message(method, params))
         await self._context.session.send_notification(message, related_request_id=self._context.request_id)
 
+    async def resumed(self) -> None:
+        """There is no coming again in this version."""
+
 
 class NobodyPeer:
     """For looking at a server before any client is there."""
@@ -94,6 +103,9 @@ class NobodyPeer:
 
     async def told(self, method: str, params: Mapping[str, Any] | None) -> None:
         del method, params
+
+    async def resumed(self) -> None:
+        """Nobody waits."""
 
 
 def _message(method: str, params: Mapping[str, Any] | None) -> _Message:

@@ -23,6 +23,7 @@ from pinfold.app import ConfigError, Offering, background
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exporting import ExportingServer, Exports
 from pinfold.front.mcp_server.guarding import App, Guard
+from pinfold.front.mcp_server.replaying import RETRY_MS, RecentEvents
 
 PATH = "/mcp"
 PORT = 8484
@@ -130,6 +131,8 @@ async def serve_http(offer: Offer, place: Place, token: str, on_ready: Callable[
             streamable_http_path=PATH,
             max_request_body_size=_BODY,
             max_sessions=_CLIENTS,
+            event_store=RecentEvents(),
+            retry_interval=RETRY_MS,
             # The guard has looked at them already, and more closely.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )

@@ -67,6 +67,10 @@ class Peer(Protocol):
 
     async def told(self, method: str, params: Wire | None) -> None: ...
 
+    async def resumed(self) -> None:
+        """The server let go of the stream of a request, and has been asked for the rest."""
+        ...
+
 
 class Line:
     def __init__(
@@ -211,6 +215,7 @@ async def line_to(
     """Ready, and looked at unless it is `like` another. Raises BadCall, and MCPError where the server will not speak so."""
     over, patience = Over(), Patience()
     watch = Watch(over, limits)
+    watch.on_resume = peer.resumed
 
     async def asked(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> dict[str, Any]:
         return {} if method == "ping" else await peer.asked(method, params)

@@ -149,9 +149,18 @@ class _Checked:
             raise ToolFailed(
                 f"wrong arguments for {self._title}: they hold what JSON cannot, such as NaN or half a character"
             ) from None
-        if faults := self._shape.faults(plain):
+        faults = self._shape.faults(plain)
+        if faults and (fewer := self._without_nulls(plain)) != plain:
+            plain, faults = fewer, self._shape.faults(fewer)
+        if faults:
             raise ToolFailed(f"wrong arguments for {self._title}: {'; '.join(faults)}")
         return plain
+
+    def _without_nulls(self, plain: dict[str, Json]) -> dict[str, Json]:
+        """What may be left out and is null is left out: models write it so."""
+        required: Any = self._schema.get("required")
+        needed = cast("list[Any]", required) if isinstance(required, list) else []
+        return {key: value for key, value in plain.items() if value is not None or key in needed}
 
 
 def _sendable(value: Json) -> Json:

@@ -63,6 +63,8 @@ class Client(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
             self._open_stream(request)
+        if self._watch.on_resume and "last-event-id" in request.headers:
+            await self._watch.on_resume()
         try:
             response = await super().send(request, **options)
         except httpx2.RequestError as error:
