@@ -79,7 +79,7 @@ async def test_the_cell_of_the_token_efficient_seed_runs_as_it_is(
         ("import asyncio\nfrom servers.tools import *\nawait asyncio.gather(double(1), double(2))", "[2, 4]"),
         ("import servers\n[name for name in dir(servers) if name in ('tools', 'search', 'web')]", "['search', 'tools', 'web']"),
         ("import servers.tools\ndir(servers.tools)", "['broken', 'double', 'post']"),
-        ("import servers\nservers.search('twice as much')", "tools.double(n: int)  # Twice as much"),
+        ("import servers\nservers.search('twice as much')", "tools.double(n: int) -> int  # Twice as much"),
         ("from servers.tools import post\npost('hi')['raw']", "b'\\x00\\xff'"),
         ("from servers.system import calculator\ncalculator('6 * 7')", "'42'"),
     ],
@@ -215,3 +215,19 @@ async def test_a_function_that_was_imported_is_there_when_the_session_comes_back
         model=again, workspace=workspace, sandbox="namespaces", tools=[double], session=session
     ) as agent:
         assert (await observed(agent)).startswith("(8, 2)")
+
+
+async def test_a_cell_that_ends_with_calls_in_flight_leaves_the_record_whole(
+    workspace: Path, script: Script, cell: Any
+) -> None:
+    code = (
+        "import asyncio\nfrom servers.tools import post, broken\n"
+        "await asyncio.gather(*(post(str(n)) for n in range(20)), broken(), *(post(str(n)) for n in range(20)))"
+    )
+    model = script(*(cell(f"{code}  # {n}") for n in range(5)), {"text": "ok"})
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces", tools=[post, broken]) as agent:
+        events = await turn(agent)
+    cells = [one for one in events if isinstance(one, ActionProposed) and one.by == "model"]
+    ends = {event.id: event for event in events if isinstance(event, ActionFinished)}
+    assert ["the mill is broken" in ends[one.id].observation for one in cells] == [True] * 5
+    assert {one.id for one in events if isinstance(one, ActionProposed)} == ends.keys()

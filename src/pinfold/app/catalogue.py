@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from pinfold.events import Json
 from pinfold.sandbox import Answer
 from pinfold.tools import Registry, Tool, ToolError
-from pinfold.tools.searching import search
-from pinfold.tools.stubs import identifiers, module_source
 
 ASK = "servers"
 """What the guest asks under; no tool is called so."""
@@ -61,15 +59,21 @@ class Catalogue:
                 await self.late.ready(server)
         except ToolError as error:
             return Answer(status="failed", value=str(error))
+        from pinfold.tools.stubs import module_source
+
         tools = self._registry.servers.get(server, ())
         return Answer(status="ok", value=module_source(server, _ABOUT.get(server, ""), tools))
 
     async def _search(self, words: str, limit: int) -> Answer:
         if self.late and (unknown := self.late.unknown()):
             await self.late.ready(*unknown)
+        from pinfold.tools.searching import search
+
         tools: list[Tool[..., Any]] = [one for tools in self._registry.servers.values() for one in tools]
         return Answer(status="ok", value=search(words, tools, max(1, min(limit, FOUND))))
 
     def _modules(self) -> Mapping[str, str]:
         """By the names of their servers."""
-        return identifiers(list(self._registry.servers))
+        from pinfold.tools.stubs import module_names
+
+        return module_names(list(self._registry.servers))

@@ -173,7 +173,7 @@ class Judging:
             return planned(action, self.workspace).diff()
         tool = self.registry.get(action.tool)
         if tool and tool.held and self.servers:
-            return f"{self.servers.difference(tool.server).text}\n\n{_arguments(action)}"
+            return f"{self.servers.shown(tool.server)}\n\n{_arguments(action)}"
         from pinfold.tools.builtin.files import WRITES, preview
 
         if action.tool in WRITES:

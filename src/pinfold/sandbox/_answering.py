@@ -29,7 +29,7 @@ class Answering:
         self._deadline = deadline
         self._on_call = on_call
         self._loop = asyncio.get_running_loop()
-        self._open: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[int, tuple[asyncio.Task[None], anyio.CancelScope]] = {}
         self._way_at = 0.0
         self._failure: Exception | None = None
         self._turn = asyncio.Lock()
@@ -51,22 +51,23 @@ class Answering:
     def _take(self, call: GuestCall | int) -> None:
         if isinstance(call, GuestCall):
             self._deadline.pause()
-            self._open[call.number] = self._loop.create_task(self._answer(call))
-        elif task := self._open.get(call):
-            task.cancel()
+            # By a scope and not by the task: what a tool shields from its end must stay shielded.
+            scope = anyio.CancelScope()
+            self._open[call.number] = self._loop.create_task(self._answer(call, scope)), scope
+        elif call in self._open:
+            self._open[call][1].cancel()
 
-    async def _answer(self, call: GuestCall) -> None:
+    async def _answer(self, call: GuestCall, scope: anyio.CancelScope) -> None:
         _working_on.set(call.number)
+        answer = Answer(status="failed", value=DROPPED)
         try:
-            answer = await self._on_call(call.tool, call.args)
-        except asyncio.CancelledError:
-            # It is counted as open on both sides until it has an answer.
-            self._guest.answer(call, encoded(Answer(status="failed", value=DROPPED)))
-            raise
+            with scope:
+                answer = await self._on_call(call.tool, call.args)
         except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
             self._failure = error
             self._guest.hear_no_more()
         else:
+            # One that was dropped is answered too: it is counted as open on both sides until it has been.
             self._guest.answer(call, encoded(answer))
         finally:
             del self._open[call.number]
@@ -83,11 +84,11 @@ class Answering:
             self._way_at = now + GIVE_WAY_S  # others get their turn
 
     async def _give_up(self) -> None:
-        tasks = list(self._open.values())
-        for task in tasks:
-            task.cancel()
+        given_up = list(self._open.values())
+        for _, scope in given_up:
+            scope.cancel()
         with anyio.CancelScope(shield=True):
-            for task in tasks:
+            for task, _ in given_up:
                 await asyncio.wait([task])
 
     async def run(self, command: Command, reply_s: float) -> CommandOutcome:

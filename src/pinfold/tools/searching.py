@@ -7,25 +7,34 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise, takewhile
+from itertools import islice, pairwise
 from typing import Any
+
+from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.text import capped, listed, printable_line
-from pinfold.tools.stubs import argument_lines, first_sentence, form_of, identifiers, local_name, short_call
+from pinfold.tools.stubs import (
+    Form,
+    argument_lines,
+    bare_call,
+    first_sentence,
+    form_of,
+    local_name,
+    module_names,
+    offered,
+    short_call,
+)
 from pinfold.tools.stubs.reading import as_list, as_object
 from pinfold.tools.tool import Tool
 
 LIMIT = 8
-MODULE_NAMES = ("search",)
-"""Of the package `servers` itself: no server's module is called so."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
-_TEXT_CHARS = 1_500
+_TEXT_CHARS = 2_000
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
 _VALUES = 20
@@ -41,8 +50,16 @@ _SAME_FORM = 0.5
 """More for a word in the very form that was asked for: who says `issues` wants more than one."""
 _LIKE = 0.3
 """Of a word that is spelled nearly so."""
-_RELATED = 0.25
+_EXACT = 1e9
+"""The score of a tool that is asked for by its name."""
+_FULL = 4
+"""Hits whose types are told; of the others the names of what they need."""
+_LEAST = 3
+"""Hits that are told even if they are poor: the best one may be the wrong one."""
+_RELATED = 0.4
 """Of the best score; what has less is not told."""
+_ELSEWHERE = 0.6
+"""Of a tool of another server than the one that was named."""
 _DOMINANT = 2.0
 _STOP = frozenset(
     {
@@ -84,8 +101,7 @@ _STOP = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     tool: Tool[..., Any]
     identifier: str
     module: str
@@ -93,6 +109,14 @@ class _Entry:
     """It is asked for by name with one of these, written together."""
     words: frozenset[str]
     """Of its name, without those of its server's."""
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.tool, self.identifier)
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.identifier}"
 
     def share(self, stems: Collection[str]) -> float:
         """How much of its name was asked for."""
@@ -111,10 +135,12 @@ class Index:
         """`servers` are those whose tools are not known yet."""
         self._tools = tuple(tools)
         names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
-        self._modules = identifiers(list(names), taken=MODULE_NAMES, prefix="server")
+        self._modules = module_names(list(names))
         self._entries: list[_Entry] = []
+        self._named: dict[str, list[int]] = {}
         self._postings: dict[str, dict[int, float]] = {}
         self._vocabulary: list[str] = []
+        self._forms: list[str] = []
         self._lines: dict[int, str] = {}
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
@@ -123,17 +149,19 @@ class Index:
             self._read()
         asked = words[:_QUERY_CHARS]
         scores = self._scores(asked)
-        name = _squashed(asked)
-        exact = [at for at, entry in enumerate(self._entries) if name in entry.names]
-        best = sorted(scores, key=lambda at: (at not in exact, -scores[at], at))
-        best = [*exact, *(at for at in best if at not in exact)][: max(limit, 1)]
-        if not best:
+        exact = self._named.get(_squashed(asked), [])
+        scores |= dict.fromkeys(exact, _EXACT)
+        if len(_WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
+            scores = dict.fromkeys(exact, _EXACT)
+        ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
+        if not ranked:
             return [self._nothing(asked)]
-        top = max(scores.get(at, 0.0) for at in best)
-        told = [at for at in best if at in exact or scores[at] >= _RELATED * top]
-        lines = [self._line(at) for at in told]
-        is_dominant = len(told) == 1 or scores.get(told[0], 0) >= _DOMINANT * scores.get(told[1], 0)
-        if len(exact) == 1 or (not exact and is_dominant):
+        least = _RELATED * max((score for score in scores.values() if score < _EXACT), default=0.0)
+        related = [at for at in ranked if scores[at] >= least]
+        told = ranked[: max(len(related), _LEAST)]
+        full = related[:_FULL]
+        lines = [self._line(at) if at in full else self._short_line(at) for at in told]
+        if len(told) == 1 or scores[told[0]] >= _DOMINANT * scores[told[1]]:
             lines[0] = self._in_detail(told[0])
         return lines
 
@@ -142,18 +170,20 @@ class Index:
         for tool in self._tools:
             by_server.setdefault(tool.server, []).append(tool)
         for server, tools in by_server.items():
-            named = identifiers([local_name(tool) for tool in tools])
-            for tool in tools:
-                name, module = local_name(tool), self._modules[server]
-                identifier = named[name]
+            module = self._modules[server]
+            for identifier, tool in offered(tools).items():
+                name = local_name(tool)
                 own = _squashed(name)
                 names = frozenset((own, _squashed(module) + own, _squashed(server) + own)) - {""}
+                for one in names:
+                    self._named.setdefault(one, []).append(len(self._entries))
                 words = _stems(name) - _stems(server) or _stems(name)
                 self._entries.append(_Entry(tool, identifier, module, names, words))
         for at, entry in enumerate(self._entries):
             for word, weight in _weights(entry).items():
                 self._postings.setdefault(word, {})[at] = weight
         self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
+        self._forms = [word for word in self._postings if word[0] == "="]
 
     def _scores(self, asked: str) -> dict[int, float]:
         given = [word.lower() for word in _WORD.findall(asked)][:_QUERY_WORDS]
@@ -165,7 +195,7 @@ class Index:
         covered: dict[int, float] = {}
         whole = 0.0
         for stem, word in stems.items():
-            found = self._found(stem)
+            found = self._found(stem, word)
             for at, weight in self._postings.get(f"={word}", {}).items():
                 found[at] = found.get(at, 0.0) + _SAME_FORM * weight
             rarity = self._rarity(len(found))
@@ -176,7 +206,10 @@ class Index:
         for stem in together:
             for at, weight in self._postings[stem].items():
                 scores[at] = scores.get(at, 0.0) + self._rarity(1) * weight / (_SATURATION + weight)
+        meant = {module for module in self._modules.values() if _stems(module) <= stems.keys()}
         for at in scores:
+            if meant and self._entries[at].module not in meant:
+                scores[at] *= _ELSEWHERE
             scores[at] *= 0.25 + 0.75 * covered.get(at, whole) / whole if whole else 1.0
             scores[at] *= 1 + 0.5 * self._entries[at].share(stems)
             if len(prefix) > 2 and any(name.startswith(prefix) for name in self._entries[at].names):
@@ -186,17 +219,15 @@ class Index:
     def _rarity(self, count: int) -> float:
         return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
 
-    def _found(self, stem: str) -> dict[int, float]:
+    def _found(self, stem: str, word: str) -> dict[int, float]:
         """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
         found = dict(self._postings.get(stem, {}))
-        others = [word for word in self._alike(stem) if word != stem]
+        others = [one for one in self._alike(stem) if one != stem]
         share = _PART
-        if not found and not others and len(stem) > 3:
-            start = bisect_left(self._vocabulary, stem[0])
-            there = takewhile(lambda word: word[0] == stem[0], islice(self._vocabulary, start, start + 2_000))
-            others, share = [word for word in there if _is_slip(stem, word)], _LIKE
-        for word in others:
-            for at, weight in self._postings[word].items():
+        if not found and not others:
+            others, share = [form for form in self._forms if _is_slip(word, form[1:])], _LIKE
+        for one in others:
+            for at, weight in self._postings[one].items():
                 found[at] = max(found.get(at, 0.0), share * weight)
         return found
 
@@ -213,14 +244,16 @@ class Index:
     def _line(self, at: int) -> str:
         if at not in self._lines:
             entry = self._entries[at]
-            call = short_call(form_of(entry.tool, entry.identifier), f"{entry.module}.{entry.identifier}")
-            sentence = first_sentence(entry.tool.description)
-            self._lines[at] = f"{call}  # {sentence}" if sentence else call
+            self._lines[at] = _noted(short_call(entry.form, entry.path), entry)
         return self._lines[at]
+
+    def _short_line(self, at: int) -> str:
+        entry = self._entries[at]
+        return _noted(bare_call(entry.form, entry.path), entry)
 
     def _in_detail(self, at: int) -> str:
         entry = self._entries[at]
-        lines = argument_lines(form_of(entry.tool, entry.identifier))
+        lines = argument_lines(entry.form)
         told = capped("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
         return f"{self._line(at)}\n{told}" if lines else self._line(at)
 
@@ -232,7 +265,7 @@ class Index:
         what = (
             f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         )
-        return f"{what}; there are servers {listed(servers, _SERVERS)}; help(servers.NAME) lists the tools of one"
+        return f"{what}; there are servers {listed(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 
 
 class _ByIdentity:
@@ -270,9 +303,9 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
         if isinstance(description, str):
             texts.append(description[:_PARAMETER_CHARS])
         names += [value[:100] for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
-    rest = tool.description[len(sentence) : _TEXT_CHARS]
+    rest = tool.description[len(sentence) :]
     for text, weight in ((rest, _TEXT), (" ".join(names), _PARAMETER), (" ".join(texts), _PARAMETER_TEXT)):
-        _count(weights, text, weight)
+        _count(weights, text[:_TEXT_CHARS], weight)
     return weights
 
 
@@ -292,6 +325,11 @@ def _stems(text: str) -> frozenset[str]:
     return frozenset(map(_stem, _WORD.findall(text)))
 
 
+def _noted(call: str, entry: _Entry) -> str:
+    sentence = first_sentence(entry.tool.description)
+    return f"{call}  # {sentence}" if sentence else call
+
+
 def _squashed(name: str) -> str:
     return _NOT_IN_NAMES.sub("", name).lower()
 
@@ -299,7 +337,7 @@ def _squashed(name: str) -> str:
 def _is_slip(one: str, other: str) -> bool:
     """One letter is missing, wrong or too many, or two have changed places."""
     short, long = sorted((one, other), key=len)
-    if len(short) < 4 or len(long) - len(short) > 1:
+    if len(short) < 4 or len(long) - len(short) > 1 or short[0] != long[0]:
         return False
     at = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     if len(short) < len(long):

@@ -21,11 +21,11 @@ from typing import (
 )
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
-from pinfold.tools.arguments import Argument, read_signature
+from pinfold.tools.arguments import Argument, read_result, read_signature
 from pinfold.tools.checking import checked
 from pinfold.tools.docstrings import described
 from pinfold.tools.errors import BadTool
-from pinfold.tools.schemas import model_of, schema_of
+from pinfold.tools.schemas import model_of, schema_of, schema_of_result
 
 if TYPE_CHECKING:
     import pydantic
@@ -180,6 +180,7 @@ def tool(
             cache=cache,
             aliases=aliases,
             server=server,
+            returns=schema_of_result(read_result(function, title)),
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
             _ = made.schema  # what no model can be told is refused here, where its author looks

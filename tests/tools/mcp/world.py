@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,15 @@ from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
+WITHIN_S = 10.0
 HERE = Path(__file__).parent / "servers"
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """What another process does cannot be waited for otherwise."""
+    with anyio.fail_after(WITHIN_S):
+        while not is_so():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
 
 
 def spec(name: str, script: str = "", *args: str, **more: Any) -> ServerSpec:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def run_apart(folder: Path, source: str) -> dict[str, Any]:
 
 
 @contextmanager
-def imported(source: str, name: str = "servers.here") -> Iterator[tuple[Any, list[Any]]]:
+def imported(source: str, name: str = "servers.here") -> Generator[tuple[Any, list[Any]]]:
     """The module in this process, and the calls it makes. For sources that `assert_only_declares` has seen."""
     guest = types.ModuleType(HEADER)
     exec(GUEST, guest.__dict__)
@@ -120,16 +120,20 @@ def assert_only_declares(source: str) -> int:
             case ast.Assign(targets=[ast.Name("__all__")], value=ast.List(elts=names)):
                 assert all(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in names)
             case ast.FunctionDef(name="__dir__"):
-                assert ast.unparse(statement.body) == "return list(__all__)"
+                assert ast.unparse(statement.body[0]) == "return list(__all__)"
+                assert len(statement.body) == 1
             case ast.Assign(
                 targets=[ast.Name(name)],
-                value=ast.Call(func=ast.Name("TypedDict"), args=[ast.Constant(told), ast.Dict() as fields], keywords=[]),
+                value=ast.Call(
+                    func=ast.Name("TypedDict"), args=[ast.Constant(told), ast.Dict() as fields], keywords=[]
+                ),
             ):
                 assert name == told
                 assert name not in _TYPES
                 records.add(name)
                 for key in fields.keys:
-                    assert isinstance(key, ast.Constant) and isinstance(key.value, str)
+                    assert isinstance(key, ast.Constant)
+                    assert isinstance(key.value, str)
                 for value in fields.values:
                     _assert_type(value, records)
             case ast.FunctionDef():
@@ -145,7 +149,7 @@ def _assert_function(function: ast.FunctionDef, records: set[str]) -> None:
     assert not function.name.startswith("_")
     assert function.name not in _TYPES
     taken = function.args
-    assert not taken.posonlyargs and not taken.kwonlyargs and taken.vararg is None
+    assert (taken.posonlyargs, taken.kwonlyargs, taken.vararg) == ([], [], None)
     for argument in [*taken.args, *([taken.kwarg] if taken.kwarg else [])]:
         assert not argument.arg.startswith("_")
         assert argument.annotation is not None
@@ -160,13 +164,17 @@ def _assert_function(function: ast.FunctionDef, records: set[str]) -> None:
     match function.body:
         case [
             ast.Expr(value=ast.Constant(value=str())),
-            ast.Return(value=ast.Call(func=ast.Name("_call"), args=[ast.Constant(value=str()), sent], keywords=[])),
+            ast.Return(
+                value=ast.Call(func=ast.Name("_call"), args=[ast.Constant(value=str()), sent], keywords=[])
+            ),
         ]:
             match sent:
                 case ast.Call(func=ast.Name("locals"), args=[], keywords=[]):
-                    assert taken.kwarg is None and "locals" not in names
+                    assert taken.kwarg is None
+                    assert "locals" not in names
                 case ast.Name(id=name):
-                    assert taken.kwarg is not None and name == taken.kwarg.arg
+                    assert taken.kwarg is not None
+                    assert name == taken.kwarg.arg
                 case ast.Dict(keys=keys, values=values):
                     assert all(key is None or isinstance(key, ast.Constant) for key in keys)
                     assert all(isinstance(value, ast.Name) and value.id in names for value in values)
@@ -196,6 +204,3 @@ def _assert_type(node: ast.expr, records: set[str], *, quoted: bool = False) -> 
             _assert_type(right, records, quoted=quoted)
         case _:
             raise AssertionError(ast.unparse(node)[:200])
-
-
-Maker = Callable[..., str]

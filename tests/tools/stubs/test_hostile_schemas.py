@@ -96,7 +96,12 @@ def _about(text: str) -> Any:
         "title": text,
         "description": text,
         "properties": {
-            text: {"type": "object", "title": text, "properties": {text: {"const": text}}, "description": text},
+            text: {
+                "type": "object",
+                "title": text,
+                "properties": {text: {"const": text}},
+                "description": text,
+            },
             f"{text} enum": {"enum": [text, f"{text}!"], "default": text, "description": text},
             f"x{text}": {"type": "string", "default": text, "format": text, "$ref": f"#/$defs/{text}"},
             f"{text}ref": {"$ref": f"#/$defs/{text}"},
@@ -119,20 +124,48 @@ def corpus() -> list[Tool[..., Any]]:
     for text in TEXTS:
         add(_about(text), text, text, _about(text))
     for value in VALUES:
-        add({"type": "object", "properties": {"v": {"default": value}, "e": {"enum": [value]}, "c": {"const": value}}})
+        add(
+            {
+                "type": "object",
+                "properties": {"v": {"default": value}, "e": {"enum": [value]}, "c": {"const": value}},
+            }
+        )
         add({"type": "object", "properties": {"v": value}, "required": value, "additionalProperties": value})
         add({"type": value, "properties": {"v": {"type": value, "properties": value, "items": value}}})
-        add({"properties": {"v": {"anyOf": value, "allOf": value, "enum": value, "$ref": value}}, "$defs": value})
-        add({"allOf": [{"properties": value, "required": value}, {"properties": {"a": value}}], "oneOf": [value]})
+        add(
+            {
+                "properties": {"v": {"anyOf": value, "allOf": value, "enum": value, "$ref": value}},
+                "$defs": value,
+            }
+        )
+        add(
+            {
+                "allOf": [{"properties": value, "required": value}, {"properties": {"a": value}}],
+                "oneOf": [value],
+            }
+        )
     for around in ("items", "properties", "anyOf", "allOf"):
         for levels in (5, 50, 400):
             schema = _deep(levels, around)
             add({"type": "object", "properties": {"v": schema}}, returns=schema)
     add(_endless(), returns=_endless())
-    wide = {f"key {number}": {"enum": [f"value {number} {other}" for other in range(100)]} for number in range(3_000)}
+    wide = {
+        f"key {number}": {"enum": [f"value {number} {other}" for other in range(100)]}
+        for number in range(3_000)
+    }
     add({"type": "object", "properties": wide, "required": list(wide)})
-    add({"type": "object", "properties": {"v": {"type": "object", "properties": dict(list(wide.items())[:50])}}})
-    add({"type": "object", "properties": {"v": {"enum": list(range(200_000)), "default": list(range(200_000))}}})
+    add(
+        {
+            "type": "object",
+            "properties": {"v": {"type": "object", "properties": dict(list(wide.items())[:50])}},
+        }
+    )
+    add(
+        {
+            "type": "object",
+            "properties": {"v": {"enum": list(range(200_000)), "default": list(range(200_000))}},
+        }
+    )
     chain = {f"D{number}": {"$ref": f"#/$defs/D{number + 1}"} for number in range(5_000)}
     add({"type": "object", "properties": {"v": {"$ref": "#/$defs/D0"}}, "$defs": chain})
     web = {
@@ -142,7 +175,10 @@ def corpus() -> list[Tool[..., Any]]:
         }
         for number in range(45)
     }
-    add({"type": "object", "properties": {"v": {"$ref": "#/$defs/W0"}}, "$defs": web}, returns={"$ref": "#/$defs/W0", "$defs": web})
+    add(
+        {"type": "object", "properties": {"v": {"$ref": "#/$defs/W0"}}, "$defs": web},
+        returns={"$ref": "#/$defs/W0", "$defs": web},
+    )
     doubling: Any = {"type": "string"}
     for _ in range(60):
         doubling = {"anyOf": [doubling, doubling], "allOf": [doubling, doubling]}
@@ -197,9 +233,12 @@ def test_a_module_written_carelessly_is_found_out(tmp_path: Path, careless: str)
 def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
     schema = _about("some text")
     heavy = {"type": "object", "properties": {f"p{n}": {"enum": ["x" * 70] * 10} for n in range(60)}}
-    tools = [made(f"t{n}", "words " * 1_000, heavy if n % 2 else schema, returns=schema) for n in range(6_000)]
+    tools = [
+        made(f"t{n}", "words " * 1_000, heavy if n % 2 else schema, returns=schema) for n in range(6_000)
+    ]
     began = time.process_time()
     source = module_source("flood", "", tools)
+    assert Index(tools).search("words")
     assert time.process_time() - began < 10
     assert len(source) < 2_500_000
     assert assert_only_declares(source) == 2_000
@@ -209,46 +248,51 @@ def test_a_flood_of_tools_is_a_module_that_still_imports() -> None:
         assert calls == [["t1999", {"a": 1}]]
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(TEXTS[:18]),
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(TEXTS[:18]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
 names = st.text(max_size=8) | st.sampled_from([*TEXTS[:14], "from", "a", "b", "locals", "more", "_call"])
 
 
-def _schemas() -> st.SearchStrategy[Any]:
-    kinds = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
-    leaves = (
-        st.builds(lambda kind: {"type": kind}, kinds)
-        | st.builds(lambda values: {"enum": values}, st.lists(json_values, max_size=4))
-        | st.builds(lambda name: {"$ref": f"#/$defs/{name}"}, st.sampled_from(["A", "B"]))
-        | json_values
+def _list(items: Any) -> Any:
+    return {"type": "array", "items": items}
+
+
+def _tuple(items: Any) -> Any:
+    return {"type": "array", "prefixItems": items, "items": False}
+
+
+def _union(key: Any, parts: Any) -> Any:
+    return {key: parts}
+
+
+def _object(fields: Any, required: Any, default: Any) -> Any:
+    return {"type": "object", "properties": fields, "required": required, "default": default}
+
+
+def _wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, max_size=3)
+    fields = st.dictionaries(names, inner, max_size=4)
+    return (
+        st.builds(_list, inner)
+        | st.builds(_tuple, several)
+        | st.builds(_union, st.sampled_from(["anyOf", "oneOf", "allOf", "enum"]), several)
+        | st.builds(_object, fields, st.lists(names, max_size=3), json_values)
     )
 
-    def wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        several = st.lists(inner, max_size=3)
-        return (
-            st.builds(lambda items: {"type": "array", "items": items}, inner)
-            | st.builds(lambda items: {"type": "array", "prefixItems": items, "items": False}, several)
-            | st.builds(lambda parts, key: {key: parts}, several, st.sampled_from(["anyOf", "oneOf", "allOf"]))
-            | st.builds(
-                lambda fields, required, default: {
-                    "type": "object",
-                    "properties": fields,
-                    "required": required,
-                    "default": default,
-                },
-                st.dictionaries(names, inner, max_size=4),
-                st.lists(names, max_size=3),
-                json_values,
-            )
-        )
 
-    return st.recursive(leaves, wider, max_leaves=12)
-
-
-SCHEMAS = _schemas()
+LEAVES: list[Any] = [
+    *({"type": kind} for kind in ("string", "integer", "number", "boolean", "null", "array", "object")),
+    *({"$ref": f"#/$defs/{name}"} for name in "AB"),
+]
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(st.sampled_from(LEAVES) | json_values, _wider, max_leaves=12)
 PROPERTIES = st.dictionaries(names, SCHEMAS, max_size=4)
 NAMES = st.lists(names, max_size=3, unique=True)
 
@@ -258,9 +302,9 @@ def _tools(draw: st.DrawFn) -> list[Tool[..., Any]]:
     found: list[Tool[..., Any]] = []
     for name in draw(NAMES):
         properties = draw(PROPERTIES)
-        defs = {"A": draw(SCHEMAS), "B": draw(SCHEMAS)}
+        defs: dict[str, Any] = {"A": draw(SCHEMAS), "B": draw(SCHEMAS)}
         parameters = {"type": "object", "properties": properties, "required": draw(NAMES), "$defs": defs}
-        returns = {**defs["A"], "$defs": defs} if isinstance(defs["A"], dict) else None
+        returns: Any = {"$ref": "#/$defs/A", "$defs": defs}
         found.append(made(name, draw(names), parameters, server="s", returns=returns))
     return found
 
@@ -268,7 +312,9 @@ def _tools(draw: st.DrawFn) -> list[Tool[..., Any]]:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_tools())
 @example([])
-def test_any_schema_makes_a_module_that_only_declares_and_sends_what_it_was_given(tools: list[Tool[..., Any]]) -> None:
+def test_any_schema_makes_a_module_that_only_declares_and_sends_what_it_was_given(
+    tools: list[Tool[..., Any]],
+) -> None:
     source = module_source("s", "", tools)
     source.encode("utf-8")
     assert assert_only_declares(source) == len(tools)

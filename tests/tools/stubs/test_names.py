@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.tools.stubs import identifiers
+from pinfold.tools.stubs import identifiers, module_names
 
 pytestmark = pytest.mark.unit
 
@@ -55,13 +55,19 @@ def test_the_order_in_which_names_come_does_not_matter() -> None:
 
 
 def test_what_is_taken_is_not_given_again() -> None:
-    assert identifiers(["search", "2nd"], taken=("search",), prefix="server") == {
+    assert identifiers(["go"], taken=("go",)) == {"go": "go_"}
+    assert module_names(["search", "2nd", "my-server"]) == {
         "search": "search_",
         "2nd": "server_2nd",
+        "my-server": "my_server",
     }
 
 
-@given(st.lists(st.text(max_size=20) | st.sampled_from(["a-b", "a_b", "a.b", "if", "if_", "__dir__"]), unique=True))
+@given(
+    st.lists(
+        st.text(max_size=20) | st.sampled_from(["a-b", "a_b", "a.b", "if", "if_", "__dir__"]), unique=True
+    )
+)
 def test_whatever_the_names_are_the_identifiers_are_valid_public_and_unique(names: list[str]) -> None:
     found = identifiers(names)
     assert list(found) == names

@@ -57,7 +57,7 @@ def fields_of(schema: Mapping[str, Json]) -> tuple[Field, ...] | None:
     if len(properties) > MOST_FIELDS:
         return None
     required = schema.get("required")
-    needed = set(cast("list[str]", required)) if isinstance(required, list) else set[str]()
+    needed = cast("list[Json]", required) if isinstance(required, list) else []
     found: list[Field] = []
     for name, content in properties.items():
         if not isinstance(content, Mapping):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,10 +18,12 @@ from pinfold.app.mcp.placing import in_words
 from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.servers import connections
 from pinfold.app.obeyed import SERVERS
+from pinfold.app.paths import workspace_at
 from pinfold.app.policies import user_rules
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
 from pinfold.policy import Facts, judge
 from pinfold.sandbox import provider_named
+from pinfold.sandbox.folders import folder
 from pinfold.tools import Registry, Result, Tool
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person
@@ -228,9 +230,14 @@ class Look:
 async def looking(
     specs: Sequence[ServerSpec], workspace: Path, person: Person | None = None
 ) -> AsyncGenerator[Look]:
-    """Raises ConfigError."""
+    """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
     config = load_config(workspace).config
     nobody, pins = Nobody(), FilePins(specs)
+    stack = ExitStack()
+    try:
+        workspace = workspace_at(workspace)
+    except ConfigError:
+        workspace = stack.enter_context(folder("workspace"))
     servers = connections(
         specs,
         programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits()),
@@ -240,5 +247,39 @@ async def looking(
         on_changed=lambda _: None,
         notice=lambda _: None,
     )
-    async with servers:
-        yield Look(servers, pins)
+    with stack:
+        async with servers:
+            yield Look(servers, pins)
+
+
+async def examined(workspace: Path) -> list[dict[str, Any]]:
+    """For `pinfold doctor`: each server started once. Raises ConfigError."""
+    named = named_for(workspace)
+    found: list[dict[str, Any]] = [
+        {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"}
+        for line in named.faults
+    ]
+    async with looking(named.specs, workspace) as look:
+        failed = await look.connect()
+        for spec in named.specs:
+            name, cause = spec.name, failed.get(spec.name, "")
+            has_changed = f"it has changed since you agreed: pinfold mcp trust {name}"
+            found.append(
+                {
+                    "name": name,
+                    "where": in_words(spec),
+                    "tools": 0 if cause else len(look.tools(name)),
+                    "cause": cause,
+                    "fix": _fix(spec, cause) if cause else has_changed if look.difference(name) else "",
+                }
+            )
+    return found
+
+
+def _fix(spec: ServerSpec, cause: str) -> str:
+    if "sign in" in cause or "401" in cause:
+        return f"sign in at a terminal: pinfold mcp trust {spec.name}"
+    if spec.transport != "stdio":
+        return f"is {spec.url} right, and does the server run? It is named in {spec.origin}"
+    command = " ".join((spec.command, *spec.args))
+    return f"try it by hand: {command}; it is named in {spec.origin}"

@@ -251,6 +251,8 @@ def _is_closed(folder: Path) -> bool:
 
 def _mounts(spec: ServerSpec, needed: Iterable[Path], workspace: Mount) -> tuple[Mount, ...]:
     """Read-only, none in another; the workspace as it is given. Raises BadCall."""
+    if why := _why_not(workspace):
+        raise BadCall(f"{spec.name} cannot run in a sandbox here: {why}")
     kept: list[Mount] = [workspace]
     paths = {one for path in needed for one in (path, path.resolve())}
     for path in sorted(paths, key=lambda path: (len(path.parts), path)):

@@ -26,7 +26,7 @@ from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.session import Around
 from pinfold.engine import Performed
 from pinfold.events import CallTool
-from pinfold.tools import Registry, Tool, ToolError
+from pinfold.tools import BadCall, Registry, Tool, ToolError
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, Sampler
 from pinfold.tools.mcp.servers import Servers
@@ -47,6 +47,7 @@ class SessionServers:
         self._asking = asking
         self._registry: Registry | None = None
         self._known: set[str] = set()
+        self._shown: dict[str, str] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,6 +122,12 @@ class SessionServers:
             if status.why:
                 note_failure(name, status.why, status.retry_in_s)
 
+    def _accept(self, server: str) -> None:
+        """Raises BadCall where it is not any more what was shown."""
+        if self._shown.get(server) != self.difference(server).text:
+            raise BadCall(f"{server} has changed once more since it was agreed to; nothing was called")
+        self._servers.accept(server)
+
     # For policy
 
     def leaves(self, server: str) -> bool:
@@ -130,6 +137,11 @@ class SessionServers:
 
     def difference(self, server: str) -> Difference:
         return self._servers.difference(server)
+
+    def shown(self, server: str) -> str:
+        """How a server has changed, for who decides: a yes is to this and to nothing else."""
+        self._shown[server] = text = self.difference(server).text
+        return text
 
     def samples(self, action: CallTool) -> bool:
         return self._asking.samples(action)
@@ -143,7 +155,7 @@ class SessionServers:
         async def called(**arguments: Any) -> Any:
             with self._asking.during(tool.server), self._noting():
                 if tool.held:
-                    self._servers.accept(tool.server)
+                    self._accept(tool.server)
                 return await tool.function(**arguments)
 
         # How far a call goes is for policy to say of a server as a whole.

@@ -43,9 +43,12 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 _SDK_GAVE_UP = (
     "SSE stream",
     "Failed to parse",
-    "Server returned an error response",
+    "Unexpected content",
     "server answered a request",
+    "it answered",
 )
+"""So begins what the SDK itself says of a request that nobody answered as they should."""
+_BAD_STATUS = "Server returned an error response"
 
 # The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
 for _name in ("mcp", "client"):
@@ -170,13 +173,15 @@ class Connection:
             return SessionLost(said)
         if error.code == types.URL_ELICITATION_REQUIRED:
             return await self._pages_first(error)
-        if error.error.message == "Connection closed":
+        if error.error.message == _BAD_STATUS:
+            said = f"the server answered HTTP {self.over.status}"
+            if 400 <= self.over.status < 500:
+                return ToolFailed(f"{title} failed and was not done: {said}", at_fault=True)
+        elif error.error.message == "Connection closed":
             with anyio.move_on_after(_SETTLE_S):
                 await self.over.event.wait()
             said = self.over.why or "the connection ended"
-        elif error.error.data != UNKNOWN and not error.error.message.startswith(
-            (*_SDK_GAVE_UP, "it answered")
-        ):
+        elif error.error.data != UNKNOWN and not error.error.message.startswith(_SDK_GAVE_UP):
             return BadCall(said)
         words = f"{title} failed: {said}; whether it was done is not known"
         return ToolFailed(words, at_fault=True, may_have_happened=True, untrusted=True)
@@ -184,7 +189,7 @@ class Connection:
     async def _pages_first(self, error: MCPError) -> BadCall:
         match error.error.data:
             case {"elicitations": [*wanted]}:
-                given = cast("list[Json]", wanted[:_PAGES])
+                given: list[Json] = wanted[:_PAGES]
                 pages = [cast("Mapping[str, Json]", one) for one in given if isinstance(one, Mapping)]
             case _:
                 pages = []
@@ -304,9 +309,13 @@ def explain(error: BaseException, over: Over) -> str:
     match error:
         case BadCall() | ToolFailed():
             return str(error)
+        case MCPError() if error.error.message == _BAD_STATUS:
+            return f"the server answered HTTP {over.status}"
         case MCPError():
             return presentable_line(error.error.message)[:_MESSAGE]
         case ValidationError():
             return f"it does not speak the protocol: {_first(error)}"
+        case RuntimeError() if str(error):
+            return presentable_line(str(error))[:_MESSAGE]
         case _:
             return presentable_line(f"{type(error).__name__}: {error}")[:_MESSAGE]

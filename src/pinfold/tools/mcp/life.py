@@ -76,15 +76,17 @@ class Life:
     def status(self) -> Status:
         left = self._not_before - anyio.current_time()
         is_paused = left > 0 and self._failures >= self._limits.quick_failures
+        live = self._connection if self._connection and not self._connection.over.event.is_set() else None
+        why = "" if live else self._connection.over.why if self._connection else self._why
         state: State = (
             "ready"
-            if self._connection and not self._connection.over.event.is_set()
+            if live
             else "starting"
-            if self._start
+            if self._start and not self._connection
             else "paused"
             if is_paused
             else "failed"
-            if self._why
+            if why
             else "idle"
         )
         pinned = self.pinned() or Manifest()
@@ -94,7 +96,7 @@ class Life:
             state=state,
             tools=len(there.entries),
             held=len(held.names("changed")) + len(held.names("new")),
-            why="" if self._connection else self._why,
+            why=why,
             where=self._where,
             retry_in_s=max(0.0, left) if is_paused else 0.0,
         )
@@ -313,7 +315,10 @@ class Life:
 
 def _counted(held: Difference) -> str:
     changed, new = len(held.names("changed")), len(held.names("new"))
-    parts = [f"{changed} tools changed" if changed else "", f"{new} tools are new" if new else ""]
+    parts = [
+        f"{changed} {'tools' if changed > 1 else 'tool'} changed" if changed else "",
+        f"{new} {'tools are' if new > 1 else 'tool is'} new" if new else "",
+    ]
     return " and ".join(filter(None, parts))
 
 

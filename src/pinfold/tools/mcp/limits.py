@@ -11,7 +11,7 @@ class Limits:
     """Of one message."""
     window_s: float = 10.0
     """In which unasked messages are counted."""
-    unasked: int = 20_000
+    unasked: int = 5_000
     unasked_bytes: int = 64 << 20
     streams: int = 50
     """Event streams that may be opened in one window."""

@@ -193,7 +193,7 @@ class _Call:
         try:
             made = of_call(result, self._shape)
         except BadCall as error:
-            raise BadCall(str(error), sent=_sent(self._life.spec, out, len(str(error)))) from None
+            raise BadCall(str(error), sent=sent_to(self._life.spec, out, len(str(error)))) from None
         return _with_sent(self._life.spec, made, out)
 
 
@@ -222,11 +222,11 @@ class _Extras:
 
 
 def _with_sent(spec: ServerSpec, result: Result, out: int) -> Result:
-    sent = _sent(spec, out, len(result.text.encode("utf-8", "replace")))
+    sent = sent_to(spec, out, len(result.text.encode("utf-8", "replace")))
     return Result(text=result.text, value=result.value, untrusted=True, sent=sent)
 
 
-def _sent(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
+def sent_to(spec: ServerSpec, out: int, back: int) -> tuple[Sent, ...]:
     """What a server on another machine got: the arguments, and what they were answered with."""
     if spec.transport == "stdio":
         return ()

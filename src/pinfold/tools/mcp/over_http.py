@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from typing import Any
 
@@ -29,23 +29,23 @@ _UNSENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 
 @asynccontextmanager
 async def over_http(spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> AsyncGenerator[Streams]:
-    async with Client(spec, watch, auth) as client:
+    client = HttpClient(spec, watch, auth)
+    async with AsyncExitStack() as stack:
         if spec.transport == "sse":
             opening = sse_client(spec.url, httpx_client_factory=_same(client))
         else:
+            await stack.enter_async_context(client)
             opening = streamable_http_client(
                 spec.url, http_client=client, max_sse_event_size=watch.limits.frame_bytes
             )
-        async with opening as (incoming, outgoing):
-            yield WatchedReading(incoming, watch), WatchedWriting(outgoing, watch)
+        incoming, outgoing = await stack.enter_async_context(opening)
+        yield WatchedReading(incoming, watch), WatchedWriting(outgoing, watch)
 
 
-class Client(httpx2.AsyncClient):
+class HttpClient(httpx2.AsyncClient):
     """Turns what fails for one request into an answer to that request: the SDK would end them all."""
 
     def __init__(self, spec: ServerSpec, watch: Watch, auth: httpx2.Auth | None) -> None:
-        self.trouble = ""
-        """The last answer that was no good, for people."""
         self._home = checked_url(spec)
         self._is_sse = spec.transport == "sse"
         self._watch = watch
@@ -61,6 +61,13 @@ class Client(httpx2.AsyncClient):
         )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        over = self._watch.over
+        if over.event.is_set():
+            # Whoever declined to sign in is not asked again by the same attempt.
+            return self._answer(request, over.why, unsent=True, error=httpx2.ConnectError(over.why))
+        if request.method == "DELETE":
+            # A courtesy at the end, for which nobody waits long.
+            request.extensions = {**request.extensions, "timeout": _within(self._watch.limits.close_s)}
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
             self._open_stream(request)
         if self._watch.on_resume and "last-event-id" in request.headers:
@@ -75,19 +82,17 @@ class Client(httpx2.AsyncClient):
         except (OAuthFlowError, BadCall) as error:
             return self._answer(request, f"no sign-in: {_words(error)}", unsent=True, error=error)
         if self._is_sse and request.method == "POST" and response.status_code >= 400:
-            self._watch.over.end(self.trouble)
+            over.end(f"the server answered HTTP {response.status_code}")
         return response
 
     def _answer(
         self, request: httpx2.Request, words: str, *, unsent: bool, error: Exception
     ) -> httpx2.Response:
-        self.trouble = words
-        if request.method != "POST" or self._is_sse:
-            self._watch.over.end(words) if self._is_sse else None
-            raise error
-        if unsent:
+        if unsent or self._is_sse:
             # Nobody is there: what else is under way is lost as well, and the next use starts anew.
             self._watch.over.end(words)
+        if request.method != "POST" or self._is_sse:
+            raise error
         data = UNSENT if unsent else UNKNOWN
         body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": words, "data": data}}
         return httpx2.Response(502, json=body, request=request)
@@ -119,7 +124,7 @@ class Client(httpx2.AsyncClient):
 
     async def _arriving(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            self.trouble = f"the server answered HTTP {response.status_code} {response.reason_phrase}".strip()
+            self._watch.over.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.RemoteProtocolError(
                 "the server sends compressed what was asked for plain", request=response.request
@@ -187,6 +192,10 @@ def _same(client: httpx2.AsyncClient) -> Any:
         return client
 
     return make
+
+
+def _within(seconds: float) -> dict[str, float]:
+    return dict.fromkeys(("connect", "read", "write", "pool"), seconds)
 
 
 def _words(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager
 from html import escape
 from typing import Any, Literal, cast
@@ -79,7 +79,45 @@ def signing_in(
         )
         kept.redirect = visit.address
     kept.provider = provider
-    return provider
+    return _WhenAsked(provider, kept)
+
+
+class _WhenAsked(httpx2.Auth):
+    """Signs in when the server wants it. The SDK's own lets no second request out before the first is answered."""
+
+    def __init__(self, provider: OAuthClientProvider, kept: _Kept) -> None:
+        self._provider = provider
+        self._kept = kept
+        self._is_loaded = False
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        context = self._provider.context
+        if not self._is_loaded:
+            self._is_loaded = True
+            context.current_tokens = await self._kept.get_tokens()
+        if context.current_tokens is None or context.is_token_valid():
+            if context.current_tokens:
+                request.headers["authorization"] = f"Bearer {context.current_tokens.access_token}"
+            response = yield request
+            if not _is_unwelcome(response):
+                return
+        flow = self._provider.async_auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                response = yield outgoing
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+
+def _is_unwelcome(response: httpx2.Response) -> bool:
+    wants = response.headers.get("www-authenticate", "")
+    return response.status_code == 401 or (response.status_code == 403 and "insufficient_scope" in wants)
 
 
 class _Kept:

@@ -38,7 +38,9 @@ async def over_stdio(
             yield incoming, WatchedWriting(outgoing, watch)
         finally:
             tasks.cancel_scope.cancel()
-            with anyio.move_on_after(watch.limits.close_s, shield=True):
+            # One that broke off or was broken off has had its time.
+            grace_s = _LAST_WORDS_S / 10 if watch.over.event.is_set() else watch.limits.close_s
+            with anyio.move_on_after(grace_s, shield=True):
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                     await process.stdin.aclose()
                 await process.ended()

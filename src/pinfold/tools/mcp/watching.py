@@ -22,6 +22,8 @@ class Over:
     def __init__(self) -> None:
         self.event = anyio.Event()
         self.why = ""
+        self.status = 0
+        """The last HTTP status that was no good, which the SDK does not tell."""
 
     def end(self, why: str) -> None:
         """The first reason is the one that is told."""
@@ -78,7 +80,11 @@ class WatchedReading:
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await self._inner.receive()
+        try:
+            item: SessionMessage | Exception = await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._watch.over.end("the server ended the connection")
+            raise
         if not self._watch.comes_in(item if isinstance(item, Exception) else item.message):
             raise anyio.EndOfStream
         return item

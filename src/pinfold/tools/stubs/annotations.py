@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from pinfold.tools.stubs.shapes import (
     Choice,
@@ -117,8 +118,7 @@ def _entry(field: Field, names: Mapping[str, str], there: Collection[str]) -> st
     return f"{field.name!r}: {text if field.is_required else f'NotRequired[{text}]'}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries:
+class _Entries(Struct, frozen=True):
     text: str
     leads_to: tuple[str, ...]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
+
+from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.tools.stubs.names import camel, unique
@@ -22,8 +23,7 @@ DEFAULT_DEPTH = 5
 _TITLE = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     name: str
     """As the tool knows it."""
     identifier: str
@@ -35,8 +35,7 @@ class Parameter:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...]
     """Those that must be given first."""
     more: tuple[str, Type] | None

@@ -6,6 +6,7 @@ Everything a server says ends up in string literals; names, numbers and types ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from pinfold.text import capped, printable, printable_line
@@ -32,6 +33,13 @@ from _pinfold_guest.servers import call as _call, OMITTED as _OMITTED
 """
 
 
+def offered(tools: Sequence[Tool[..., Any]]) -> Mapping[str, Tool[..., Any]]:
+    """The tools of one server by the names under which its module has them."""
+    there = {local_name(tool): tool for tool in tools if len(tool.name) <= NAME_CHARS}
+    named = identifiers(list(there))
+    return {named[name]: there[name] for name in islice(there, TOOLS)}
+
+
 def local_name(tool: Tool[..., Any]) -> str:
     """Its name inside its server's module, before it is made an identifier."""
     return tool.name.removeprefix(f"{tool.server}.")
@@ -39,26 +47,21 @@ def local_name(tool: Tool[..., Any]) -> str:
 
 def module_source(server: str, description: str, tools: Sequence[Tool[..., Any]]) -> str:
     """Python 3.11 and later; `server` is only told, not written as a name."""
-    there = {local_name(tool): tool for tool in tools if len(tool.name) <= NAME_CHARS}
-    named = dict(list(identifiers(list(there)).items())[:TOOLS])
-    definitions = Definitions({*WRITTEN, *named.values()})
+    there = offered(tools)
+    definitions = Definitions({*WRITTEN, *there})
     functions: list[str] = []
     chars = 0
-    for name, identifier in named.items():
-        tool = there[name]
+    for identifier, tool in there.items():
         is_crowded = chars + definitions.chars > MODULE_CHARS
         form = PLAINEST if is_crowded else form_of(tool, identifier)
         told = first_sentence(tool.description) if is_crowded else docstring(tool.description, form)
         functions.append(_function(tool.name, identifier, form, told, definitions))
         chars += len(functions[-1]) + SCHEMA_CHARS * form.looked_at
-    told = _told(
-        server, description, [(identifier, there[name]) for name, identifier in named.items()], len(tools)
-    )
     return "\n".join(
         [
-            repr(told),
+            repr(_told(server, description, there, len(tools))),
             _HEADER,
-            f"__all__ = {list(named.values())!r}",
+            f"__all__ = {list(there)!r}",
             "\ndef __dir__():\n    return list(__all__)\n",
             *definitions.lines,
             "",
@@ -101,17 +104,15 @@ def _sent(form: Form) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _told(server: str, description: str, tools: Sequence[tuple[str, Tool[..., Any]]], count: int) -> str:
-    head = (
-        capped(printable(description).strip(), DESCRIPTION_CHARS)
-        or f"Tools of {printable_line(server[:NAME_CHARS])}."
-    )
+def _told(server: str, description: str, tools: Mapping[str, Tool[..., Any]], count: int) -> str:
+    head = capped(printable(description[: 4 * DESCRIPTION_CHARS]).strip(), DESCRIPTION_CHARS)
     lines = [
         f"{identifier}: {first_sentence(tool.description)}".removesuffix(": ")
-        for identifier, tool in tools[:LISTED]
+        for identifier, tool in islice(tools.items(), LISTED)
     ]
     if len(tools) > LISTED:
         lines.append(f"and {len(tools) - LISTED:,} more: servers.search('words') finds them")
     if count > len(tools):
         lines.append(f"{count - len(tools):,} others are left out: too many, or their names too long")
+    head = head or f"Tools of {printable_line(server[:NAME_CHARS])}."
     return "\n".join([head, "", *lines]) if lines else head

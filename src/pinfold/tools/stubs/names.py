@@ -32,6 +32,11 @@ def identifiers(
     return unique(names, taken={*WRITTEN, *taken}, prefix=prefix)
 
 
+def module_names(servers: Sequence[str]) -> Mapping[str, str]:
+    """For each server its module of the package `servers`, which has a `search` of its own."""
+    return identifiers(servers, taken=("search",), prefix="server")
+
+
 def unique(names: Sequence[str], *, taken: Collection[str], prefix: str) -> dict[str, str]:
     wanted = {name: _free(_plain(name, prefix), taken) for name in names}
     used: set[str] = set()

@@ -31,13 +31,14 @@ CALL_CHARS = 400
 
 
 def short_call(form: Form, name: str) -> str:
-    """`name(owner: str, state: 'open'|'closed' = 'open') -> list`. When it grows long, optional ones lose their types."""
+    """`name(owner: str, state: 'open'|'closed' = 'open', page?: int) -> list`. When it grows long, optional ones lose
+    their types."""
     parts: list[str] = []
     chars = 0
     for parameter in form.parameters:
         part = _part(parameter, form.records)
         if not parameter.is_required and chars + len(part) > CALL_CHARS:
-            part = f"{parameter.identifier}=..."
+            part = f"{parameter.identifier}?"
         if chars > 2 * CALL_CHARS:
             parts.append("...")
             break
@@ -47,6 +48,14 @@ def short_call(form: Form, name: str) -> str:
         parts.append(f"**{form.more[0]}")
     result = "" if form.result == ANY else f" -> {short(form.result, form.result_records)}"
     return f"{name}({', '.join(parts)}){result}"
+
+
+def bare_call(form: Form, name: str) -> str:
+    """`name(owner, repo, ...)`: what must be given, by name."""
+    parts = [one.identifier for one in form.parameters if one.is_required]
+    if len(parts) < len(form.parameters) or form.more is not None:
+        parts.append("...")
+    return f"{name}({', '.join(parts)})"
 
 
 def short(shape: Type, records: Records) -> str:
@@ -66,9 +75,9 @@ def _part(parameter: Parameter, records: Records) -> str:
         kept = tuple(member for member in shape.members if member != NONE)
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"
-    if parameter.is_required:
-        return parameter.identifier + typed
-    default = "..." if parameter.default is None else printable_line(parameter.default)
+    if parameter.default is None:
+        return f"{parameter.identifier}{'' if parameter.is_required else '?'}{typed}"
+    default = printable_line(parameter.default)
     return f"{parameter.identifier}{typed} = {default}" if typed else f"{parameter.identifier}={default}"
 
 

@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct
 
 Scalar: TypeAlias = str | int | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Struct, frozen=True):
     name: Literal["str", "int", "float", "bool", "bytes", "None", "Any"]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A `pyarrow.Table`, which code that has no pyarrow cannot name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     values: tuple[Scalar, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Struct, frozen=True):
     item: Type
 
 
-@dataclass(frozen=True, slots=True)
-class TupleOf:
+class TupleOf(Struct, frozen=True):
     items: tuple[Type, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DictOf:
+class DictOf(Struct, frozen=True):
     value: Type
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(Struct, frozen=True):
     members: tuple[Type, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """An object with known keys, by its name in `Records`."""
 
     name: str
@@ -54,8 +47,7 @@ class Record:
 Type: TypeAlias = Plain | Table | Choice | ListOf | TupleOf | DictOf | Either | Record
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     name: str
     type: Type
     is_required: bool

@@ -1,21 +1,21 @@
-"""A server with the SDK that keeps notes: python notes.py FOLDER. What it says of itself is in FOLDER/description.txt."""
+"""A server with the SDK that keeps notes: python notes.py FOLDER [PORT]. What it says of itself is in FOLDER/description.txt."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import mcp_types as types
 from mcp.server.mcpserver import (
     AcceptedElicitation,
-    Context,
     Elicit,
     ElicitationResult,
     MCPServer,
     Resolve,
     Sample,
 )
+from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -62,9 +62,12 @@ async def ask(who: Annotated[ElicitationResult[Who], Resolve(_who)]) -> str:
 
 
 @server.tool(structured_output=False)
-async def visit(ctx: Context[Any]) -> str:
+async def visit() -> str:
     """Have the user visit a page."""
-    return (await ctx.elicit_url("Please pay", "https://pay.example.com/x", "e1")).action
+    page = types.ElicitRequestURLParams(
+        message="Please pay", url="https://pay.example.com/x", elicitation_id="e1"
+    )
+    raise UrlElicitationRequiredError([page])
 
 
 def _thought(question: str) -> Sample:
@@ -86,4 +89,8 @@ if (folder / "more.txt").exists():
         return "extra"
 
 
-server.run()
+match sys.argv[2:]:
+    case [port]:
+        server.run("streamable-http", host="127.0.0.1", port=int(port))
+    case _:
+        server.run()
