@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,9 @@ from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
 from pinfold.app.toolbox import ToolOptions
-from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
+from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, Performed, State, fold
 from pinfold.events import (
+    Action,
     ActionId,
     Command,
     Entry,
@@ -41,11 +42,12 @@ from pinfold.events import (
     SessionId,
     SessionOpened,
     TurnId,
+    new_action_id,
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider_named
+from pinfold.sandbox import Limits, Mount, Provider, Spec, Variable, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
@@ -128,6 +130,7 @@ class LiveSession:
         self._watched: anyio.Event | None = None
         """Once somebody waits."""
         self._watched_seq = 0
+        self._attending = 0
 
     async def submit(self, command: Command) -> None:
         await self._engine.submit(command)
@@ -160,6 +163,36 @@ class LiveSession:
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
         self._hands.judging.guards = guards
+
+    async def act(self, action: Action) -> Performed:
+        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
+        return await self._engine.act(new_action_id(), action)
+
+    async def act_beside(self, action: Action) -> Performed:
+        """As `act`, in this task and without waiting for its turn."""
+        return await self._engine.act_beside(new_action_id(), action)
+
+    @property
+    def servers(self) -> SessionServers | None:
+        """Of MCP; None where none is named."""
+        return self._hands.servers
+
+    async def variables(self) -> tuple[Variable, ...]:
+        """Raises SandboxUnavailable."""
+        return await (await self._hands.started()).variables()
+
+    @contextmanager
+    def attended(self) -> Generator[None]:
+        """Meanwhile there is somebody to ask, of a session that else has nobody."""
+        core = self._engine.core
+        self._attending += 1
+        core.unattended = False
+        try:
+            yield
+        finally:
+            self._attending -= 1
+            core.unattended = not self._attending
+            core.touch()
 
     async def passes(self, check: str) -> bool:
         """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""

@@ -27,6 +27,8 @@ class ToolOptions:
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
+    carries: bool = False
+    """Whoever uses the session from outside brings files in and takes them out: `put_file`, `get_file`."""
     mcp: bytes | None = None
     """`.mcp.json` of the workspace, if it is trusted."""
     more_mcp: tuple[str, bytes] | None = None
@@ -64,6 +66,10 @@ def tools_of(
         fetch_tool(WebAccess(way, Secrets().headers_for)),
         *small_tools(),
     ]
+    if options.carries:
+        from pinfold.tools.builtin.carrying import carrying_tools
+
+        made += carrying_tools(inside)
     faults: list[str] = []
     folder = config_dir() / "tools"
     if options.declared or folder.is_dir():

@@ -6,11 +6,11 @@ Nothing of them is started before code imports one or a tool is called.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskStatus
@@ -31,6 +31,9 @@ from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, Sampler
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from pinfold.tools.mcp.lines import Line, Peer, Speech
 
 logger = logging.getLogger(__name__)
 _SPARE = 100
@@ -77,6 +80,16 @@ class SessionServers:
     def unknown(self) -> Sequence[str]:
         """Those of which nobody knows what they offer before they are started."""
         return tuple(name for name in self.names if name not in self._known)
+
+    @asynccontextmanager
+    async def line(
+        self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
+    ) -> AsyncGenerator[Line]:
+        """See Servers. What is seen for the first time is registered."""
+        async with self._servers.line(name, speech, peer, like=like) as line:
+            if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
+                self.changed(name)
+            yield line
 
     async def ready(self, *names: str) -> None:
         """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""

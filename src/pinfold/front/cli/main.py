@@ -25,6 +25,7 @@ _COMMANDS = {
     "fork": ("rewinding", "A second session that goes on from where one is."),
     "export": ("carrying", "Write a session to a file."),
     "import": ("carrying", "Bring a session in from a file."),
+    "mcp-server": ("mcp_server", "Offer the sandbox, and the agent, to MCP clients."),
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("doctor", "Say what works here, and how to fix what does not."),
     "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
@@ -49,7 +50,7 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
-        return getattr(module, f"{cmd_name}_command")
+        return getattr(module, f"{cmd_name.replace('-', '_')}_command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -17,6 +17,7 @@ from pinfold.tools.mcp.life import Life
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Entry, Manifest
 from pinfold.tools.mcp.reading import is_loopback
+from pinfold.tools.mcp.relays import relay_now
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool
@@ -148,9 +149,18 @@ class _Checked:
             raise ToolFailed(
                 f"wrong arguments for {self._title}: they hold what JSON cannot, such as NaN or half a character"
             ) from None
-        if faults := self._shape.faults(plain):
+        faults = self._shape.faults(plain)
+        if faults and (fewer := self._without_nulls(plain)) != plain:
+            plain, faults = fewer, self._shape.faults(fewer)
+        if faults:
             raise ToolFailed(f"wrong arguments for {self._title}: {'; '.join(faults)}")
         return plain
+
+    def _without_nulls(self, plain: dict[str, Json]) -> dict[str, Json]:
+        """What may be left out and is null is left out: models write it so."""
+        required: Any = self._schema.get("required")
+        needed = cast("list[Any]", required) if isinstance(required, list) else []
+        return {key: value for key, value in plain.items() if value is not None or key in needed}
 
 
 def _sendable(value: Json) -> Json:
@@ -174,10 +184,12 @@ class _Call:
         self._shape = Shape(returns) if returns is not None else None
 
     async def call(self, **arguments: Json) -> Result:
+        out = len(json.dumps(arguments, ensure_ascii=False).encode())
+        if relay := relay_now():
+            return _with_sent(self._life.spec, await relay(self._agreed), out)
         result = await self._life.call(self._name, arguments, self._agreed)
         from pinfold.tools.mcp.values import of_call
 
-        out = len(json.dumps(arguments, ensure_ascii=False).encode())
         try:
             made = of_call(result, self._shape)
         except BadCall as error:
@@ -192,6 +204,8 @@ class _Extras:
         self._agreed = agreed
 
     async def call(self, **arguments: Json) -> Result:
+        if relay := relay_now():
+            return _with_sent(self._life.spec, await relay(self._agreed), len(str(arguments)))
         from pinfold.tools.mcp import values
 
         await self._life.agreed(self._name, self._agreed)

@@ -70,6 +70,8 @@ class HttpClient(httpx2.AsyncClient):
             request.extensions = {**request.extensions, "timeout": _within(self._watch.limits.close_s)}
         if request.method == "GET" and request.headers.get("accept") == "text/event-stream":
             self._open_stream(request)
+        if self._watch.on_resume and "last-event-id" in request.headers:
+            await self._watch.on_resume()
         try:
             response = await super().send(request, **options)
         except httpx2.RequestError as error:

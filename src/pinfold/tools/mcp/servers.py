@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,6 +20,9 @@ from pinfold.tools.mcp.ports import Credentials, Person, Pins, Programs, Sampler
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.world import World
 from pinfold.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from pinfold.tools.mcp.lines import Line, Peer, Speech
 
 
 class Servers:
@@ -117,6 +121,17 @@ class Servers:
         if pinned is None:
             return None
         return offered(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
+
+    def line(
+        self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
+    ) -> AbstractAsyncContextManager[Line]:
+        """Its own protocol, word for word, over a connection of its own.
+
+        Raises BadCall, and MCPError where it refuses to speak so. `like`: a line to the same server that was looked at.
+        """
+        from pinfold.tools.mcp.lines import line_to
+
+        return line_to(self._life(name).spec, self._world, self._limits, speech, peer, like=like)
 
     def difference(self, name: str) -> Difference:
         """Between what the user agreed to and what the server last said; none if it was not asked."""

@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager
 from html import escape
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -31,6 +31,8 @@ from pinfold.tools.mcp.reading import is_loopback
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
 _PATH = "/callback"
+_BASIC: Literal["client_secret_basic"] = "client_secret_basic"
+"""What every authorisation server must understand."""
 _HEAD_BYTES = 16_384
 _VISIT_S = 10.0
 _PAGE = (
@@ -57,6 +59,7 @@ def signing_in(
             storage=kept,
             client_id=said.client_id,
             client_secret=said.client_secret,
+            token_endpoint_auth_method=_BASIC,
             scope=said.scope or None,
             issuer=said.issuer,
         )
@@ -68,7 +71,7 @@ def signing_in(
                 client_name="Pinfold",
                 redirect_uris=[AnyUrl(visit.address)],
                 scope=said.scope or None,
-                token_endpoint_auth_method="client_secret_post" if said.client_secret else "none",
+                token_endpoint_auth_method=_BASIC if said.client_secret else "none",
             ),
             storage=kept,
             redirect_handler=visit.go,
@@ -163,7 +166,7 @@ class _Kept:
                 client_id=said.client_id,
                 client_secret=said.client_secret or None,
                 redirect_uris=[AnyUrl(self.redirect)] if self.redirect else None,
-                token_endpoint_auth_method="client_secret_post" if said.client_secret else "none",
+                token_endpoint_auth_method=_BASIC if said.client_secret else "none",
                 issuer=said.issuer or None,
             )
         try:

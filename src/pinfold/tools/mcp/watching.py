@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -35,6 +36,8 @@ class Watch:
     def __init__(self, over: Over, limits: Limits) -> None:
         self.over = over
         self.limits = limits
+        self.on_resume: Callable[[], Awaitable[None]] | None = None
+        """Told when a stream that the server ended is taken up again."""
         self._asked: set[str] = set()
         self._since = -1e9
         self._count = 0
