@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pinfold.app.databases import DataConfig
 from pinfold.app.on_host import OnHost
 from pinfold.app.outgoing import WayOut
 from pinfold.app.paths import config_dir
@@ -27,6 +28,8 @@ class ToolOptions:
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
+    data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
+    """Databases of the user's, by name."""
 
 
 class _ByHost:
