@@ -163,7 +163,7 @@ class Postgres:
                     "adbc.postgresql.batch_size_hint_bytes": batch,
                 }
             )
-            cursor.execute(sql)
+            cursor.execute(f"{sql}\n")  # a comment at its end must not swallow what the driver puts after it
             reader = cursor.fetch_record_batch()
             found = gathered(iter(reader), reader.schema, bounds)
             if found.cut:

@@ -126,6 +126,9 @@ def _authorized(
         case sqlite3.SQLITE_PRAGMA:
             name = (first or "").lower()
             allowed = name in SQLITE_PRAGMAS_OF or (name in SQLITE_PRAGMAS and second is None)
+        case sqlite3.SQLITE_UPDATE:
+            # So it asks where a virtual table (json_each, full text) is first used; nothing is written, nor could be.
+            allowed = first == "sqlite_master"
         case _:
             allowed = action in _READING
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
