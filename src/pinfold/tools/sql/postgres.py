@@ -266,11 +266,10 @@ def _list_of(chunk: Any, values: Any) -> Any:
 
 def _decimal_lists(column: Any) -> Any:
     pa = arrow()
-    whole = column.combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    values = as_decimals(pa.chunked_array([whole.values.storage], type=pa.string()), -1).combine_chunks()
-    values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
-    return pa.chunked_array([_list_of(whole, values)])
+    chunks = [chunk.values.storage for chunk in column.chunks]
+    values = as_decimals(pa.chunked_array(chunks, type=pa.string()), -1)
+    lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
+    return pa.chunked_array(lists, type=pa.list_(values.type))
 
 
 @contextmanager

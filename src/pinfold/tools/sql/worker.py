@@ -24,7 +24,7 @@ from pinfold.tools.sql.spelling import Refused
 
 IDLE_S = 60
 """After which it ends by itself."""
-_MEMORY = 2 << 30
+_MEMORY = 1 << 30
 """Beyond what the results may take, several times over while they are put together."""
 _GRACE_S = 1.5
 _MISSING = "reading {} needs {}, which is not installed; the user must: pip install 'pinfold[sql]'"
