@@ -68,7 +68,7 @@ def test_the_files_alone_can_go_back(pinfold: Pinfold, workspace: Path) -> None:
 def test_what_a_cell_did_to_variables_is_told_in_one_line(pinfold: Pinfold) -> None:
     done = pinfold("exec", "--json", "-c", "a = 1\nb = [2]")
     (finished,) = done.of_kind("ActionFinished")
-    assert finished["variables"] == {"added": ["a", "b"], "changed": [], "removed": []}
+    assert finished["variables"] == {"added": ["a", "b"], "changed": [], "removed": [], "shapes": []}
     assert "variables" not in finished["observation"]
 
 

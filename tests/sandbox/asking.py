@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-from pinfold.sandbox import Session
+from pinfold.sandbox import OnCall, Session
 
 
-async def value(session: Session, code: str) -> str | None:
+async def value(session: Session, code: str, on_call: OnCall | None = None) -> str | None:
     """Of a cell that ends well."""
-    outcome = await session.run(code)
+    outcome = await session.run(code, **({"on_call": on_call} if on_call else {}))
     assert outcome.status == "ok", outcome
     return outcome.value
 

@@ -229,7 +229,7 @@ async def test_what_cannot_be_sent_is_said_in_the_cell(
 async def test_a_cell_has_so_many_calls_and_the_next_has_them_again(session: Session, host: Host) -> None:
     code = f"for n in range({CALLS}): call('echo')\ncall('one more')"
     outcome = await session.run(code, on_call=host)
-    assert (outcome.error or "").endswith("ToolRefused: a cell may make 1,000 calls, and this one has\n")
+    assert (outcome.error or "").endswith("ToolRefused: a cell may make 10,000 calls, and this one has\n")
     assert len(host.asked) == CALLS
     await in_step(session, host)
 
@@ -258,7 +258,7 @@ async def test_a_forged_call_is_heard_as_any_other(session: Session, host: Host)
         ("forged(1, id=1)", "answered request 1"),
         ("forged(2)", "its call is not one"),
         ("forged(1, tool='')", "its call is not one"),
-        (f"for n in range({CALLS + 1}): forged(n + 1)", f"more than {CALLS} calls"),
+        ("forged(1, status='drop')", "dropped a call that it never made"),
         (
             f"forge({{'id': own(), 'status': 'call', 'call': 1, 'tool': 'x'}}, b' ' * {CALL_BYTES + 1})",
             "bytes",

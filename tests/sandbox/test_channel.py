@@ -17,6 +17,7 @@ from pinfold.sandbox.channel import (
     CELL_BYTES,
     DISPLAYS,
     FORMS,
+    OPEN_CALLS,
     PIECE_BYTES,
     RAN_BYTES,
     ChannelBroken,
@@ -137,10 +138,17 @@ def call(number: int = 1, body: bytes = b"{}", **more: object) -> bytes:
     return frame({"id": 7, "status": "call", "call": number, "tool": "look", **more}, body)
 
 
-def called(data: bytes, step: int = 1 << 22) -> tuple[list[GuestCall], Reply | None]:
+def called(
+    data: bytes, step: int = 1 << 22, *, answered: bool = False
+) -> tuple[list[GuestCall | int], Reply | None]:
     """What the reader takes for calls, and the reply behind them."""
-    reader, calls = ReplyReader(), list[GuestCall]()
-    reader.expect(7, STATUSES, CELL_BYTES, calls.append)
+    reader, calls = ReplyReader(), list[GuestCall | int]()
+
+    def on_call(call: GuestCall | int) -> None:
+        calls.append(call)
+        reader.open_calls -= answered
+
+    reader.expect(7, STATUSES, CELL_BYTES, on_call)
     replies = [reader.feed(data[start : start + step]) for start in range(0, len(data), step)]
     return calls, replies[-1]
 
@@ -175,7 +183,14 @@ def test_calls_come_before_the_reply_however_they_are_cut(step: int) -> None:
         (call(1, b"[" * 100_000), "not JSON"),
         (call(1, b"[1]"), "have no names"),
         (call(1, b" " * (CALL_BYTES + 1)), "made a call with"),
-        (b"".join(call(number) for number in range(1, CALLS + 2)), f"more than {CALLS} calls"),
+        (
+            b"".join(call(number) for number in range(1, OPEN_CALLS + 2)),
+            f"more than {OPEN_CALLS} calls at once",
+        ),
+        (frame({"id": 7, "status": "drop", "call": 1}), "never made"),
+        (call() + frame({"id": 7, "status": "drop", "call": 2}), "never made"),
+        (call() + frame({"id": 7, "status": "drop"}), "never made"),
+        (call() + frame({"id": 7, "status": "drop", "call": 1}) * 2, "never made"),
         (frame({"id": 7, "status": "ok"}) + call(), "more than once"),
     ],
 )
@@ -186,7 +201,11 @@ def test_a_call_that_is_not_one_breaks_the_channel(data: bytes, why: str) -> Non
 
 def test_the_most_calls_and_the_largest_are_taken() -> None:
     data = b"".join(call(number) for number in range(1, CALLS + 1))
-    assert len(called(data)[0]) == CALLS
+    assert len(called(data, answered=True)[0]) == CALLS
+    with pytest.raises(ChannelBroken, match=f"more than {CALLS} calls in one cell"):
+        called(data + call(CALLS + 1), answered=True)
+    open_calls = b"".join(call(number) for number in range(1, OPEN_CALLS + 1))
+    assert len(called(open_calls + frame({"id": 7, "status": "drop", "call": 3}))[0]) == OPEN_CALLS + 1
     assert len(called(call(1, b"{}" + b" " * (CALL_BYTES - 2)))[0]) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -25,7 +24,9 @@ def named(name: str) -> Tool[..., Any]:
 
 
 def dotted(name: str) -> Tool[..., Any]:
-    return Tool(function=lambda: name, name=name, description="", effect="once")
+    return Tool(
+        function=lambda: name, name=name, description="", effect="once", server=name.partition(".")[0]
+    )
 
 
 TOOLS = [named(name) for name in ("shell", "read_file", "web_fetch", "web_search", "mine")]
@@ -88,21 +89,35 @@ def test_a_name_that_is_none_is_told_with_the_nearest(how: dict[str, Any], words
 async def test_what_is_not_told_in_full_is_named_in_one_line_and_called_all_the_same() -> None:
     registry = Registry(TOOLS, shown=[*SHOWN, "mine"])
     assert [schema.name for schema in registry.schemas()] == ["python", "shell", "read_file", "mine"]
-    assert (
-        registry.catalogue()
-        == "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: web_fetch, web_search."
+    assert registry.catalogue() == (
+        "More tools are Python functions: `from servers.tools import web_fetch`, then call or await it; "
+        '`servers.search("words")` finds them, `help(f)` explains one. Servers: tools.'
     )
     assert (await registry.call("web_search", {})).text == "web_search"
     assert Registry(TOOLS).catalogue() == ""
 
 
 def test_the_line_does_not_grow_with_the_tools() -> None:
-    servers = [dotted(f"servers.s{number % 7}.tool_{number}") for number in range(3000)]
-    many = Registry([named(f"t{number}") for number in range(1000)] + servers, shown=["python"])
-    assert many.schemas() == (PYTHON,)
-    assert len(many.catalogue()) < 500
-    few = Registry(servers[:10], shown=())
-    assert few.catalogue().partition("`: ")[2].startswith("python, servers.s0.* (2), servers.s1.* (2), ")
+    few = Registry([named("t0")], shown=["python"])
+    many = Registry([named(f"t{number}") for number in range(1000)], shown=["python"])
+    assert many.schemas() == few.schemas() == (PYTHON,)
+    assert many.catalogue() == few.catalogue()
+    for number in range(300):
+        many.put(f"s{number}", [dotted(f"s{number}.tool_{one}") for one in range(10)])
+    assert len(many.catalogue()) < len(few.catalogue()) + 100
+
+
+def test_what_a_server_has_is_put_in_the_place_of_what_it_had() -> None:
+    registry = Registry(TOOLS, disable=["git.push"])
+    registry.put("git", [dotted("git.log"), dotted("git.push")])
+    assert [tool.name for tool in registry.servers["git"]] == ["git.log"]
+    assert registry.get("git.log")
+    assert registry.get("git.push") is None
+    registry.put("git", [dotted("git.diff")])
+    assert (registry.get("git.log"), [tool.name for tool in registry.servers["git"]]) == (None, ["git.diff"])
+    registry.put("tools", [dotted("tools.mine")])
+    assert [tool.name for tool in registry.servers["tools"]] == ["tools.mine"]
+    assert registry.get("mine")
 
 
 async def test_a_cached_tool_is_called_once_for_the_same_arguments() -> None:
@@ -177,8 +192,8 @@ class Row:
         ("plain", "plain", "plain"),
         (None, "null", None),
         ({"a": [1, None]}, '{"a":[1,null]}', {"a": [1, None]}),
-        ([Row("x", b"\xff\xfb")], '[{"name":"x","raw":"//s="}]', [{"name": "x", "raw": "//s="}]),
-        (b"\x00\x01", "[2 bytes]", "AAE="),
+        ([Row("x", b"\xff\xfb")], '[{"name":"x","raw":"[2 bytes]"}]', [{"name": "x", "raw": b"\xff\xfb"}]),
+        (b"\x00\x01", "[2 bytes]", b"\x00\x01"),
         (Result(text="short", value=[1, 2]), "short", [1, 2]),
     ],
 )
@@ -190,13 +205,6 @@ async def test_code_gets_values_and_the_model_text(returned: Any, text: str, val
     result = await Registry([give]).call("give", {})
     assert (result.text, result.value) == (text, value)
     assert not result.untrusted
-
-
-def test_bytes_are_read_by_the_usual_decoder() -> None:
-    from pinfold.tools.results import as_result
-
-    data = bytes(range(256))
-    assert base64.b64decode(as_result({"all": data}).value["all"]) == data
 
 
 async def test_what_an_untrusted_tool_says_is_marked_also_when_it_fails() -> None:

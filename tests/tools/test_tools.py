@@ -262,7 +262,7 @@ class Odd:
         (["\ud800"], "['\\ud800']"),
         (b"\xff", "[1 bytes]"),
         (b"\x89PNG\r\n\x1a\n" + b"x" * 1492, "[image/png, 1,500 bytes]"),
-        ({"raw": b"\xff\xfe"}, '{"raw":"//4="}'),
+        ({"raw": b"\xff\xfe"}, '{"raw":"[2 bytes]"}'),
         (Odd(), "<odd>"),
         ([Odd()], "[<odd>]"),
     ],

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import cast
 
 from pinfold.events import (
+    Arrow,
     BlobId,
     Delta,
-    Entry,
     Event,
     Json,
     SessionId,
@@ -22,7 +22,7 @@ from pinfold.events import (
     parse_json,
     plain_json,
 )
-from pinfold.log import Blobs, Log
+from pinfold.log import Batch, Blobs, Log
 from pinfold.text import keeps_own, without_own
 
 
@@ -31,8 +31,8 @@ class DiscreetLog(Log):
         super().__init__(folder, session)
         self.blobs = _DiscreetBlobs(folder / "blobs" if folder else None)
 
-    async def append(self, *events: Event) -> tuple[Entry, ...]:
-        return await super().append(*(map(_event, events) if keeps_own() else events))
+    def queued(self, events: tuple[Event, ...]) -> Batch:
+        return super().queued(tuple(map(_event, events)) if keeps_own() else events)
 
     def broadcast(self, delta: Delta) -> None:
         super().broadcast(_delta(delta) if keeps_own() else delta)
@@ -64,6 +64,8 @@ def without_own_secrets(value: Json) -> Json:
     match value:
         case str():
             return without_own(value)
+        case bytes() if keeps_own() and not isinstance(value, Arrow):
+            return without_own(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         case dict():
             inside = cast(dict[str, Json], value)
             return {without_own(key): without_own_secrets(item) for key, item in inside.items()}

@@ -133,6 +133,7 @@ def install_tool(site: Path, python: Path) -> Tool[..., Any]:
     return Tool(
         function=install_package,
         name="install",
+        server="system",
         description=(
             "Install a package from the package index for this session, such as 'shapely' or 'shapely>=2'. "
             "Wheels only. It can be imported from the next python call on."

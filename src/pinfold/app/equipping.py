@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pinfold.app.catalogue import Catalogue
 from pinfold.app.databases import Configured
 from pinfold.app.doing import InSession
 from pinfold.app.environment import install_tool
@@ -101,6 +102,7 @@ def equipped(
         judging=judging,
         way=way,
         privacy=privacy,
+        catalogue=Catalogue(registry),
         glances=small,
         journal=log,
         blobs=log.blobs,

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from msgspec import UNSET
 
+from pinfold.app.catalogue import ASK, Catalogue
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
@@ -79,6 +80,8 @@ class SandboxAndTools:
     blobs: Blobs
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
+    catalogue: Catalogue | None = None
+    """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
@@ -148,15 +151,20 @@ class SandboxAndTools:
                     performed = await self._call(action, cell)
                 case _:
                     assert_never(action)
-        return replace(
-            performed,
-            private=reads and self.privacy.holds,
-            sent=(*performed.sent, *running.sent()),
+        private, sent = reads and self.privacy.holds, running.sent()
+        return (
+            replace(performed, private=private, sent=(*performed.sent, *sent))
+            if private or sent
+            else performed
         )
 
     @asynccontextmanager
     async def _reaching_out(self, what: Doing, *, reads: bool) -> AsyncGenerator[Running]:
         """No connection outlives an action that may have read what is the user's, however that action ends."""
+        if self.way.is_running:  # what it is a part of has seen to the rest
+            with doing(what):
+                yield Running(what.ask)
+            return
         if reads and self.privacy.about_to_read():
             await self.way.cut()  # what is connected was let through while there was nothing to tell
 
@@ -187,10 +195,11 @@ class SandboxAndTools:
         self.privacy.has_acted()
         return restored
 
-    @staticmethod
-    async def _run_in(session: Session, action: RunCell, what: Doing) -> Outcome:
+    async def _run_in(self, session: Session, action: RunCell, what: Doing) -> Outcome:
 
         async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
+            if tool == ASK and self.catalogue:
+                return await self.catalogue.answer(args)
             return _answer(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}

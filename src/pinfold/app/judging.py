@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from pinfold.app.grants import Grants
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
-from pinfold.app.steering import planned, steered_by
+from pinfold.app.steering import STEERING, planned, steered_by
 from pinfold.engine import Given
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.text import capped
-from pinfold.tools import BadCall, Registry, ToolFailed
+from pinfold.tools import BadCall, Registry, Tool, ToolFailed
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Judging:
     grants: Grants | None = None
     """For always."""
     guards: Guards = field(default_factory=Guards)
+    _known: dict[str, tuple[Tool[..., Any], Facts]] = field(default_factory=dict[str, Any], init=False)
+    """Of tools that do the same whatever they are given."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):
@@ -98,6 +100,9 @@ class Judging:
         tool = self.registry.get(action.tool)
         if tool is None:
             return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
+        known = self._known.get(tool.name)
+        if known and known[0] is tool:
+            return known[1]
         reach, target = tool.reached(action.given)
         if action.tool == SHELL:
             where = "host" if reach == "host" else "sandbox"
@@ -106,7 +111,7 @@ class Judging:
             return Facts(effect="once", reach="protected", target=path)
         if reach == "network":
             return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
-        return Facts(
+        facts = Facts(
             effect=tool.effect,
             reach=reach,
             target=target,
@@ -114,6 +119,9 @@ class Judging:
             # The name of a package goes to the index, and a name can say anything.
             leaves=reach in ("outside", "packages") and tool.effect != "pure",
         )
+        if tool.goes is None and tool.name not in STEERING:
+            self._known[tool.name] = tool, facts
+        return facts
 
     def _network(self, to: Destination | None, effect: Effect, *, handed: bool = False) -> Facts:
         listed = to is not None and self.way.listed.lists(to)

@@ -121,7 +121,8 @@ class LiveSession:
         self._engine = engine
         self._hands = hands
         self._hooks = hooks
-        self._watched = anyio.Event()
+        self._watched: anyio.Event | None = None
+        """Once somebody waits."""
         self._watched_seq = 0
 
     async def submit(self, command: Command) -> None:
@@ -190,12 +191,14 @@ class LiveSession:
                 await self._hooks.on_event(item)
                 if isinstance(item, Entry):
                     self._watched_seq = item.seq
-                    self._watched.set()
-                    self._watched = anyio.Event()
+                    if self._watched is not None:
+                        self._watched.set()
+                        self._watched = None
 
     async def watched(self, seq: int) -> None:
         """Wait until the hooks have seen event `seq`."""
         while self._watched_seq < seq:
+            self._watched = self._watched or anyio.Event()
             await self._watched.wait()
 
 

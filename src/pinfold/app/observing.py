@@ -15,13 +15,21 @@ _UNREACHABLE = (
     "No route to host",
 )
 
+_NO_DATA = ("module", "function", "builtin_function_or_method", "type")
+"""Types of names that nobody need be told of."""
+
 
 def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
-    both = before.keys() & after.keys()
+    new = [one for name, one in after.items() if one != before.get(name) and one.type not in _NO_DATA]
     found = Changed(
-        added=tuple(name for name in after if name not in before),
-        changed=tuple(name for name in after if name in both and after[name] != before[name]),
-        removed=tuple(name for name in before if name not in after),
+        added=tuple(one.name for one in new if one.name not in before),
+        changed=tuple(one.name for one in new if one.name in before),
+        removed=tuple(
+            one.name for name, one in before.items() if name not in after and one.type not in _NO_DATA
+        ),
+        shapes=tuple(
+            (one.name, f"{one.type} {one.shape}") for one in new if one.shape and " x " in one.shape
+        ),
     )
     return found if found != Changed() else None
 

@@ -119,6 +119,11 @@ class WayOut:
         await self._is_open.wait()
         return self._socket
 
+    @property
+    def is_running(self) -> bool:
+        """A cell or a command; what it calls for is a part of it."""
+        return self._running is not None
+
     @asynccontextmanager
     async def during(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[Running]:
         """A cell or a command runs; a command that a cell calls for is a part of the cell.

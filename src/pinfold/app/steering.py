@@ -12,6 +12,8 @@ from pinfold.sandbox.steering import read_steering, steering_path, write_steerin
 from pinfold.tools import BadCall
 
 _EDITS = ("write_file", "edit_file")
+STEERING = (*_EDITS, "apply_patch")
+"""Tools that may change a file that steers the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

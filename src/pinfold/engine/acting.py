@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
+from contextlib import AsyncExitStack
+from functools import cached_property, partial
 from itertools import groupby
 
 import anyio
@@ -110,12 +111,33 @@ async def _proposal(
     return [ActionProposed(id=call.id, action=answer, by=by, turn=turn, parent=parent)]
 
 
-async def _called(core: Core, cell: ActionProposed, tool: str, args: Mapping[str, Json]) -> Performed:
+class _Calling:
+    """The calls of one action that runs, in order where they must be."""
+
+    def __init__(self, parent: ActionProposed) -> None:
+        self.parent = parent
+
+    @cached_property
+    def asking(self) -> anyio.Lock:
+        """One question at a time: the answer to it may be the answer to others."""
+        return anyio.Lock()
+
+    @cached_property
+    def serial(self) -> anyio.Lock:
+        """For what does not run side by side."""
+        return anyio.Lock()
+
+
+async def _called(core: Core, calling: _Calling, tool: str, args: Mapping[str, Json]) -> Performed:
     """A call from a cell that runs: the same way as the model's own. Only the cell sees what comes of it."""
+    cell = calling.parent
     call = Call(id=new_action_id(), tool=tool, args=args)
     try:
-        await core.record(*await _proposal(core, cell.turn, call, cell.id))
-        return await carry(core, call.id)
+        proposal = await _proposal(core, cell.turn, call, cell.id)
+        if len(proposal) == 1 and (performed := await _called_at_once(core, proposal[0])):
+            return performed
+        await core.record(*proposal)
+        return await _carry_called(core, calling, call.id)
     except Unavailable as failure:
         return Performed(outcome="not_run", observation=str(failure))
     finally:
@@ -123,6 +145,31 @@ async def _called(core: Core, cell: ActionProposed, tool: str, args: Mapping[str
         if left and left.stage != "started":
             with anyio.CancelScope(shield=True):
                 await core.record(ActionFinished(id=call.id, outcome="not_run", observation=_CELL_ENDED))
+
+
+async def _called_at_once(core: Core, proposed: Event) -> Performed | None:
+    """A pure call that needs no question goes on record when it is over, with the next that is waited for."""
+    assert isinstance(proposed, ActionProposed)
+    item = OpenAction(proposed=proposed)
+    if core.hands.effect(proposed.action) != "pure" or not core.hands.parallel_safe(proposed.action):
+        return None
+    match core.hands.judge(proposed.action, _given(core, item)):
+        case Allow(rule=rule):
+            return await _run(core, item, proposed, ActionAllowed(id=proposed.id, rule=rule))
+        case _:
+            return None
+
+
+async def _carry_called(core: Core, calling: _Calling, id_: ActionId) -> Performed:
+    action = core.state.open[id_].proposed.action
+    async with AsyncExitStack() as held:
+        if not core.hands.parallel_safe(action):
+            await held.enter_async_context(calling.serial)
+        if isinstance(core.hands.judge(action, _given(core, core.state.open[id_])), Ask):
+            async with calling.asking:
+                await _judged(core, id_)
+                await _settled(core, id_)
+        return await carry(core, id_)
 
 
 def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
@@ -134,24 +181,38 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
 
 async def carry(core: Core, id_: ActionId) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
-    item = core.state.open[id_]
-    if item.stage == "proposed":
-        match core.hands.judge(item.proposed.action, _given(core, item)):
-            case Allow(rule=rule):
-                return await _run(core, item, ActionAllowed(id=id_, rule=rule))
-            case Deny(reason=reason):
-                await core.record(ActionDenied(id=id_, reason=reason))
-            case Ask() as ask:
-                await _ask(core, item, ask)
-    await _decided(core, id_)
-    while await _is_stale(core, core.state.open[id_]):
-        await _decided(core, id_)
+    allowed = await _judged(core, id_)
+    if allowed is not None:
+        return await _run(core, core.state.open[id_], allowed)
+    await _settled(core, id_)
     item = core.state.open[id_]
     if item.stage == "denied":
         return await _denied(core, item)
     if item.asked and item.asked.question and item.decided:
         return await _answered(core, item, item.decided.words)
     return await _run(core, item)
+
+
+async def _judged(core: Core, id_: ActionId) -> ActionAllowed | None:
+    """By policy, unless it has been; what is allowed without a question is not on record yet."""
+    item = core.state.open[id_]
+    if item.stage != "proposed":
+        return None
+    match core.hands.judge(item.proposed.action, _given(core, item)):
+        case Allow(rule=rule):
+            return ActionAllowed(id=id_, rule=rule)
+        case Deny(reason=reason):
+            await core.record(ActionDenied(id=id_, reason=reason))
+        case Ask() as ask:
+            await _ask(core, item, ask)
+    return None
+
+
+async def _settled(core: Core, id_: ActionId) -> None:
+    """Decided, if there was a question."""
+    await _decided(core, id_)
+    while await _is_stale(core, core.state.open[id_]):
+        await _decided(core, id_)
 
 
 def _given(core: Core, item: OpenAction) -> Given:
@@ -270,7 +331,7 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
         )
 
     try:
-        on_call = partial(_called, core, item.proposed)
+        on_call = partial(_called, core, _Calling(item.proposed))
         counts = cell if item.proposed.parent is None else None
         performed = await core.hands.perform(id_, action, on_output, on_call, counts)
     except Unavailable as failure:
@@ -286,8 +347,19 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             await core.record(*finished(cut))
         raise
     _account(core, action, performed)
-    await core.record(*finished(performed))
+    is_new = bool(before) and isinstance(before[0], ActionProposed)
+    if is_new and _changes_nothing(performed):
+        await core.note(*finished(performed))
+    else:
+        await core.record(*finished(performed))
     return performed
+
+
+def _changes_nothing(performed: Performed) -> bool:
+    """Nobody need know of it before the next is judged."""
+    return performed.outcome == "ok" and not (
+        performed.private or performed.untrusted or performed.sent or performed.lacked or performed.blobs
+    )
 
 
 def _number(core: Core, item: OpenAction) -> int | None:

@@ -79,12 +79,17 @@ class Core:
     clock: Callable[[], datetime] = _now
 
     def __post_init__(self) -> None:
-        self._change = anyio.Event()
+        self._change: anyio.Event | None = None
+        """Once somebody waits."""
         self.journal.follow(self._follow)
 
     async def record(self, *events: Event) -> None:
         """On disk, and in the state, when this returns."""
         await self.journal.append(*events)
+
+    async def note(self, *events: Event) -> None:
+        """In their order among the others, and on disk soon."""
+        await self.journal.append_soon(*events)
 
     def _follow(self, entry: Entry) -> None:
         self.state = apply(self.state, entry)
@@ -95,9 +100,11 @@ class Core:
 
     def touch(self) -> None:
         """Something that someone may wait for has changed."""
-        self._change.set()
-        self._change = anyio.Event()
+        if self._change is not None:
+            self._change.set()
+            self._change = None
 
     async def changed(self) -> None:
         """Wait for the next event, or the end of a command."""
+        self._change = self._change or anyio.Event()
         await self._change.wait()

@@ -43,6 +43,10 @@ class Journal(Protocol):
         """Returns when the events are on disk."""
         ...
 
+    async def append_soon(self, *events: Event) -> None:
+        """In order, on disk with the next that are, and seen by nobody before."""
+        ...
+
     def follow(self, callback: Callable[[Entry], None]) -> None:
         """Call back for every event from now on, in order, before `append` returns."""
         ...

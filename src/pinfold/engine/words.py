@@ -12,10 +12,12 @@ NAMED = 12
 def changed_in_words(variables: Changed) -> str:
     """One line, for the model and the user."""
     parts: list[str] = []
+    shapes = dict(variables.shapes)
     for how in ("added", "changed", "removed"):
         names: tuple[str, ...] = getattr(variables, how)
         if names:
-            parts.append(f"{how} {listed(names, NAMED)}")
+            told = [f"{name} ({shapes[name]})" if name in shapes else name for name in names]
+            parts.append(f"{how} {listed(told, NAMED)}")
     return f"variables: {'; '.join(parts)}"
 
 

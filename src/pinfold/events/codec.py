@@ -59,8 +59,7 @@ def encode(value: Event | Delta | Command) -> str:
 def plain_json(value: Json) -> str:
     """JSON text of plain data and of our own types, or NotPlain."""
     try:
-        # Not msgspec's encoder: it turns NaN into null, bytes into base64 and sets into lists.
-        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_fields)
+        return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotPlain(f"this cannot be written as JSON: {error}") from error
 
@@ -158,6 +157,10 @@ def _fields(value: object) -> dict[str, Json]:
     if value.__struct_encode_fields__ != value.__struct_fields__:
         fields = dict(zip(value.__struct_encode_fields__, fields.values(), strict=True))
     return tag | fields
+
+
+# Not msgspec's: it turns NaN into null, bytes into base64 and sets into lists.
+_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_fields)
 
 
 def _finite(digits: str) -> float:

@@ -77,6 +77,8 @@ class Changed(Struct, frozen=True, kw_only=True):
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    shapes: tuple[tuple[str, str], ...] = ()
+    """Of the tables and arrays among them, by name: `DataFrame 1000 x 5`. What the model knows of data it has not printed."""
 
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):

@@ -1,19 +1,20 @@
-"""Calls from the program to tools of the host: one frame out, one answer in, while a cell runs. Decides nothing.
+"""Calls from the program to tools of the host: a frame out, an answer in, several at once, while a cell runs. Decides nothing.
 
 What may be called, and what comes of it, is the host's to say; whoever forges a call here gains nothing by it. While the
-host works on a call, it may have programs run here: the thread that waits for the answer does that.
+host works on a call, it may have programs run here: whoever listens for the answers does that.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from _thread import allocate_lock, get_ident
-from json import JSONEncoder, loads
+from json import loads
 
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .programs import failed
+from .slots import Cell, Quiet, Slot, Step
+from .values import ToolFailed, ToolRefused, encoded, opened
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -22,40 +23,23 @@ if TYPE_CHECKING:
 
     from .programs import Programs
 
-CALLS = 1000
-"""Of one cell; this and the next two are the host's bounds, and it ends a guest that does not keep to them."""
+CALLS = 10_000
+"""Of one cell; this and the next three are the host's bounds, and it ends a guest that does not keep to them."""
+WINDOW = 32
+"""Calls that are not answered yet; others wait for their turn."""
 CALL_BYTES = 1 << 20
 TOOL_CHARS = 200
 NOBODY_WAITS = "nobody waits for this call any more"
+ENDED = "the cell that made this call has ended"
 TICK_S = 0.1
 """A thread that waits looks this often whether its cell is still there."""
 
 # Bound now: a program may replace these names in their modules, and we still have to answer.
-_getpid, _sigmask, _exit = os.getpid, signal.pthread_sigmask, os._exit
-_SIGNALS = signal.valid_signals()
-_encode = JSONEncoder(allow_nan=False).encode
-
-
-class ToolError(Exception):
-    """A call did not give a result; the text says why."""
-
-    __module__ = "builtins"  # a traceback then says its plain name
-
-
-class ToolRefused(ToolError):
-    """It was not run: policy or the user said no, or it could not even be asked for."""
-
-    __module__ = "builtins"
-
-
-class ToolFailed(ToolError):
-    """It was run, and failed."""
-
-    __module__ = "builtins"
+_getpid, _exit = os.getpid, os._exit
 
 
 class Calls:
-    """One call at a time; other threads wait for their turn. A call belongs to the cell that runs when it is made."""
+    """A call belongs to the cell that runs when it is made. One thread at a time listens, for all."""
 
     def __init__(self, channel: Channel, interrupts: Interrupts) -> None:
         self._channel = channel
@@ -63,7 +47,7 @@ class Calls:
         self._main = get_ident()
         self._frames = allocate_lock()
         """Held while a frame is sent or received, so that each is whole."""
-        self._cell: _Cell | None = None
+        self._cell: Cell | None = None
         self.after: Callable[[], None] | None = None
         """Called after each answer: what a tool put in place is then there."""
         self.programs: Programs | None = None
@@ -71,12 +55,16 @@ class Calls:
 
     def open(self, request_id: object) -> None:
         """A cell begins, and the host answers its calls."""
-        self._cell = _Cell(request_id)
+        self._cell = Cell(request_id, self._channel)
 
     @property
     def is_open(self) -> bool:
         cell = self._cell
         return cell is not None and cell.pid == _getpid()
+
+    @property
+    def fd(self) -> int:
+        return self._channel.fd
 
     def reply(self, header: str, body: bytes) -> None:
         """The cell's end: no frame of a call comes after it."""
@@ -85,6 +73,62 @@ class Calls:
             self._channel.send(header, body)
 
     def call(self, tool: str, args: dict[str, object]) -> Any:
+        """And wait for the result."""
+        return self._awaited(*self._made(tool, args, None))
+
+    def begin(self, tool: str, args: dict[str, object], done: Callable[[], None]) -> Slot:
+        """Without waiting; sent at once if it can be. `result` gives what came of it."""
+        cell, slot = self._made(tool, args, done)
+        cell.queue.append(slot)
+        with self._our_step():
+            self._send_queued(cell)
+        return slot
+
+    def result(self, slot: Slot) -> Any:
+        """What came of it, waited for where it has not come yet."""
+        cell = self._cell
+        if slot.answer is None:
+            if cell is None or (slot.number not in cell.waiting and slot not in cell.queue):
+                raise ToolFailed(ENDED)
+            return self._awaited(cell, slot)
+        if self.after is not None:
+            self.after()
+        return opened(*slot.answer)
+
+    def drop(self, slot: Slot) -> None:
+        """Nobody wants its answer any more."""
+        cell = self._cell
+        if cell is None or slot.answer is not None or get_ident() in cell.callers:
+            return
+        if slot in cell.queue:
+            cell.queue.remove(slot)
+        elif cell.waiting.pop(slot.number, None):
+            with self._our_step():
+                self._tell(cell, {"status": "drop", "call": slot.number}, b"")
+
+    def hear(self) -> None:
+        """What has come by now, for an event loop that was told of it; another thread may be at it already."""
+        cell = self._cell
+        if cell is None or cell.pid != _getpid() or get_ident() in cell.callers:
+            return
+        with self._our_step() as quiet:
+            if cell.seat.acquire(False):
+                try:
+                    while self._cell is cell and cell.look(0):
+                        self._hear(cell, quiet)
+                finally:
+                    cell.seat.release()
+
+    def finish(self) -> None:
+        """The cell is about to end: what it began and has not waited for is waited for. Raises what nobody would see."""
+        cell = self._cell
+        if cell is None or cell.pid != _getpid():
+            return
+        for slot in [*cell.waiting.values(), *cell.queue]:
+            if slot.done is not None:
+                self._awaited(cell, slot)
+
+    def _made(self, tool: str, args: dict[str, object], done: Callable[[], None] | None) -> tuple[Cell, Slot]:
         cell = self._cell
         if cell is None:
             raise ToolRefused("nobody is there to answer calls from this code")
@@ -94,77 +138,135 @@ class Calls:
             0 < len(tool) <= TOOL_CHARS and tool.isascii() and tool.isprintable()
         ):
             raise ToolRefused("that is no name of a tool")
-        body = _encode(args).encode()
+        body = encoded(args)
         if len(body) > CALL_BYTES:
             raise ToolRefused(f"the arguments have {len(body):,} bytes; {CALL_BYTES:,} is the most")
-        me = get_ident()
-        if me in cell.callers:
+        if get_ident() in cell.callers:
             raise ToolRefused("this thread is already waiting for a tool")
-        cell.callers.add(me)
-        quiet = _Quiet(self._interrupts) if me == self._main else None
-        try:
-            answer = self._made(cell, tool, body, quiet)
-        finally:
-            cell.callers.discard(me)
-            if quiet:
-                quiet.end()
+        return cell, Slot(tool, body, done)
+
+    def _our_step(self) -> Step:
+        cell = self._cell
+        return Step(
+            cell.callers if cell else set(), Quiet(self._interrupts) if get_ident() == self._main else None
+        )
+
+    def _awaited(self, cell: Cell, slot: Slot) -> Any:
+        with self._our_step() as quiet:
+            try:
+                if slot.done is None:
+                    while cell.unanswered >= WINDOW:
+                        self._listen(cell, slot, quiet)
+                    self._send(cell, slot)
+                while slot.answer is None:
+                    self._listen(cell, slot, quiet)
+            finally:
+                if slot.done is None:
+                    cell.waiting.pop(slot.number, None)
+                for other in [*cell.waiting.values()]:  # one of them must listen now
+                    other.awaken()
         if self.after is not None:
             self.after()
-        return _result(*answer)
+        return opened(*slot.answer)
 
-    def _made(self, cell: _Cell, tool: str, body: bytes, quiet: _Quiet | None) -> tuple[Header, bytes]:
-        if quiet:
-            quiet.begin()
-        while not cell.turn.acquire(timeout=TICK_S):
-            if quiet:
-                quiet.end()
-                quiet.begin()
-            self._check(cell)
+    def _listen(self, cell: Cell, slot: Slot, quiet: Quiet | None) -> None:
+        """For a while: to the host, or to the thread that does."""
+        seated = cell.seat.acquire(False)
         try:
-            number = self._send(cell, tool, body)
-            look = self._channel.looker()
-            while True:
+            if seated:
                 if quiet:
                     quiet.end()
-                ready = look(TICK_S)  # only looks: whatever is raised here, no frame is cut
+                ready = cell.look(TICK_S)  # only looks: whatever is raised here, no frame is cut
                 if quiet:
                     quiet.begin()
-                heard = self._received(cell) if ready else self._check(cell)
-                if heard is None:
-                    continue
-                if heard[0]["op"] == "nested":
-                    self._nested(cell, number, *heard, quiet)
-                elif heard[0]["call"] == number:
-                    return heard
+                if ready:
+                    self._hear(cell, quiet)
+                else:
+                    self._check(cell)
+                return
         finally:
-            cell.turn.release()
+            if seated:
+                cell.seat.release()
+        if slot.wake is None:
+            slot.wake = allocate_lock()
+            slot.wake.acquire()
+        if slot.answer is None:
+            if quiet:
+                quiet.end()
+            slot.wake.acquire(timeout=TICK_S)
+            if quiet:
+                quiet.begin()
+            self._check(cell)
 
-    def _send(self, cell: _Cell, tool: str, body: bytes) -> int:
+    def _send(self, cell: Cell, slot: Slot) -> None:
         with self._frames:
             self._check(cell)
             if cell.count == CALLS:
                 raise ToolRefused(f"a cell may make {CALLS:,} calls, and this one has")
             cell.count += 1
-            header: Header = {"id": cell.id, "status": "call", "call": cell.count, "tool": tool}
-            self._whole(self._channel.send, header, body)
-            return cell.count
+            cell.unanswered += 1
+            slot.number = cell.count
+            cell.waiting[slot.number] = slot
+            header: Header = {"id": cell.id, "status": "call", "call": slot.number, "tool": slot.tool}
+            self._whole(self._channel.send, header, slot.body)
+            slot.body = b""
 
-    def _received(self, cell: _Cell) -> tuple[Header, bytes] | None:
-        """The next frame, if it is an answer or a program to be run. An interrupt comes as a signal too, perhaps later."""
+    def _send_queued(self, cell: Cell) -> None:
+        while cell.queue and cell.unanswered < WINDOW:
+            slot = cell.queue.popleft()
+            try:
+                self._send(cell, slot)
+            except ToolRefused as refused:
+                slot.answer = {"ok": False}, encoded({"refused": True, "reason": str(refused)})
+                self._told(slot)
+
+    def _received(self, cell: Cell) -> tuple[Header, bytes] | None:
+        """The next frame, if it is for this cell. An interrupt comes as a signal too, perhaps later."""
         with self._frames:
             self._check(cell)
             request = self._whole(self._channel.receive)
             if request is None:
                 _exit(LOST_CHANNEL)
             header, _ = request
-            if header["op"] == "interrupt" and header["id"] == cell.id and get_ident() == self._main:
-                self._interrupts.was_told()
-            return request if header["op"] in ("answer", "nested") and header["id"] == cell.id else None
+            if header["id"] != cell.id:
+                return None
+            if header["op"] == "interrupt":
+                cell.is_unwanted = True
+                if get_ident() == self._main:
+                    self._interrupts.was_told()
+            return request
 
-    def _nested(self, cell: _Cell, call: int, header: Header, body: bytes, quiet: _Quiet | None) -> None:
+    def _hear(self, cell: Cell, quiet: Quiet | None) -> None:
+        heard = self._received(cell)
+        if heard is None:
+            return
+        header, body = heard
+        match header["op"]:
+            case "answer":
+                self._deliver(cell, header, body)
+                self._send_queued(cell)
+            case "nested":
+                self._nested(cell, header, body, quiet)
+            case _:  # what was to be stopped has ended
+                pass
+
+    def _deliver(self, cell: Cell, header: Header, body: bytes) -> None:
+        cell.unanswered -= 1
+        slot = cell.waiting.pop(int(str(header["call"])), None)
+        if slot is not None:
+            slot.answer = header, body
+            self._told(slot)
+
+    @staticmethod
+    def _told(slot: Slot) -> None:
+        if slot.done is not None:
+            slot.done()
+        slot.awaken()
+
+    def _nested(self, cell: Cell, header: Header, body: bytes, quiet: Quiet | None) -> None:
         """Run a program for the host. What the program's own handlers raise meanwhile is raised when it has been told of."""
         stray: BaseException | None = None
-        if header["call"] == call and self.programs is not None:
+        if header["call"] in cell.waiting and self.programs is not None:
             told, stray = self._ran(self.programs, cell, header, body, quiet)
         else:
             told = failed(NOBODY_WAITS)
@@ -177,12 +279,12 @@ class Calls:
             raise stray
 
     def _ran(
-        self, programs: Programs, cell: _Cell, header: Header, body: bytes, quiet: _Quiet | None
+        self, programs: Programs, cell: Cell, header: Header, body: bytes, quiet: Quiet | None
     ) -> tuple[bytes, BaseException | None]:
-        look = self._channel.looker()
+        cell.is_unwanted = False
 
         def is_unwanted() -> bool:
-            return self._cell is not cell or look(0)
+            return self._is_unwanted(cell, header, quiet)
 
         def tell(stream: str, data: bytes) -> None:
             if quiet:
@@ -204,14 +306,28 @@ class Calls:
             if quiet:
                 quiet.block()
 
-    def _tell(self, cell: _Cell, header: Header, body: bytes) -> None:
+    def _is_unwanted(self, cell: Cell, header: Header, quiet: Quiet | None) -> bool:
+        """A program of the host's. Listens on: answers to other calls come meanwhile."""
+        while self._cell is cell and not cell.is_unwanted and cell.look(0):
+            if quiet:
+                quiet.block()
+            told, body = self._received(cell) or (dict[str, object](), b"")
+            if told.get("op") == "answer":
+                self._deliver(cell, told, body)
+            elif told.get("op") == "stop" and told["command"] == header["command"]:
+                cell.is_unwanted = True
+            if quiet:
+                quiet.unblock()
+        return self._cell is not cell or cell.is_unwanted or header["call"] not in cell.waiting
+
+    def _tell(self, cell: Cell, header: Header, body: bytes) -> None:
         with self._frames:
             self._check(cell)
             self._whole(self._channel.send, {"id": cell.id, **header}, body)
 
-    def _check(self, cell: _Cell) -> None:
+    def _check(self, cell: Cell) -> None:
         if self._cell is not cell:
-            raise ToolFailed("the cell that made this call has ended")
+            raise ToolFailed(ENDED)
 
     @staticmethod
     def _whole(step: Any, *arguments: object) -> Any:
@@ -220,58 +336,6 @@ class Calls:
             return step(*arguments)
         except BaseException:
             _exit(LOST_CHANNEL)
-
-
-class _Cell:
-    """The calls of one cell."""
-
-    __slots__ = ("callers", "count", "id", "pid", "told", "turn")
-
-    def __init__(self, request_id: object) -> None:
-        self.id = request_id
-        self.pid = _getpid()
-        self.count = 0
-        self.told = 0
-        """Of the programs the host wanted, the last it has heard the end of."""
-        self.turn = allocate_lock()
-        self.callers: set[int] = set()
-        """Threads that are in a call: what runs in one meanwhile, a finaliser say, must not wait for its own turn."""
-
-
-class _Quiet:
-    """Keeps what signals raise in the main thread out of our own steps; an interrupt that came is raised at their end."""
-
-    def __init__(self, interrupts: Interrupts) -> None:
-        self._interrupts = interrupts
-        self._before: set[signal.Signals] | None = None
-
-    def begin(self) -> None:
-        self._interrupts.hold()
-        self.block()
-
-    def block(self) -> None:
-        # A handler of the program's own may raise as well. Where it has threads, one of them may take the signal.
-        if self._before is None:
-            self._before = set(_sigmask(signal.SIG_BLOCK, _SIGNALS))  # pyright: ignore[reportAttributeAccessIssue]
-
-    def unblock(self) -> None:
-        """An interrupt is still kept."""
-        before, self._before = self._before, None
-        if before is not None:
-            _sigmask(signal.SIG_SETMASK, before)
-
-    def end(self) -> None:
-        try:
-            self.unblock()
-        finally:
-            self._interrupts.release()
-
-
-def _result(header: Header, body: bytes) -> Any:
-    told = loads(body)
-    if header["ok"]:
-        return told
-    raise (ToolRefused if told["refused"] else ToolFailed)(told["reason"])
 
 
 _calls: Calls | None = None
@@ -283,6 +347,13 @@ def use(calls: Calls) -> None:
     _calls = calls
 
 
+def current() -> Calls:
+    """Raises ToolRefused."""
+    if _calls is None:
+        raise ToolRefused("nobody is there to answer calls from this code")
+    return _calls
+
+
 def is_possible() -> bool:
     """Whether anybody would answer now."""
     return _calls is not None and _calls.is_open
@@ -290,6 +361,4 @@ def is_possible() -> bool:
 
 def call(tool: str, /, **args: object) -> Any:
     """Have the host call a tool, and wait for its result. Raises ToolRefused, ToolFailed; TypeError, ValueError if not JSON."""
-    if _calls is None:
-        raise ToolRefused("nobody is there to answer calls from this code")
-    return _calls.call(tool, args)
+    return current().call(tool, args)

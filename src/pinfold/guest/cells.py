@@ -83,6 +83,8 @@ class Engine:
         self.origins = Origins(self.namespace)
         self.around: Callable[[str], None] | None = None
         """Told `pre_run_cell` and `post_execute`, for extensions of IPython such as `autoreload`."""
+        self.finish: Callable[[], None] | None = None
+        """Called at the end of a cell that ends well: what it began is finished."""
         displays.install(self.displays)
         arrivals.watch()
         warmed = _modules.get(f"{__package__}.ipython")
@@ -195,6 +197,8 @@ class Engine:
         coroutine = _eval(code, self.namespace)
         if code.co_flags & CO_COROUTINE:
             self._run_coroutine(coroutine)
+        if self.finish is not None:
+            self.finish()
         if self.around is not None:
             self.around("post_execute")
         return self.namespace.pop(VALUE, None)

@@ -6,6 +6,7 @@ import os
 import sys
 from json import dumps, loads
 
+from . import servers
 from .calls import Calls, use
 from .cells import Engine
 from .figures import BACKEND
@@ -232,7 +233,9 @@ class Readied:
         self._interrupts.begin()
         self._engine = Engine(self._interrupts, Streams())
         self._calls = Calls(self._channel, self._interrupts)
+        self._engine.finish = self._calls.finish
         use(self._calls)
+        servers.install()
 
     def rehearse(self) -> None:
         """A cell that leaves nothing behind but memory that is already this process's own."""

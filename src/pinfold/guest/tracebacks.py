@@ -17,7 +17,8 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from typing import Any
 
-OUR_FOLDER = __file__.rpartition("/")[0] + "/"
+OURS = (__file__.rpartition("/")[0] + "/", "<servers.")
+"""Files whose frames say nothing to whoever wrote the program."""
 LIBRARY_FOLDER = os.path.dirname(os.__file__) + "/"
 INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 FRAMES = 16
@@ -61,7 +62,7 @@ def trimmed(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(trace: TracebackType) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith(OUR_FOLDER)
+    return trace.tb_frame.f_code.co_filename.startswith(OURS)
 
 
 class _Stack(StackSummary):
@@ -93,7 +94,7 @@ def _condense(told: TracebackException, note: dict[int, str]) -> None:
 
 
 def _condensed(stack: StackSummary, notes: dict[int, str]) -> _Stack:
-    ours = [frame.filename.startswith(OUR_FOLDER) for frame in stack]
+    ours = [frame.filename.startswith(OURS) for frame in stack]
     users = [place for place, frame in enumerate(stack) if not ours[place] and not _library(frame.filename)]
     kept = set(users if len(users) <= FRAMES else users[: FRAMES // 2] + users[-FRAMES // 2 :])
     kept |= {len(stack) - 1, *notes}

@@ -4,11 +4,12 @@ from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.errors import BadBundle, BlobMissing, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.portable import export_bundle, import_file
 from pinfold.log.rows import Damage
-from pinfold.log.store import Log, Subscription, utc_now
+from pinfold.log.store import Batch, Log, Subscription, utc_now
 from pinfold.log.summary import Summary, summarise
 
 __all__ = [
     "BadBundle",
+    "Batch",
     "BlobMissing",
     "Blobs",
     "Damage",

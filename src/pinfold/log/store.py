@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
+from time import monotonic
 from typing import Self, TypeAlias, cast
 
 import anyio
@@ -48,6 +49,9 @@ from pinfold.log.rows import (
 Clock: TypeAlias = Callable[[], datetime]
 STORE = "log.sqlite"
 _REBUILT = "log.rebuilt.sqlite"
+_TOGETHER = 64
+"""Appends that nobody waits for, until somebody must."""
+_SOON_S = 0.1
 _QUEUE = 10_000
 """Items a subscriber may lag behind before it is served from disk again."""
 
@@ -56,7 +60,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class _Batch:
+class Batch:
     """What one `append` waits for."""
 
     def __init__(self, events: tuple[Event, ...], bodies: list[bytes]) -> None:
@@ -92,7 +96,8 @@ class Log:
         except LogError:
             self._connection.close()
             raise
-        self._pending: list[_Batch] = []
+        self._pending: list[Batch] = []
+        self._committed_at = 0.0
         self._lock = anyio.Lock()
         # Not from the common pool: tools that hang in its threads must not stop the log.
         self._thread = anyio.CapacityLimiter(1)
@@ -150,8 +155,7 @@ class Log:
         """Write events, in order, together. Raises NotPlain or LogUnwritable, and then wrote none of them."""
         if not events:
             return ()
-        batch = _Batch(events, [encode(event).encode("ascii") for event in events])
-        self._pending.append(batch)
+        batch = self.queued(events)
         # Once queued it may be committed with others at any moment, so its fate must be learned.
         with anyio.CancelScope(shield=True):
             async with self._lock:
@@ -160,6 +164,18 @@ class Log:
         if batch.error:
             raise batch.error
         return batch.entries or ()
+
+    async def append_soon(self, *events: Event) -> None:
+        """Write them with the next that are waited for: at once if the last commit is a while ago, or many wait."""
+        if len(self._pending) >= _TOGETHER or monotonic() - self._committed_at > _SOON_S:
+            await self.append(*events)
+        else:
+            self.queued(events)
+
+    def queued(self, events: tuple[Event, ...]) -> Batch:
+        batch = Batch(events, [encode(event).encode("ascii") for event in events])
+        self._pending.append(batch)
+        return batch
 
     async def _commit_pending(self) -> None:
         batches, self._pending = self._pending, []
@@ -188,6 +204,7 @@ class Log:
                 )
             return
         self.seq, self._sum = seq, previous
+        self._committed_at = monotonic()
         for batch, together in zip(batches, written, strict=True):
             batch.entries = together
             for entry in together:
@@ -264,7 +281,8 @@ class Subscription:
         self._cursor = after
         self._queue: deque[Entry | Delta] = deque()
         self._stored: Iterator[Entry] | None = log.read(after)
-        self._wake = anyio.Event()
+        self._wake: anyio.Event | None = None
+        """While it waits."""
         self._closed = False
 
     def offer(self, item: Entry | Delta) -> None:
@@ -274,7 +292,7 @@ class Subscription:
             self._stored = self._log.read(self._cursor)
         else:
             self._queue.append(item)
-        self._wake.set()
+        self._awake()
 
     async def __aenter__(self) -> Self:
         return self
@@ -305,6 +323,7 @@ class Subscription:
                 raise StopAsyncIteration
             self._wake = anyio.Event()
             await self._wake.wait()
+            self._wake = None
 
     def close(self) -> None:
         """What is there by now is still given out, up to a bound and without gaps."""
@@ -315,7 +334,11 @@ class Subscription:
             rest = list(islice(self._stored, _QUEUE))
             self._queue = deque(rest) if len(rest) == _QUEUE else deque([*rest, *self._queue])
             self._stored = None
-        self._wake.set()
+        self._awake()
+
+    def _awake(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
 
 
 def _event(raw_kind: bytes, raw_body: bytes) -> Event:

@@ -1,60 +1,106 @@
-"""A call of a cell while the host works on it: what runs in the cell's slot meanwhile, and the answer."""
+"""The calls of one cell while the host works on them: several at once, what runs in the cell's slot meanwhile, the answers."""
 
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import replace
 from time import perf_counter
 
 import anyio
 
 from pinfold.sandbox._commands import Command, not_run
-from pinfold.sandbox._endings import Deadline, encoded
+from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._values import encoded
 from pinfold.sandbox.channel import GuestCall
 from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
+GIVE_WAY_S = 0.005
+DROPPED = "nobody waits for this call any more"
+_working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
+"""The call that what runs now is for, by its number."""
 
 
 class Answering:
-    def __init__(self, guest: Guest, call: GuestCall, deadline: Deadline) -> None:
+    def __init__(self, guest: Guest, deadline: Deadline, on_call: OnCall) -> None:
         self._guest = guest
-        self._call = call
         self._deadline = deadline
+        self._on_call = on_call
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[int, tuple[asyncio.Task[None], anyio.CancelScope]] = {}
+        self._way_at = 0.0
+        self._failure: Exception | None = None
         self._turn = asyncio.Lock()
 
-    async def answer(self, on_call: OnCall) -> None:
-        """Unless the cell ends first: then nobody waits for the answer, and the tool is given up."""
-        answer: Answer | None = None
-        failure: Exception | None = None
+    @property
+    def is_open(self) -> bool:
+        """Somebody inside waits for an answer."""
+        return bool(self._open)
 
-        async def give_up() -> None:
-            await self._guest.end()
-            tasks.cancel_scope.cancel()
+    async def serve(self) -> None:
+        """Until the cell has ended: then nobody waits for the answers, and the tools are given up. Raises what `on_call` did."""
+        try:
+            await self._guest.called(self._take)
+        finally:
+            await self._give_up()
+        if self._failure is not None:
+            raise self._failure
 
-        self._deadline.pause()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(give_up)
-            try:
-                answer = await on_call(self._call.tool, self._call.args)
-            except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
-                failure = error
-            tasks.cancel_scope.cancel()
-        self._deadline.go_on()
-        if failure is not None:
-            raise failure
-        if answer is not None:
-            body, ok = encoded(answer)
-            self._guest.answer(self._call, body, ok=ok)
+    def _take(self, call: GuestCall | int) -> None:
+        if isinstance(call, GuestCall):
+            self._deadline.pause()
+            # By a scope and not by the task: what a tool shields from its end must stay shielded.
+            scope = anyio.CancelScope()
+            self._open[call.number] = self._loop.create_task(self._answer(call, scope)), scope
+        elif call in self._open:
+            self._open[call][1].cancel()
+
+    async def _answer(self, call: GuestCall, scope: anyio.CancelScope) -> None:
+        _working_on.set(call.number)
+        answer = Answer(status="failed", value=DROPPED)
+        try:
+            with scope:
+                answer = await self._on_call(call.tool, call.args)
+        except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
+            self._failure = error
+            self._guest.hear_no_more()
+        else:
+            # One that was dropped is answered too: it is counted as open on both sides until it has been.
+            self._guest.answer(call, encoded(answer))
+        finally:
+            del self._open[call.number]
+            self._deadline.go_on()
+        if not self._open:
+            self._look()
+
+    def _look(self) -> None:
+        """A program that makes one call after the other makes the next before the event loop would go round."""
+        now = perf_counter()
+        if now < self._way_at:
+            self._guest.look()
+        else:
+            self._way_at = now + GIVE_WAY_S  # others get their turn
+
+    async def _give_up(self) -> None:
+        given_up = list(self._open.values())
+        for _, scope in given_up:
+            scope.cancel()
+        with anyio.CancelScope(shield=True):
+            for task, _ in given_up:
+                await asyncio.wait([task])
 
     async def run(self, command: Command, reply_s: float) -> CommandOutcome:
-        """In the cell's slot, by the thread of it that waits. Never raises for what the cell does: it has its own end."""
+        """In the cell's slot, by the program that waits. Never raises for what the cell does: it has its own end."""
         async with self._turn:
             started = perf_counter()
             await self._guest.calm()
+            number = _working_on.get()
+            if number not in self._open:
+                number = next(iter(self._open), 0)
             ran = await self._guest.nested(
-                self._call, command.body, len(command.head), command.timeout_s + reply_s, command.on_piece
+                number, command.body, len(command.head), command.timeout_s + reply_s, command.on_piece
             )
         outcome = not_run(f"{command.name}: {GONE}") if ran is None else ran.outcome
         return replace(outcome, duration_s=perf_counter() - started)

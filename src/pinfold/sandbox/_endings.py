@@ -1,14 +1,12 @@
-"""How a cell ends: in time or not, what it is called then, and what a call gets for an answer."""
+"""How a cell ends: in time or not, and what it is called then."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 
 from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox.channel import ANSWER_BYTES
-from pinfold.sandbox.contract import Answer, Status
+from pinfold.sandbox.contract import Status
 
 OVERDUE = "it could not be interrupted and its process was killed"
 
@@ -76,17 +74,5 @@ def verdict(end: End, limit_s: float | None, state: str, *, rolled_back: bool) -
     match end.status:
         case "ok" | "error" | "interrupted":
             return end.status, end.error
-        case "hello" | "refused" | "call" | "ran" | "output":
+        case "hello" | "refused" | "call" | "drop" | "ran" | "output":
             raise AssertionError(f"the reader let {end.status!r} through as the end of a cell")
-
-
-def encoded(answer: Answer) -> tuple[bytes, bool]:
-    """The body of an answer, and whether it is a good one."""
-    if answer.status == "ok":
-        body = json.dumps(answer.value).encode()
-        if len(body) <= ANSWER_BYTES:
-            return body, True
-        words = f"its result has {len(body):,} bytes; a cell can be given {ANSWER_BYTES:,}"
-        answer = Answer(status="failed", value=words)
-    told = {"refused": answer.status == "refused", "reason": str(answer.value)}
-    return json.dumps(told).encode(), False

@@ -19,6 +19,7 @@ from pinfold.sandbox._body import Body, Report
 from pinfold.sandbox._deaths import Death, End, how_it_died
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._output import Output
+from pinfold.sandbox._values import Encoded
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
     ChannelBroken,
@@ -29,6 +30,7 @@ from pinfold.sandbox.channel import (
     Ran,
     ReplyReader,
     frame,
+    framed,
 )
 from pinfold.sandbox.contract import SandboxUnavailable
 
@@ -67,12 +69,14 @@ class Guest:
         self._loop = asyncio.get_running_loop()
         self._channel = channel
         self._reader = ReplyReader()
-        self._outbox = bytearray()
+        self._outbox: deque[memoryview] = deque()
         self._id = 0
         self._busy = False
         self._closing = False
         self._end: End | None = None
-        self._calls: deque[GuestCall] = deque()
+        self._calls: list[GuestCall | int] = []
+        """That came before anybody took them."""
+        self._takes: OnGuestCall | None = None
         self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
         """The command somebody waits for, by its number."""
         self._waiter: asyncio.Future[None] | None = None
@@ -182,21 +186,31 @@ class Guest:
             await self._waiter
         return self._end
 
-    async def called(self) -> GuestCall | None:
-        """The next call of the open request; None when it has ended, and calls with it."""
-        while self._end is None and not self._calls:
+    async def called(self, take: OnGuestCall) -> None:
+        """Until the open request has ended, or `hear_no_more`: each call of it, and each that is dropped, as it comes."""
+        self._takes = take
+        calls, self._calls = self._calls, []
+        for call in calls:
+            take(call)
+        while self._end is None and self._takes is not None:
             self._waiter = self._loop.create_future()
             await self._waiter
-        return self._calls.popleft() if self._end is None else None
+        self._takes = None
 
-    def answer(self, call: GuestCall, body: bytes, *, ok: bool) -> None:
+    def hear_no_more(self) -> None:
+        """Of calls, though the request has not ended."""
+        self._takes = None
+        self._wake()
+
+    def answer(self, call: GuestCall, answer: Encoded) -> None:
         """To the open request only: what comes too late is nobody's."""
+        self._reader.open_calls -= 1
         if self._busy and self._end is None and self.death is None:
-            header = {"id": self._id, "op": "answer", "call": call.number, "ok": ok}
-            self._send(frame(header, body))
+            header = {"id": self._id, "op": "answer", "call": call.number, **answer.header}
+            self._send(*framed(header, answer.parts))
 
     async def nested(
-        self, call: GuestCall, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
+        self, call: int, command: bytes, head: int, limit_s: float, on_piece: OnPiece | None
     ) -> Ran | None:
         """Have the program that waits for this call run a command meanwhile, and tell how it ended. One at a time.
 
@@ -205,7 +219,7 @@ class Guest:
         if not self._busy or self.death is not None:
             return None
         number = self._reader.expect_command(self._on_ran, on_piece)
-        words: dict[str, object] = {"id": self._id, "op": "nested", "call": call.number, "command": number}
+        words: dict[str, object] = {"id": self._id, "op": "nested", "call": call, "command": number}
         request_id, ran = self._id, self._loop.create_future()
         self._nested = number, ran
         self._send(frame({**words, "head": head, "tell": on_piece is not None}, command))
@@ -300,35 +314,41 @@ class Guest:
         if self._nested is not None and not self._nested[1].done():
             self._nested[1].set_result(ran)
 
-    def _on_call(self, call: GuestCall) -> None:
-        self._calls.append(call)
-        self._wake()
+    def _on_call(self, call: GuestCall | int) -> None:
+        if self._takes is not None:
+            self._takes(call)
+        else:
+            self._calls.append(call)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _send(self, data: bytes) -> None:
-        if not self._outbox:
+    def _send(self, *parts: bytes) -> None:
+        if not self._outbox and len(parts) == 1:
             try:
-                sent = self._channel.send(data)
+                sent = self._channel.send(parts[0])
             except BlockingIOError:
                 sent = 0
             except OSError:
                 return  # it is gone; `_on_exit` says how
-            if sent == len(data):
+            if sent == len(parts[0]):
                 return
-            data = data[sent:]
+            parts = (parts[0][sent:],)
+        if not self._outbox:
             self._loop.add_writer(self._channel.fileno(), self._on_writable)
-        self._outbox += data
+        self._outbox += (memoryview(part) for part in parts if part)
 
     def _on_writable(self) -> None:
         try:
-            del self._outbox[: self._channel.send(self._outbox)]
+            sent = self._channel.send(self._outbox[0])
         except BlockingIOError:
             return
         except OSError:
             self._outbox.clear()
+        else:
+            if left := self._outbox.popleft()[sent:]:
+                self._outbox.appendleft(left)
         if not self._outbox:
             self._loop.remove_writer(self._channel.fileno())
 

@@ -193,7 +193,7 @@ class GuestSession(Slot):
             on_output=on_output,
         )
         try:
-            if self._answering is not None:
+            if self._answering is not None and self._answering.is_open:
                 return await self._answering.run(command, self._limits.reply_s)
             async with self._lock:
                 guest = await self._live_guest()

@@ -18,7 +18,7 @@ from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeping
-from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, GuestCall, Reply, command_outcome
+from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.contract import Capabilities, Limits, OnCall, SandboxUnavailable
 
 GONE = "the variables are gone"
@@ -59,7 +59,7 @@ class Slot:
         self._runs: Literal["cell", "step", "aside"] | None = None
         """Now: a cell, a command that counts as one, or a command that does not."""
         self._answering: Answering | None = None
-        """Of the cell that runs."""
+        """The calls of the cell that runs."""
         self._deadline: Deadline | None = None
         """Of the cell that runs."""
         self._closed = False
@@ -184,22 +184,16 @@ class Slot:
         """The end of the open request. A cancellation goes on only after it, so the next request finds order."""
         try:
             if on_call is not None:
-                while (call := await guest.called()) is not None:
-                    await self._answered(guest, call, deadline, on_call)
+                self._answering = Answering(guest, deadline, on_call)
+                await self._answering.serve()
             return await guest.end()
         except BaseException:  # cancelled, or a failure of `on_call`
             deadline.now(self._limits.interrupt_grace_s)
             await self._stopped(guest)
             raise
         finally:
-            deadline.cancel()
-
-    async def _answered(self, guest: Guest, call: GuestCall, deadline: Deadline, on_call: OnCall) -> None:
-        self._answering = Answering(guest, call, deadline)
-        try:
-            await self._answering.answer(on_call)
-        finally:
             self._answering = None
+            deadline.cancel()
 
     async def _stopped(self, guest: Guest) -> None:
         with anyio.CancelScope(shield=True):

@@ -6,7 +6,7 @@ guest is killed for it. Nothing here decides that, and nothing here reads a desc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Literal, TypeAlias, cast
@@ -31,20 +31,26 @@ MIME = r"^[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}\Z"
 CELL_BYTES = 2 * TEXT_BYTES + DISPLAY_BYTES
 INVENTORY_BYTES = 8 << 20
 REFUSAL_BYTES = 64 << 10
-CALLS = 1000
-"""Of one cell; the guest keeps to this and the next two as well."""
+CALLS = 10_000
+"""Of one cell; the guest keeps to this and the next three as well."""
+OPEN_CALLS = 64
+"""That wait for their answers."""
 CALL_BYTES = 1 << 20
 """The arguments of one call."""
 TOOL_CHARS = 200
 """A tool's name."""
 ANSWER_BYTES = 16 << 20
-"""What a cell may get for a call."""
+"""What a cell may get for a call, as JSON."""
+BESIDE_BYTES = 1 << 30
+"""And as bytes and tables beside it."""
 RAN_BYTES = 2 * COMMAND_BYTES + REFUSAL_BYTES
 """How a command ended, with what it wrote."""
 PIECE_BYTES = 1 << 16
 """Of a command's output, told as it comes."""
 
-GuestStatus: TypeAlias = Literal["hello", "ok", "error", "interrupted", "refused", "call", "ran", "output"]
+GuestStatus: TypeAlias = Literal[
+    "hello", "ok", "error", "interrupted", "refused", "call", "drop", "ran", "output"
+]
 
 
 class ChannelBroken(Exception):
@@ -85,7 +91,8 @@ class GuestCall:
     args: Mapping[str, Json]
 
 
-OnGuestCall: TypeAlias = Callable[[GuestCall], None]
+OnGuestCall: TypeAlias = Callable[[GuestCall | int], None]
+"""A call, or the number of one whose answer nobody wants any more."""
 OnPiece: TypeAlias = Callable[[Stream, bytes], None]
 """Of what a command writes, as it comes."""
 
@@ -147,6 +154,14 @@ def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
 
 
+def framed(header: Mapping[str, object], parts: Sequence[bytes]) -> tuple[bytes, ...]:
+    """As `frame`, of a body in parts; in one piece if that is small."""
+    if len(parts) == 1 and len(parts[0]) <= PIECE_BYTES:
+        return (frame(header, parts[0]),)
+    encoded = msgspec.json.encode(header)
+    return LENGTHS.pack(len(encoded), sum(map(len, parts))) + encoded, *parts
+
+
 class ReplyReader:
     """Turns the bytes that come into replies, each checked against the one request that is open."""
 
@@ -155,7 +170,9 @@ class ReplyReader:
         self._id: int | None = None
         self._statuses: frozenset[GuestStatus] = frozenset()
         self._body_bytes = 0
-        self._calls = 0
+        self._calls = self._drops = 0
+        self.open_calls = 0
+        """Whoever answers one counts down."""
         self._on_call: OnGuestCall | None = None
         self._commands = self._ran = 0
         """That were nested in the request, and those of them whose end was told."""
@@ -176,7 +193,7 @@ class ReplyReader:
         self._id = request_id
         self._statuses = statuses
         self._body_bytes = body_bytes
-        self._calls = self._commands = self._ran = 0
+        self._calls = self._drops = self.open_calls = self._commands = self._ran = 0
         self._on_call = on_call
         self._on_pieces = {0: on_piece}
 
@@ -203,7 +220,7 @@ class ReplyReader:
                 return None
             start = LENGTHS.size + header_size
             header = self._header(bytes(buffer[LENGTHS.size : start]))
-            if header.status in ("call", "ran", "output"):
+            if header.status in ("call", "drop", "ran", "output"):
                 self._take(header, bytes(buffer[start:size]))
                 del buffer[:size]
                 continue
@@ -228,6 +245,8 @@ class ReplyReader:
         """What is not the end of the request."""
         if header.status == "call":
             self._take_call(header, body)
+        elif header.status == "drop":
+            self._take_drop(header)
         elif header.status == "ran":
             self._take_end(header, body)
         else:
@@ -256,7 +275,10 @@ class ReplyReader:
             raise ChannelBroken(f"it made more than {CALLS} calls in one cell")
         if len(body) > CALL_BYTES:
             raise ChannelBroken(f"it made a call with {len(body)} bytes")
+        if self.open_calls == OPEN_CALLS:
+            raise ChannelBroken(f"it made more than {OPEN_CALLS} calls at once")
         self._calls += 1
+        self.open_calls += 1
         if header.call != self._calls or not header.tool:
             raise ChannelBroken("its call is not one")
         try:
@@ -266,6 +288,18 @@ class ReplyReader:
         if not isinstance(args, dict):
             raise ChannelBroken("the arguments of its call have no names")
         self._on_call(GuestCall(number=self._calls, tool=header.tool, args=cast("dict[str, Json]", args)))
+
+    def _take_drop(self, header: Header) -> None:
+        """Of a call that may have been answered just now."""
+        self._drops += 1
+        if (
+            self._on_call is None
+            or header.call is None
+            or not 0 < header.call <= self._calls
+            or self._drops > self._calls
+        ):
+            raise ChannelBroken("it dropped a call that it never made")
+        self._on_call(header.call)
 
     def _checked(self, header: Header, body: bytes) -> Reply:
         if len(body) > self._body_bytes:

@@ -79,6 +79,11 @@ def read_signature(function: Callable[..., Any], title: str, said: Described) ->
     return tuple(found)
 
 
+def read_result(function: Callable[..., Any], title: str) -> Any:
+    """The type it says it returns; Any where it says nothing."""
+    return _hints(function, title).get("return", Any)
+
+
 def _hints(function: Callable[..., Any], title: str) -> Mapping[str, Any]:
     plain: Any = function
     while isinstance(plain, functools.partial):

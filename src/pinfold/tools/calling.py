@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import anyio
@@ -16,6 +17,9 @@ import anyio
 from pinfold.tools.errors import BadCall, ToolFailed
 from pinfold.tools.results import Result, as_result
 from pinfold.tools.tool import Tool
+
+QUICK_S = 0.0002
+"""A function as quick as this is waited for on the spot: it ends sooner than the event loop would go round."""
 
 
 async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
@@ -52,26 +56,73 @@ async def _returned(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:
     """Run it beside the event loop. A call that is given up goes on, but does not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    # The error as a value: a future cannot carry every exception there is.
-    future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    errand = _Errand(partial(contextvars.copy_context().run, call))
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.work.put(errand)
+    if not errand.is_done.acquire(timeout=QUICK_S):
+        loop = asyncio.get_running_loop()
+        errand.waiter = loop, loop.create_future()
+        if not errand.is_done.acquire(
+            blocking=False
+        ):  # it might have ended before it knew that somebody waits
+            await errand.waiter[1]
+    if errand.error is not None:
+        raise errand.error
+    return errand.result
 
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if not future.done():  # else it was given up meanwhile
-            future.set_result((result, error))
 
-    def work() -> None:
-        result, error = None, None
+class _Errand:
+    """A call in a thread. Its error is a value: a future cannot carry every exception there is."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self.is_done = threading.Lock()
+        self.is_done.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def run(self) -> None:
         try:
-            result = call()
-        except BaseException as raised:  # noqa: BLE001 - delivered to whoever waits
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(deliver, result, error)
+            self.result = self._call()
+        except BaseException as raised:  # noqa: BLE001 - for whoever waits
+            self.error = raised
+        self.is_done.release()
+        if self.waiter is not None:
+            loop, future = self.waiter
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_wake, future)
 
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), daemon=True).start()
-    result, error = await future
-    if error is not None:
-        raise error
-    return result
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():  # else it was given up meanwhile
+        future.set_result(None)
+
+
+class _Worker:
+    """A thread that does one thing after the other; one that has had nothing to do for a while ends."""
+
+    IDLE_S = 10.0
+
+    def __init__(self) -> None:
+        self.work: SimpleQueue[_Errand] = SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                errand = self.work.get(timeout=self.IDLE_S)
+            except Empty:
+                with suppress(ValueError):  # somebody has just taken it
+                    _idle.remove(self)
+                    return
+                continue
+            errand.run()
+            del errand  # and what it holds
+            _idle.append(self)
+
+
+_idle: list[_Worker] = []

@@ -37,9 +37,12 @@ SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
-_CATALOGUE = "More tools, from Python: `from _pinfold_guest.calls import call`, then e.g. `call('glob', pattern='*.csv')`: {}."
-_CATALOGUED = 40
-"""Names of the one line."""
+_CATALOGUE = (
+    "More tools are Python functions: `from servers.{} import {}`, then call or await it; "
+    '`servers.search("words")` finds them, `help(f)` explains one. Servers: {}.'
+)
+_CATALOGUED = 12
+"""Servers of the one line."""
 
 
 class Registry:
@@ -57,32 +60,53 @@ class Registry:
         disable: Iterable[str] = (),
         shown: Iterable[str] | None = None,
     ) -> None:
+        self._every: dict[str, None] = {PYTHON.name: None}
+        self._tools: dict[str, Tool[..., Any]] = {}
+        self._own: dict[str, tuple[Tool[..., Any], ...]] = {}
+        self._put: dict[str, tuple[Tool[..., Any], ...]] = {}
+        self._shown = None if shown is None else tuple(shown)
+        self._cache = _Cache()
         there: dict[str, Tool[..., Any]] = {}
         for tool in tools:
             if tool.name in there or tool.name == PYTHON.name:
                 raise BadTool(f"two tools are called {tool.name!r}; give one another name")
             there[tool.name] = tool
-        self._every = (PYTHON.name, *there)
-        wanted = None if enable is None else self._patterns("tools.enable", enable)
-        unwanted = self._patterns("tools.disable", disable)
-        self._off = frozenset(
-            name
-            for name in self._every
-            if (wanted is not None and not _matches(name, wanted)) or _matches(name, unwanted)
-        )
-        self._tools = {name: tool for name, tool in there.items() if name not in self._off}
-        self._shown = None if shown is None else tuple(shown)
-        self._cache = _Cache()
+        self._every.update(dict.fromkeys(there))
+        self._wanted = None if enable is None else self._patterns("tools.enable", enable)
+        self._unwanted = self._patterns("tools.disable", disable)
+        for tool in there.values():
+            self._own[tool.server] = (*self._own.get(tool.server, ()), tool)
+            self._add(tool)
         for tool in self._tools.values():
             if tool.parameters is None:
-                _ = (
-                    tool.schema
-                )  # a type that no model can be told is found out now, not in the middle of a turn
+                # A type that no model can be told is found out now, not in the middle of a turn.
+                _ = tool.schema
+
+    def put(self, server: str, tools: Iterable[Tool[..., Any]]) -> None:
+        """From now on this is all that this server has; nothing, if it is not known yet.
+
+        It stands in the place of built-in tools of that module, which can still be called by their names.
+        """
+        for tool in self._put.get(server, ()):
+            self._tools.pop(tool.name, None)
+            self._every.pop(tool.name, None)
+        self._put[server] = tuple(tools)
+        for tool in self._put[server]:
+            self._add(tool)
+
+    def _add(self, tool: Tool[..., Any]) -> None:
+        self._every[tool.name] = None
+        if self._is_on(tool.name):
+            self._tools[tool.name] = tool
+
+    def _is_on(self, name: str) -> bool:
+        return not _matches(name, self._unwanted) and (self._wanted is None or _matches(name, self._wanted))
 
     def _patterns(self, key: str, given: Iterable[str]) -> tuple[str, ...]:
         patterns = tuple(given)
         for pattern in patterns:
-            is_exact = not any(sign in pattern for sign in "*?[")
+            # What is behind a dot is a server's, and known when that has been started.
+            is_exact = not any(sign in pattern for sign in "*?[.")
             if is_exact and pattern not in self._every and pattern not in BUILT_IN:
                 raise BadTool(f"{key} names {pattern!r}: {_no_such(pattern, self._every)}")
         return patterns
@@ -90,7 +114,15 @@ class Registry:
     @property
     def names(self) -> tuple[str, ...]:
         """All that can be called."""
-        return tuple(name for name in self._every if name not in self._off)
+        return tuple(name for name in self._every if self._is_on(name))
+
+    @property
+    def servers(self) -> dict[str, tuple[Tool[..., Any], ...]]:
+        """What code finds in each module of `servers`."""
+        return {
+            server: tuple(tool for tool in tools if tool.name in self._tools)
+            for server, tools in {**self._own, **self._put}.items()
+        }
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """What the model is told in full."""
@@ -98,19 +130,21 @@ class Registry:
         return *told, *(tool.schema for name, tool in self._tools.items() if self._is_shown(name))
 
     def catalogue(self) -> str:
-        """One line that names what `schemas` leaves out; its length does not grow with the number of tools."""
-        rest = [name for name in self.names if not self._is_shown(name)]
-        plain = [name for name in rest if "." not in name]
-        families: dict[str, int] = {}
-        for name in rest:
-            if "." in name:
-                family = name.rpartition(".")[0]
-                families[family] = families.get(family, 0) + 1
-        named = plain + [f"{family}.* ({count})" for family, count in families.items()]
-        return _CATALOGUE.format(listed(named, _CATALOGUED)) if named else ""
+        """A line on what `schemas` leaves out; its length does not grow with the number of tools."""
+        servers = {
+            server: hidden
+            for server, tools in self.servers.items()
+            if (hidden := [tool for tool in tools if not self._is_shown(tool.name)]) or not tools
+        }
+        example = next((tools[0] for tools in servers.values() if tools), None)
+        if example is None:
+            return ""
+        return _CATALOGUE.format(
+            example.server, example.name.rpartition(".")[2], listed(list(servers), _CATALOGUED)
+        )
 
     def _is_shown(self, name: str) -> bool:
-        return name not in self._off and (self._shown is None or _matches(name, self._shown))
+        return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
 
     def get(self, name: str) -> Tool[..., Any] | None:
         return self._tools.get(name)
@@ -122,7 +156,7 @@ class Registry:
         """
         name, meant = self._meant(tool, args)
         match name, meant:
-            case PYTHON.name, {"code": str(code), **rest} if not rest and name not in self._off:
+            case PYTHON.name, {"code": str(code), **rest} if not rest and self._is_on(name):
                 return RunCell(code=code)
             case _:
                 return CallTool(tool=name, args=meant)
@@ -172,7 +206,7 @@ class Registry:
         return result
 
     def _why_not(self, name: str) -> str:
-        if name in self._off:
+        if name in self._every and not self._is_on(name):
             return f"{name} is switched off in this session; do without it"
         if name == PYTHON.name:
             return 'wrong arguments for python: it takes {"code": "..."} and nothing else'

@@ -7,7 +7,7 @@ that is really there is never taken for another.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from pinfold.events import Json
@@ -134,9 +134,8 @@ def other_names(name: str) -> tuple[str, ...]:
     return _TOOLS_BY_ALIAS.get(folded(name), ())
 
 
-def meant_tools(name: str, there: Iterable[str]) -> tuple[str, ...]:
+def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
     """Which of the tools that are there `name` may mean, most literal first; one that is there means itself."""
-    known = dict.fromkeys(there)
     if name in known:
         return (name,)
     for prefix in _PREFIXES:

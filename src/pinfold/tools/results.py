@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pinfold.events import Json, Sent
+from pinfold.events import Arrow, Json, Sent
 
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -41,8 +40,10 @@ def as_result(returned: object) -> Result:
         case str():
             return Result(text=returned, value=returned)
         case bytes() | bytearray():
-            data = bytes(returned)
-            return Result(text=_told(data), value=base64.b64encode(data).decode())
+            data = returned if isinstance(returned, Arrow) else bytes(returned)
+            return Result(text=_told(data), value=data)
+        case None | bool() | int():
+            return Result(text=json.dumps(returned), value=returned)
         case _:
             return _structured(returned)
 
@@ -53,11 +54,11 @@ def _told(data: bytes) -> str:
 
 
 def _structured(returned: object) -> Result:
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import PydanticSerializationError
 
     try:
-        value = to_jsonable_python(_without_bytes(returned), inf_nan_mode="constants")
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        value = _plain(returned)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_told)
         text.encode()  # a lone surrogate has no place in JSON
     except (PydanticSerializationError, ValueError, RecursionError):
         text = repr(returned)
@@ -65,21 +66,32 @@ def _structured(returned: object) -> Result:
     return Result(text=text, value=value)
 
 
-def _without_bytes(value: Any) -> Any:
-    """Bytes as the base64 that `base64.b64decode` reads; pydantic's own is another alphabet."""
+def _plain(value: Any) -> Any:
+    """As JSON would have it, but for bytes, which stay what they are."""
     match value:
-        case bytes() | bytearray():
-            return base64.b64encode(value).decode()
+        case None | bool() | int() | float() | bytes() if type(value).__module__ in (
+            "builtins",
+            Arrow.__module__,
+        ):
+            return value
+        case bytearray():
+            return bytes(value)
         case dict():
             items = cast("dict[Any, Any]", value).items()
-            return {key: _without_bytes(item) for key, item in items}
+            return {key if type(key) is str else _key(key): _plain(item) for key, item in items}
         case list() | tuple() | set() | frozenset():
-            return [_without_bytes(item) for item in cast("list[Any]", value)]
+            return [_plain(item) for item in cast("list[Any]", value)]
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {
-                field.name: _without_bytes(getattr(value, field.name)) for field in dataclasses.fields(value)
-            }
+            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         case _ if hasattr(value, "model_dump") and not isinstance(value, type):
-            return _without_bytes(value.model_dump())
+            return _plain(value.model_dump())
         case _:
-            return value
+            from pydantic_core import to_jsonable_python
+
+            return to_jsonable_python(value, inf_nan_mode="constants")
+
+
+def _key(key: Any) -> str:
+    from pydantic_core import to_jsonable_python
+
+    return next(iter(to_jsonable_python({key: None})))

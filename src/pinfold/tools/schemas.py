@@ -41,6 +41,11 @@ def schema_of(
     return schema
 
 
+def schema_of_result(hint: Any) -> dict[str, Json] | None:
+    """None where it says nothing, or only pydantic could tell."""
+    return _plain(hint) or None
+
+
 def _plain(hint: Any) -> dict[str, Json] | None:
     """The schema of a type that needs no pydantic to be understood."""
     if isinstance(hint, type) and hint in _SCALARS:

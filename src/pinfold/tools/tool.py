@@ -21,11 +21,11 @@ from typing import (
 )
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
-from pinfold.tools.arguments import Argument, read_signature
+from pinfold.tools.arguments import Argument, read_result, read_signature
 from pinfold.tools.checking import checked
 from pinfold.tools.docstrings import described
 from pinfold.tools.errors import BadTool
-from pinfold.tools.schemas import model_of, schema_of
+from pinfold.tools.schemas import model_of, schema_of, schema_of_result
 
 if TYPE_CHECKING:
     import pydantic
@@ -131,6 +131,7 @@ def tool(
     parallel_safe: bool | None = None,
     cache: bool = False,
     aliases: Mapping[str, str] | None = None,
+    server: str = "tools",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -144,11 +145,13 @@ def tool(
     parallel_safe: bool | None = None,
     cache: bool = False,
     aliases: Mapping[str, str] | None = None,
+    server: str = "tools",
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: `@tool` or `@tool(effect="pure")`.
 
     `effect` says whether a call may be repeated: `pure` freely, `keyed` under the same key, `once` never.
     `trust="untrusted"`: what it returns may hold somebody else's words, as a page or a mail does.
+    `server`: code finds it as `servers.SERVER.NAME`.
     Only `pure` tools run side by side unless `parallel_safe` says otherwise, and only they may be cached.
     """
 
@@ -170,6 +173,8 @@ def tool(
             max_output=max_output,
             cache=cache,
             aliases=aliases,
+            server=server,
+            returns=schema_of_result(read_result(function, title)),
         )
         if not any(isinstance(argument.hint, str) for argument in made.arguments):
             _ = made.schema  # what no model can be told is refused here, where its author looks

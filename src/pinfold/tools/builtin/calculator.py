@@ -135,7 +135,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-@tool(effect="pure", reach="nothing", cache=True, timeout_s=10.0)
+@tool(effect="pure", reach="nothing", cache=True, timeout_s=10.0, server="system")
 def calculator(expression: str) -> str:
     """Work out an arithmetic expression, exactly for whole numbers: "2**64 % 97", "sqrt(2) * 3", "15% of 80".
 

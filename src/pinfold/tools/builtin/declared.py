@@ -8,6 +8,7 @@ from pinfold.events import Json
 
 DESCRIPTIONS: Mapping[str, str] = {
     "list_files": "List a folder: folders end in a slash, files have their size in bytes.",
+    "list_directory": 'List a folder: {"entries": [{"name", "type", "size"}]}.',
     "read_file": (
         "Read a text file, 10 KB at a time; a last line in brackets says which lines these are and how to go on. "
         "`blob:HANDLE` opens a result again that was cut."
@@ -44,6 +45,7 @@ _HERE: Mapping[str, Json] = {"type": "string", "default": "."}
 
 PARAMETERS: Mapping[str, Mapping[str, Json]] = {
     "list_files": _object((), path=_HERE),
+    "list_directory": _object((), path=_HERE),
     "read_file": _object(
         ("path",),
         path=_PATH,

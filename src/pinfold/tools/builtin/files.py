@@ -50,7 +50,7 @@ class FileTools:
             lines.append(f"[and {rest:,} more; glob finds some by name]")
         return "\n".join(lines) if lines else f"[{path} is empty]"
 
-    async def list_directory(self, path: str) -> dict[str, Json]:
+    async def list_directory(self, path: str = ".") -> dict[str, Json]:
         """`{"entries": [{"name", "type", "size"}]}`; type is file, directory, link or other. `more` counts those left out."""
         reply = await ask(self._inside, "reading", "entries", {"path": path}, timeout_s=QUICK_S)
         entries = [_entry(one) for one in _list(reply.get("entries"))]
@@ -103,6 +103,7 @@ class FileTools:
         view = DataView(self._inside).data_view
         made: dict[str, Callable[..., Any]] = {
             "list_files": self.list_files,
+            "list_directory": self.list_directory,
             "read_file": self.read_file,
             "write_file": self.write_file,
             "edit_file": self.edit_file,
@@ -122,6 +123,7 @@ class FileTools:
                 parameters=PARAMETERS[name],
                 reach="workspace" if name in WRITES else "files",
                 goes=_changed if name in WRITES else None,
+                server="data" if name == "data_view" else "filesystem",
             )
             for name, function in made.items()
         ]

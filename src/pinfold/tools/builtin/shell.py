@@ -87,7 +87,7 @@ def shell_tool(
         ran = await inside.command(["/bin/sh", "-c", _BASH, "sh", command], timeout_s=limit_s, workdir=folder)
         return _told(ran, limit_s)
 
-    made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S)(shell)
+    made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S, server="system")(shell)
     return replace(made, goes=reach_of)
 
 

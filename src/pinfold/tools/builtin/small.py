@@ -22,7 +22,7 @@ _DONE = frozenset({"done", "completed", "complete", "finished", "x"})
 
 
 def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tool[..., Any]:
-    @tool(effect="pure", reach="nothing", timeout_s=10.0)
+    @tool(effect="pure", reach="nothing", timeout_s=10.0, server="system")
     def now(tz: str | None = None) -> str:
         """Tell the date and time.
 
@@ -94,6 +94,7 @@ def _item(number: int, item: Json) -> tuple[str, bool]:
 todo: Tool[..., Any] = Tool(
     function=_todo,
     name="todo",
+    server="system",
     description="Keep a list of what is to be done. Give the whole list each time, with what is done marked.",
     effect="pure",
     timeout_s=10.0,
@@ -121,7 +122,7 @@ todo: Tool[..., Any] = Tool(
 )
 
 
-@tool(effect="pure", reach="nothing")
+@tool(effect="pure", reach="nothing", server="system")
 def ask_user(question: str, options: list[str] | None = None) -> str:
     """Ask the user something only they can know, and wait for the answer.
 

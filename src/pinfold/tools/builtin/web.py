@@ -52,6 +52,7 @@ def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYT
         trust="untrusted",
         timeout_s=timeout_s + GRACE_S,
         parallel_safe=True,
+        server="web",
     )(fetch)
     return replace(made, goes=reach_of)
 

@@ -1,0 +1,79 @@
+"""What the package `servers` of a session holds, told to the guest when it asks. Calls no tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pinfold.events import Json
+from pinfold.sandbox import Answer
+from pinfold.tools import Registry, Tool, ToolError
+
+ASK = "servers"
+"""What the guest asks under; no tool is called so."""
+FOUND = 50
+"""Tools that one search gives at most."""
+_ABOUT: Mapping[str, str] = {
+    "filesystem": "Files of the workspace and of the data",
+    "data": "Tables of any size",
+    "web": "Pages of the web",
+    "memory": "Notes that outlive the session",
+    "sql": "The user's databases, read only",
+    "system": "Commands, packages, time, arithmetic, questions to the user",
+    "tools": "The user's own tools",
+}
+
+
+class Late(Protocol):
+    """Servers whose tools are not known before they are started."""
+
+    def unknown(self) -> Sequence[str]: ...
+
+    async def ready(self, *servers: str) -> None:
+        """Put their tools into the registry. Raises ToolError for one; of several, those that can be had."""
+        ...
+
+
+class Catalogue:
+    def __init__(self, registry: Registry, late: Late | None = None) -> None:
+        self._registry = registry
+        self.late = late
+
+    async def answer(self, args: Mapping[str, Json]) -> Answer:
+        match args:
+            case {"module": str(name)}:
+                return await self._module(name)
+            case {"search": str(words), "limit": int(limit)}:
+                return await self._search(words, limit)
+            case _:
+                return Answer(status="ok", value=list(self._modules().values()))
+
+    async def _module(self, name: str) -> Answer:
+        servers = {module: server for server, module in self._modules().items()}
+        if name not in servers:
+            there = ", ".join(servers) or "none"
+            return Answer(status="failed", value=f"no server is called {name!r}; there are {there}")
+        server = servers[name]
+        try:
+            if self.late and server in self.late.unknown():
+                await self.late.ready(server)
+        except ToolError as error:
+            return Answer(status="failed", value=str(error))
+        from pinfold.tools.stubs import module_source
+
+        tools = self._registry.servers.get(server, ())
+        return Answer(status="ok", value=module_source(server, _ABOUT.get(server, ""), tools))
+
+    async def _search(self, words: str, limit: int) -> Answer:
+        if self.late and (unknown := self.late.unknown()):
+            await self.late.ready(*unknown)
+        from pinfold.tools.searching import search
+
+        tools: list[Tool[..., Any]] = [one for tools in self._registry.servers.values() for one in tools]
+        return Answer(status="ok", value=search(words, tools, max(1, min(limit, FOUND))))
+
+    def _modules(self) -> Mapping[str, str]:
+        """By the names of their servers."""
+        from pinfold.tools.stubs import module_names
+
+        return module_names(list(self._registry.servers))

@@ -1,0 +1,158 @@
+"""The package `servers`: the tools of this session as modules and functions, made by the host when they are imported.
+
+A package of that name of the program's own goes first, and so does each module in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from importlib.machinery import ModuleSpec
+
+from .calls import current, is_possible
+from .values import ToolError
+
+TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+NAME = "servers"
+ASK = "servers"
+"""What the host answers by itself: no tool is called so."""
+DOC = """The tools of this session. `from servers.NAME import tool`, then call it, or await it; `help(tool)` says how.
+
+search("words") finds tools; dir(servers) names the servers.
+"""
+
+
+class _Omitted:
+    def __repr__(self) -> str:
+        return "..."
+
+
+OMITTED = _Omitted()
+"""Stands for an argument that is left out of the call."""
+
+
+def call(tool: str, args: dict[str, object]) -> Any:
+    """The result; inside an event loop, what can be awaited or used as if it were."""
+    given = {name: value for name, value in args.items() if value is not OMITTED}
+    events = sys.modules.get("_asyncio")
+    if events is None or events._get_running_loop() is None:  # noqa: SLF001 - the public one raises
+        return current().call(tool, given)
+    from .promises import Promise
+
+    return Promise(current(), tool, given)
+
+
+class Found(list[str]):
+    """What a search gave, shown a line each."""
+
+    def __repr__(self) -> str:
+        return "\n".join(self)
+
+    __str__ = __repr__
+
+
+def search(words: str = "", limit: int = 8) -> Found:
+    """Tools for `words`, best first, each with how to call it."""
+    return Found(_asked(search=words, limit=limit))
+
+
+def _asked(**args: object) -> Any:
+    return current().call(ASK, args)
+
+
+class _Finder:
+    """Finds nothing but `servers` and what the host has in it."""
+
+    def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
+        if name != NAME and not name.startswith("servers."):
+            return None
+        from importlib.machinery import PathFinder
+
+        own = PathFinder.find_spec(name, path)
+        if own is not None and own.loader is not None and own.origin is not None:
+            return None
+        if name == NAME:
+            return _spec(name, _Package(), list(own.submodule_search_locations or ()) if own else [])
+        if name.count(".") > 1:
+            return None
+        return _spec(name, _Module(), None)
+
+    def invalidate_caches(self) -> None:
+        pass
+
+
+def _spec(name: str, loader: Any, folders: list[str] | None) -> ModuleSpec:
+    spec = ModuleSpec(name, loader, origin="Pinfold", is_package=folders is not None)
+    if folders is not None:
+        spec.submodule_search_locations = folders
+    return spec
+
+
+class _Loader:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        del spec
+        return None
+
+
+class _Package(_Loader):
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = DOC
+        own = {"search": search, "__dir__": _names, "__getattr__": _server, "__all__": ["search"]}
+        module.__dict__.update(own)
+
+
+def _names() -> list[str]:
+    return sorted({"search", *(_asked() if is_possible() else ())})
+
+
+def _server(name: str) -> ModuleType:
+    """`servers.NAME` without an import of its own."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from importlib import import_module
+
+    try:
+        return import_module(f"{NAME}.{name}")
+    except ModuleNotFoundError as error:
+        raise AttributeError(str(error)) from None
+
+
+class _Module(_Loader):
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__.partition(".")[2]
+        if not is_possible():
+            # What was saved is brought back between cells: then it is made when it is first used.
+            module.__dict__["__getattr__"] = partial(_later, module)
+            return
+        module.__dict__.pop("__getattr__", None)
+        try:
+            source = _asked(module=name)
+        except ToolError as error:
+            raise ModuleNotFoundError(str(error), name=module.__name__) from None
+        import linecache
+
+        filename = f"<{module.__name__}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
+
+
+def _later(module: ModuleType, tool: str) -> Any:
+    if tool.startswith("__"):
+        raise AttributeError(tool)
+
+    def late(*args: object, **named: object) -> Any:
+        from importlib import reload
+
+        return getattr(reload(module), tool)(*args, **named)
+
+    late.__name__ = late.__qualname__ = tool
+    late.__module__ = module.__name__
+    return late
+
+
+def install() -> None:
+    sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]

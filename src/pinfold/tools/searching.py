@@ -1,0 +1,368 @@
+"""Finds tools by words, and tells of each what a call needs. Knows no synonyms; starts no server."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import Any
+
+from msgspec import Struct
+
+from pinfold.events import Json
+from pinfold.text import capped, listed, printable_line
+from pinfold.tools.stubs import (
+    Form,
+    argument_lines,
+    bare_call,
+    first_sentence,
+    form_of,
+    local_name,
+    module_names,
+    offered,
+    short_call,
+)
+from pinfold.tools.stubs.reading import as_list, as_object
+from pinfold.tools.tool import Tool
+
+LIMIT = 8
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_NOT_IN_NAMES = re.compile(r"[\W_]+")
+_QUERY_CHARS = 400
+_QUERY_WORDS = 24
+_TEXT_CHARS = 2_000
+_PARAMETERS = 40
+_PARAMETER_CHARS = 160
+_VALUES = 20
+_DETAIL_CHARS = 800
+_SERVERS = 20
+
+# How much a word counts by where it stands.
+_NAME, _SERVER, _SENTENCE, _TEXT, _PARAMETER, _PARAMETER_TEXT = 5.0, 3.0, 2.0, 0.7, 1.0, 0.3
+_SATURATION = 1.6
+_PART = 0.5
+"""Of a word of which only the beginning is alike: `repo`, `repository`."""
+_SAME_FORM = 0.5
+"""More for a word in the very form that was asked for: who says `issues` wants more than one."""
+_LIKE = 0.3
+"""Of a word that is spelled nearly so."""
+_EXACT = 1e9
+"""The score of a tool that is asked for by its name."""
+_FULL = 4
+"""Hits whose types are told; of the others the names of what they need."""
+_LEAST = 3
+"""Hits that are told even if they are poor: the best one may be the wrong one."""
+_RELATED = 0.4
+"""Of the best score; what has less is not told."""
+_ELSEWHERE = 0.6
+"""Of a tool of another server than the one that was named."""
+_DOMINANT = 2.0
+_STOP = frozenset(
+    {
+        *("a", "an", "the", "this", "that", "some", "any", "its", "my", "your", "it", "me", "i", "we", "you"),
+        *(
+            "and",
+            "or",
+            "of",
+            "in",
+            "on",
+            "at",
+            "by",
+            "to",
+            "for",
+            "from",
+            "into",
+            "with",
+            "as",
+            "about",
+            "up",
+        ),
+        *(
+            "is",
+            "am",
+            "are",
+            "be",
+            "can",
+            "do",
+            "how",
+            "what",
+            "which",
+            "who",
+            "please",
+            "want",
+            "need",
+            "use",
+        ),
+    }
+)
+
+
+class _Entry(Struct, frozen=True):
+    tool: Tool[..., Any]
+    identifier: str
+    module: str
+    names: frozenset[str]
+    """It is asked for by name with one of these, written together."""
+    words: frozenset[str]
+    """Of its name, without those of its server's."""
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.tool, self.identifier)
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.identifier}"
+
+    def share(self, stems: Collection[str]) -> float:
+        """How much of its name was asked for."""
+        return len(self.words & set(stems)) / len(self.words) if self.words else 0.0
+
+
+def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> list[str]:
+    """The tools that fit best, each as a line that is enough to call it. The index of the last tools is kept."""
+    return _index_of(_ByIdentity(tuple(tools))).search(words, limit)
+
+
+class Index:
+    """The words of many tools, read when the first question comes."""
+
+    def __init__(self, tools: Iterable[Tool[..., Any]], *, servers: Iterable[str] = ()) -> None:
+        """`servers` are those whose tools are not known yet."""
+        self._tools = tuple(tools)
+        names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
+        self._modules = module_names(list(names))
+        self._entries: list[_Entry] = []
+        self._named: dict[str, list[int]] = {}
+        self._postings: dict[str, dict[int, float]] = {}
+        self._vocabulary: list[str] = []
+        self._forms: list[str] = []
+        self._lines: dict[int, str] = {}
+
+    def search(self, words: str, limit: int = LIMIT) -> list[str]:
+        """Never empty: where nothing fits, it says so and what there is."""
+        if not self._entries:
+            self._read()
+        asked = words[:_QUERY_CHARS]
+        scores = self._scores(asked)
+        exact = self._named.get(_squashed(asked), [])
+        scores |= dict.fromkeys(exact, _EXACT)
+        if len(_WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
+            scores = dict.fromkeys(exact, _EXACT)
+        ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
+        if not ranked:
+            return [self._nothing(asked)]
+        least = _RELATED * max((score for score in scores.values() if score < _EXACT), default=0.0)
+        related = [at for at in ranked if scores[at] >= least]
+        told = ranked[: max(len(related), _LEAST)]
+        full = related[:_FULL]
+        lines = [self._line(at) if at in full else self._short_line(at) for at in told]
+        if len(told) == 1 or scores[told[0]] >= _DOMINANT * scores[told[1]]:
+            lines[0] = self._in_detail(told[0])
+        return lines
+
+    def _read(self) -> None:
+        by_server: dict[str, list[Tool[..., Any]]] = {}
+        for tool in self._tools:
+            by_server.setdefault(tool.server, []).append(tool)
+        for server, tools in by_server.items():
+            module = self._modules[server]
+            for identifier, tool in offered(tools).items():
+                name = local_name(tool)
+                own = _squashed(name)
+                names = frozenset((own, _squashed(module) + own, _squashed(server) + own)) - {""}
+                for one in names:
+                    self._named.setdefault(one, []).append(len(self._entries))
+                words = _stems(name) - _stems(server) or _stems(name)
+                self._entries.append(_Entry(tool, identifier, module, names, words))
+        for at, entry in enumerate(self._entries):
+            for word, weight in _weights(entry).items():
+                self._postings.setdefault(word, {})[at] = weight
+        self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
+        self._forms = [word for word in self._postings if word[0] == "="]
+
+    def _scores(self, asked: str) -> dict[int, float]:
+        given = [word.lower() for word in _WORD.findall(asked)][:_QUERY_WORDS]
+        kept = [word for word in given if word not in _STOP] or given
+        stems = {_stem(word): word for word in kept}
+        together = {_stem(first + second) for first, second in pairwise(kept)} & self._postings.keys()
+        prefix = _squashed(asked)
+        scores: dict[int, float] = {}
+        covered: dict[int, float] = {}
+        whole = 0.0
+        for stem, word in stems.items():
+            found = self._found(stem, word)
+            for at, weight in self._postings.get(f"={word}", {}).items():
+                found[at] = found.get(at, 0.0) + _SAME_FORM * weight
+            rarity = self._rarity(len(found))
+            whole += rarity
+            for at, weight in found.items():
+                scores[at] = scores.get(at, 0.0) + rarity * weight / (_SATURATION + weight)
+                covered[at] = covered.get(at, 0.0) + rarity * min(1.0, weight)
+        for stem in together:
+            for at, weight in self._postings[stem].items():
+                scores[at] = scores.get(at, 0.0) + self._rarity(1) * weight / (_SATURATION + weight)
+        meant = {module for module in self._modules.values() if _stems(module) <= stems.keys()}
+        for at in scores:
+            if meant and self._entries[at].module not in meant:
+                scores[at] *= _ELSEWHERE
+            scores[at] *= 0.25 + 0.75 * covered.get(at, whole) / whole if whole else 1.0
+            scores[at] *= 1 + 0.5 * self._entries[at].share(stems)
+            if len(prefix) > 2 and any(name.startswith(prefix) for name in self._entries[at].names):
+                scores[at] *= 1.5
+        return scores
+
+    def _rarity(self, count: int) -> float:
+        return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
+
+    def _found(self, stem: str, word: str) -> dict[int, float]:
+        """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
+        found = dict(self._postings.get(stem, {}))
+        others = [one for one in self._alike(stem) if one != stem]
+        share = _PART
+        if not found and not others:
+            others, share = [form for form in self._forms if _is_slip(word, form[1:])], _LIKE
+        for one in others:
+            for at, weight in self._postings[one].items():
+                found[at] = max(found.get(at, 0.0), share * weight)
+        return found
+
+    def _alike(self, stem: str) -> list[str]:
+        if len(stem) < 3:
+            return []
+        start = bisect_left(self._vocabulary, stem)
+        longer = [word for word in self._vocabulary[start : start + 50] if word.startswith(stem)]
+        if stem in self._postings:
+            return longer
+        shorter = [stem[:end] for end in range(3, len(stem)) if stem[:end] in self._postings]
+        return [*longer, *shorter[-1:]]
+
+    def _line(self, at: int) -> str:
+        if at not in self._lines:
+            entry = self._entries[at]
+            self._lines[at] = _noted(short_call(entry.form, entry.path), entry)
+        return self._lines[at]
+
+    def _short_line(self, at: int) -> str:
+        entry = self._entries[at]
+        return _noted(bare_call(entry.form, entry.path), entry)
+
+    def _in_detail(self, at: int) -> str:
+        entry = self._entries[at]
+        lines = argument_lines(entry.form)
+        told = capped("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
+        return f"{self._line(at)}\n{told}" if lines else self._line(at)
+
+    def _nothing(self, asked: str) -> str:
+        counts = Counter(entry.module for entry in self._entries)
+        servers = [f"{name} ({counts[name]})" if counts[name] else name for name in self._modules.values()]
+        if not servers:
+            return "there are no tools besides those you were told of"
+        what = (
+            f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
+        )
+        return f"{what}; there are servers {listed(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
+
+
+class _ByIdentity:
+    """Tools compared by being the same ones: their schemas have no hash."""
+
+    def __init__(self, tools: tuple[Tool[..., Any], ...]) -> None:
+        self.tools = tools
+        self._ids = tuple(map(id, tools))
+
+    def __hash__(self) -> int:
+        return hash(self._ids)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self._ids == other._ids
+
+
+@lru_cache(2)
+def _index_of(tools: _ByIdentity) -> Index:
+    return Index(tools.tools)
+
+
+def _weights(entry: _Entry) -> Mapping[str, float]:
+    tool = entry.tool
+    weights: dict[str, float] = {}
+    sentence = first_sentence(tool.description)
+    for text, weight in ((local_name(tool), _NAME), (tool.server, _SERVER), (sentence, _SENTENCE)):
+        _count(weights, text, weight, forms=True)
+    names: list[str] = []
+    texts: list[str] = []
+    properties = as_object(as_object(tool.schema.parameters).get("properties"))
+    for name, schema in islice(properties.items(), _PARAMETERS):
+        names.append(str(name)[:100])
+        said = as_object(schema)
+        description: Json = said.get("description")
+        if isinstance(description, str):
+            texts.append(description[:_PARAMETER_CHARS])
+        names += [value[:100] for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
+    rest = tool.description[len(sentence) :]
+    for text, weight in ((rest, _TEXT), (" ".join(names), _PARAMETER), (" ".join(texts), _PARAMETER_TEXT)):
+        _count(weights, text[:_TEXT_CHARS], weight)
+    return weights
+
+
+def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool = False) -> None:
+    words = set(_WORD.findall(text))
+    # Long texts have more words of every kind: each of them says less.
+    each = weight / (1 + len(words) / 40)
+    for word in words:
+        stem = _stem(word)
+        weights[stem] = weights.get(stem, 0.0) + each
+        if forms:
+            form = f"={word.lower()}"
+            weights[form] = weights.get(form, 0.0) + each
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(map(_stem, _WORD.findall(text)))
+
+
+def _noted(call: str, entry: _Entry) -> str:
+    sentence = first_sentence(entry.tool.description)
+    return f"{call}  # {sentence}" if sentence else call
+
+
+def _squashed(name: str) -> str:
+    return _NOT_IN_NAMES.sub("", name).lower()
+
+
+def _is_slip(one: str, other: str) -> bool:
+    """One letter is missing, wrong or too many, or two have changed places."""
+    short, long = sorted((one, other), key=len)
+    if len(short) < 4 or len(long) - len(short) > 1 or short[0] != long[0]:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    if len(short) < len(long):
+        return short[at:] == long[at + 1 :]
+    is_swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
+    return short[at + 1 :] == long[at + 1 :] or is_swapped
+
+
+@lru_cache(20_000)
+def _stem(word: str) -> str:
+    """Without the endings of English: `queries`, `querying` and `query` are one, `deletion` and `deletes` too."""
+    word = word.lower()
+    if len(word) < 4 or not word.isascii():
+        return word
+    if word.endswith("ies"):
+        word = f"{word[:-3]}y"
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ation", "ing", "ion", "ed", "er"):
+        if word.endswith(ending) and len(word) - len(ending) > 2:
+            word = word[: -len(ending)]
+            if ending == "ation":
+                word += "at"
+            elif word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    word = word.removesuffix("e")
+    return f"{word[:-1]}i" if word.endswith("y") and len(word) > 3 else word

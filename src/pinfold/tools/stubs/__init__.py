@@ -1,0 +1,23 @@
+"""Tools as modules of Python: what `from servers.github import list_issues` imports in the session."""
+
+from pinfold.tools.stubs.describing import argument_lines, first_sentence
+from pinfold.tools.stubs.forms import Form, Parameter, form_of
+from pinfold.tools.stubs.modules import local_name, module_source, offered, signature
+from pinfold.tools.stubs.names import identifiers, module_names
+from pinfold.tools.stubs.notation import bare_call, short_call
+
+__all__ = [
+    "Form",
+    "Parameter",
+    "argument_lines",
+    "bare_call",
+    "first_sentence",
+    "form_of",
+    "identifiers",
+    "local_name",
+    "module_names",
+    "module_source",
+    "offered",
+    "short_call",
+    "signature",
+]

@@ -1,0 +1,171 @@
+"""A tool as code calls it: parameters that Python can name, and the type of the result."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
+
+from msgspec import Struct
+
+from pinfold.events import Json
+from pinfold.tools.stubs.names import camel, unique
+from pinfold.tools.stubs.reading import Reader, as_object, is_key, names_required
+from pinfold.tools.stubs.shapes import ANY, Records, Type, fits
+from pinfold.tools.tool import Tool
+
+PARAMETERS = 64
+"""With a name of their own; what is beyond goes into `**more`."""
+DEFAULT_CHARS = 200
+DEFAULT_DEPTH = 5
+_TITLE = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    name: str
+    """As the tool knows it."""
+    identifier: str
+    """As code writes it."""
+    type: Type
+    is_required: bool
+    default: str | None = None
+    """As Python; None: it is left out of the call when it is not given."""
+    description: str = ""
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    parameters: tuple[Parameter, ...]
+    """Those that must be given first."""
+    more: tuple[str, Type] | None
+    """Name and type of further keyword arguments, where the tool takes any."""
+    records: Records
+    """Objects with known keys that it takes."""
+    result: Type
+    result_records: Records
+    looked_at: int = 0
+    """Schemas that were read for it."""
+
+    @property
+    def renames(self) -> bool:
+        return any(one.name != one.identifier for one in self.parameters)
+
+
+PLAINEST = Form(parameters=(), more=("arguments", ANY), records={}, result=ANY, result_records={})
+"""Takes whatever it is given by name: for a tool whose schema is not worth its room."""
+
+
+def form_of(tool: Tool[..., Any], identifier: str) -> Form:
+    """`identifier` begins the names of the objects it takes and gives."""
+    taken = Reader(tool.schema.parameters)
+    whole = taken.put_together(tool.schema.parameters)
+    parameters, is_cut = _parameters(taken, whole, identifier)
+    more = _more(taken, whole, identifier, is_cut=is_cut)
+    given = Reader(tool.returns)
+    result = ANY if tool.returns is None else given.read_root(_result_name(tool.returns, identifier))
+    return Form(
+        parameters=parameters,
+        more=None if more is None else (_name_of_more(parameters), more),
+        records=taken.records,
+        result=result,
+        result_records=given.records,
+        looked_at=taken.looked_at + given.looked_at,
+    )
+
+
+def _parameters(
+    reader: Reader, schema: Mapping[str, Json], identifier: str
+) -> tuple[tuple[Parameter, ...], bool]:
+    """And whether there are more than can be named."""
+    known = as_object(schema.get("properties"))
+    required = names_required(schema)
+    keys = list(islice(_named(known, required), PARAMETERS))
+    # The function's body says `locals()`.
+    names = unique(keys, taken=("locals",), prefix="arg")
+    found = [
+        _parameter(
+            known.get(key),
+            reader.read(known.get(key), camel(identifier, key)),
+            name=key,
+            identifier=names[key],
+            is_required=key in required,
+        )
+        for key in keys
+    ]
+    found.sort(key=lambda one: not one.is_required)
+    return tuple(found), len(keys) < len(known.keys() | required.keys())
+
+
+def _name_of_more(parameters: Sequence[Parameter]) -> str:
+    taken = [one.identifier for one in parameters]
+    (name,) = unique(["more" if taken else "arguments"], taken=taken, prefix="arg").values()
+    return name
+
+
+def _named(known: Mapping[str, Json], required: Mapping[str, None]) -> Iterator[str]:
+    """Those that must be given first, so that a cut does not take them."""
+    for key in (*required, *(key for key in known if key not in required)):
+        if is_key(key):
+            yield key
+
+
+def _parameter(schema: Json, shape: Type, *, name: str, identifier: str, is_required: bool) -> Parameter:
+    details = as_object(schema)
+    description = details.get("description")
+    default = None
+    # One that its own schema refuses is not sent: the tool knows better what it does without.
+    if "default" in details and fits(details["default"], shape):
+        default = literal(details["default"])
+    return Parameter(
+        name=name,
+        identifier=identifier,
+        type=shape,
+        is_required=is_required and default is None,
+        default=default,
+        description=description if isinstance(description, str) else "",
+    )
+
+
+def _more(reader: Reader, schema: Mapping[str, Json], identifier: str, *, is_cut: bool) -> Type | None:
+    others = schema.get("additionalProperties")
+    is_open = schema.get("type", "object") != "object" or not schema.keys() & {"properties", "type"}
+    if is_cut or is_open or others is True or "patternProperties" in schema:
+        return ANY
+    return reader.read(others, camel(identifier, "more")) if isinstance(others, Mapping) else None
+
+
+def _result_name(schema: Mapping[str, Json], identifier: str) -> str:
+    title = schema.get("title")
+    return title if isinstance(title, str) and _TITLE.fullmatch(title) else camel(identifier, "result")
+
+
+def literal(value: Json) -> str | None:
+    """A JSON value as Python, if it is short."""
+    text = _literal(value, DEFAULT_DEPTH)
+    return text if text is not None and len(text) <= DEFAULT_CHARS else None
+
+
+def _literal(value: Json, depth: int) -> str | None:
+    match value:
+        case None | bool():
+            return repr(value)
+        case int():
+            return int.__repr__(value) if value.bit_length() <= 64 else None
+        case float():
+            return float.__repr__(value) if math.isfinite(value) else None
+        case str():
+            return str.__repr__(value) if len(value) <= DEFAULT_CHARS else None
+        case list() if depth and len(cast("list[Json]", value)) <= DEFAULT_CHARS:
+            parts = [_literal(one, depth - 1) for one in cast("list[Json]", value)]
+            return None if None in parts else f"[{', '.join(map(str, parts))}]"
+        case dict() if depth and len(cast("dict[str, Json]", value)) <= DEFAULT_CHARS:
+            pairs = [
+                (_literal(key, 0), _literal(one, depth - 1))
+                for key, one in cast("dict[str, Json]", value).items()
+            ]
+            if any(None in pair for pair in pairs):
+                return None
+            return f"{{{', '.join(f'{key}: {one}' for key, one in pairs)}}}"
+        case _:
+            return None

@@ -1,0 +1,118 @@
+"""The source of a module of `servers`, as code in the session imports it. Runs nothing and asks nobody.
+
+Everything a server says ends up in string literals; names, numbers and types are written anew from what was understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from pinfold.text import capped, printable, printable_line
+from pinfold.tools.stubs.annotations import Definitions, annotation
+from pinfold.tools.stubs.describing import docstring, first_sentence
+from pinfold.tools.stubs.forms import PLAINEST, Form, form_of
+from pinfold.tools.stubs.names import WRITTEN, identifiers
+from pinfold.tools.tool import Tool
+
+TOOLS = 2_000
+"""In one module; more are not offered."""
+MODULE_CHARS = 1_000_000
+"""What comes after that many takes anything and says one sentence."""
+SCHEMA_CHARS = 20
+"""That a schema counts for, whatever comes of it: reading takes time too."""
+LISTED = 100
+"""Tools that the module's own docstring names."""
+NAME_CHARS = 200
+"""Of a tool; what is longer cannot be called."""
+DESCRIPTION_CHARS = 1_000
+_HEADER = """\
+from typing import Any, Literal, NotRequired, TypedDict
+from _pinfold_guest.servers import call as _call, OMITTED as _OMITTED
+"""
+
+
+def offered(tools: Sequence[Tool[..., Any]]) -> Mapping[str, Tool[..., Any]]:
+    """The tools of one server by the names under which its module has them."""
+    there = {local_name(tool): tool for tool in tools if len(tool.name) <= NAME_CHARS}
+    named = identifiers(list(there))
+    return {named[name]: there[name] for name in islice(there, TOOLS)}
+
+
+def local_name(tool: Tool[..., Any]) -> str:
+    """Its name inside its server's module, before it is made an identifier."""
+    return tool.name.removeprefix(f"{tool.server}.")
+
+
+def module_source(server: str, description: str, tools: Sequence[Tool[..., Any]]) -> str:
+    """Python 3.11 and later; `server` is only told, not written as a name."""
+    there = offered(tools)
+    definitions = Definitions({*WRITTEN, *there})
+    functions: list[str] = []
+    chars = 0
+    for identifier, tool in there.items():
+        is_crowded = chars + definitions.chars > MODULE_CHARS
+        form = PLAINEST if is_crowded else form_of(tool, identifier)
+        told = first_sentence(tool.description) if is_crowded else docstring(tool.description, form)
+        functions.append(_function(tool.name, identifier, form, told, definitions))
+        chars += len(functions[-1]) + SCHEMA_CHARS * form.looked_at
+    return "\n".join(
+        [
+            repr(_told(server, description, there, len(tools))),
+            _HEADER,
+            f"__all__ = {list(there)!r}",
+            "\ndef __dir__():\n    return list(__all__)\n",
+            *definitions.lines,
+            "",
+            *functions,
+        ]
+    )
+
+
+def signature(tool: Tool[..., Any], identifier: str) -> str:
+    """On one line, as `help()` shows it."""
+    form = form_of(tool, identifier)
+    return f"{identifier}({_parameters(form, omitted='...')}) -> {annotation(form.result)}"
+
+
+def _function(name: str, identifier: str, form: Form, told: str, definitions: Definitions) -> str:
+    names = definitions.place(form.records)
+    result = annotation(form.result, definitions.place(form.result_records))
+    head = f"def {identifier}({_parameters(form, names, omitted='_OMITTED')}) -> {result}:"
+    return f"{head}\n    {told!r}\n    return _call({name!r}, {_sent(form)})\n"
+
+
+def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: str) -> str:
+    parts: list[str] = []
+    for one in form.parameters:
+        default = "" if one.is_required else f" = {omitted if one.default is None else one.default}"
+        parts.append(f"{one.identifier}: {annotation(one.type, names or {})}{default}")
+    if form.more is not None:
+        parts.append(f"**{form.more[0]}: {annotation(form.more[1], names or {})}")
+    return ", ".join(parts)
+
+
+def _sent(form: Form) -> str:
+    if form.more is None and not form.renames:
+        # A third less to compile than naming each of them again.
+        return "locals()"
+    if form.more is not None and not form.parameters:
+        return form.more[0]
+    parts = [f"**{form.more[0]}"] if form.more is not None else []
+    parts += [f"{one.name!r}: {one.identifier}" for one in form.parameters]
+    return f"{{{', '.join(parts)}}}"
+
+
+def _told(server: str, description: str, tools: Mapping[str, Tool[..., Any]], count: int) -> str:
+    head = capped(printable(description[: 4 * DESCRIPTION_CHARS]).strip(), DESCRIPTION_CHARS)
+    lines = [
+        f"{identifier}: {first_sentence(tool.description)}".removesuffix(": ")
+        for identifier, tool in islice(tools.items(), LISTED)
+    ]
+    if len(tools) > LISTED:
+        lines.append(f"and {len(tools) - LISTED:,} more: servers.search('words') finds them")
+    if count > len(tools):
+        lines.append(f"{count - len(tools):,} others are left out: too many, or their names too long")
+    head = head or f"Tools of {printable_line(server[:NAME_CHARS])}."
+    return "\n".join([head, "", *lines]) if lines else head

@@ -1,0 +1,119 @@
+"""Types in as few tokens as a reader needs: `'open'|'closed'`, `list[{name: str, size?: int}]`. Not Python."""
+
+from __future__ import annotations
+
+from pinfold.text import printable_line
+from pinfold.tools.stubs.forms import Form, Parameter
+from pinfold.tools.stubs.shapes import (
+    ANY,
+    NONE,
+    Choice,
+    DictOf,
+    Either,
+    Field,
+    ListOf,
+    Plain,
+    Record,
+    Records,
+    Table,
+    TupleOf,
+    Type,
+)
+
+VALUES = 12
+FIELDS = 8
+DEPTH = 2
+"""Objects inside objects that are spelled out."""
+TYPE_CHARS = 240
+TYPES = 120
+"""Written into one text; more would not fit."""
+CALL_CHARS = 400
+
+
+def short_call(form: Form, name: str) -> str:
+    """`name(owner: str, state: 'open'|'closed' = 'open', page?: int) -> list`. When it grows long, optional ones lose
+    their types."""
+    parts: list[str] = []
+    chars = 0
+    for parameter in form.parameters:
+        part = _part(parameter, form.records)
+        if not parameter.is_required and chars + len(part) > CALL_CHARS:
+            part = f"{parameter.identifier}?"
+        if chars > 2 * CALL_CHARS:
+            parts.append("...")
+            break
+        parts.append(part)
+        chars += len(part)
+    if form.more is not None:
+        parts.append(f"**{form.more[0]}")
+    result = "" if form.result == ANY else f" -> {short(form.result, form.result_records)}"
+    return f"{name}({', '.join(parts)}){result}"
+
+
+def bare_call(form: Form, name: str) -> str:
+    """`name(owner, repo, ...)`: what must be given, by name."""
+    parts = [one.identifier for one in form.parameters if one.is_required]
+    if len(parts) < len(form.parameters) or form.more is not None:
+        parts.append("...")
+    return f"{name}({', '.join(parts)})"
+
+
+def short(shape: Type, records: Records) -> str:
+    """With as much of its objects as there is room for."""
+    text = ""
+    for depth in range(DEPTH, -1, -1):
+        text = _Notation(records).of(shape, depth)
+        if len(text) <= TYPE_CHARS:
+            return text
+    return f"{text[: TYPE_CHARS - 3]}..."
+
+
+def _part(parameter: Parameter, records: Records) -> str:
+    shape = parameter.type
+    if parameter.default is None and not parameter.is_required and isinstance(shape, Either):
+        # Leaving it out says as much.
+        kept = tuple(member for member in shape.members if member != NONE)
+        shape = kept[0] if len(kept) == 1 else Either(kept)
+    typed = "" if shape == ANY else f": {short(shape, records)}"
+    if parameter.default is None:
+        return f"{parameter.identifier}{'' if parameter.is_required else '?'}{typed}"
+    default = printable_line(parameter.default)
+    return f"{parameter.identifier}{typed} = {default}" if typed else f"{parameter.identifier}={default}"
+
+
+class _Notation:
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._left = TYPES
+
+    def of(self, shape: Type, depth: int) -> str:
+        self._left -= 1
+        if self._left < 0:
+            return "..."
+        match shape:
+            case Table():
+                return "pyarrow.Table"
+            case Plain(name):
+                return name
+            case Choice(values):
+                more = "|..." if len(values) > VALUES else ""
+                return "|".join(printable_line(repr(value)) for value in values[:VALUES]) + more
+            case ListOf(item):
+                return "list" if item == ANY else f"list[{self.of(item, depth)}]"
+            case TupleOf(items):
+                return f"tuple[{', '.join(self.of(item, depth) for item in items)}]"
+            case DictOf(value):
+                return "dict" if value == ANY else f"dict[str, {self.of(value, depth)}]"
+            case Either(members):
+                return "|".join(self.of(member, depth) for member in members)
+            case Record(name):
+                return self._object(self._records[name], depth) if depth else "dict"
+
+    def _object(self, fields: tuple[Field, ...], depth: int) -> str:
+        parts = [self._field(field, depth) for field in fields[:FIELDS]]
+        return f"{{{', '.join([*parts, '...'] if len(fields) > FIELDS else parts)}}}"
+
+    def _field(self, field: Field, depth: int) -> str:
+        name = field.name if field.name.isidentifier() and field.name.isascii() else repr(field.name)
+        typed = "" if field.type == ANY else f": {self.of(field.type, depth - 1)}"
+        return f"{printable_line(name)}{'' if field.is_required else '?'}{typed}"

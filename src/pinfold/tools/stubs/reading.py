@@ -1,0 +1,369 @@
+"""A JSON schema as types. Whatever a server sends has a type: what cannot be understood, or goes too far, is Any.
+
+Bounded in depth and in the number of schemas looked at, so neither a huge nor an endless schema costs much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any, cast
+from urllib.parse import unquote
+
+from pinfold.events import Json
+from pinfold.tools.stubs.names import WRITTEN, camel, unique
+from pinfold.tools.stubs.shapes import (
+    ANY,
+    MEMBERS,
+    NONE,
+    Choice,
+    DictOf,
+    Field,
+    ListOf,
+    Plain,
+    Record,
+    Scalar,
+    Table,
+    TupleOf,
+    Type,
+    either,
+)
+
+DEPTH = 10
+SCHEMAS = 300
+"""Looked at for the arguments, or the result, of one tool."""
+RECORDS = 40
+FIELDS = 50
+KEY_CHARS = 100
+"""As Python writes it."""
+ITEMS = 16
+"""Of a tuple."""
+VALUES = 40
+VALUE_CHARS = 80
+ALL_VALUES_CHARS = 800
+ARROW = "application/vnd.apache.arrow.stream"
+_INTEGERS = 1 << 63
+_SCALARS: Mapping[str, Type] = {
+    "integer": Plain("int"),
+    "number": Plain("float"),
+    "boolean": Plain("bool"),
+    "null": NONE,
+}
+_SAYS_TYPE = {
+    "type",
+    "properties",
+    "items",
+    "prefixItems",
+    "enum",
+    "const",
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+}
+_KEYWORDS = (
+    *(
+        "type",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "nullable",
+        "properties",
+        "required",
+        "additionalProperties",
+    ),
+    *("patternProperties", "items", "prefixItems", "maxItems", "additionalItems"),
+    *("format", "contentEncoding", "contentMediaType"),
+)
+"""Copied when schemas are put together; an object may have a million others."""
+MERGED = 200
+"""Keys of an object that is put together."""
+
+
+class Reader:
+    """For one root schema, inside which `$ref` points."""
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._left = SCHEMAS
+        self._known: dict[str, Type] = {}
+        self._open: set[str] = set()
+        self._records: dict[str, tuple[Field, ...]] = {}
+
+    @property
+    def records(self) -> Mapping[str, tuple[Field, ...]]:
+        return self._records
+
+    @property
+    def looked_at(self) -> int:
+        return SCHEMAS - self._left
+
+    def read_root(self, name: str) -> Type:
+        return self._referred("#", name, 0)
+
+    def read(self, schema: Json, name: str, depth: int = 0) -> Type:
+        """`name` is what an object in it would be called."""
+        return self._read(schema, name, depth, "")
+
+    def put_together(self, schema: Json) -> Mapping[str, Json]:
+        """An object with every key it may have: those of all alternatives, required where each of them requires it."""
+        whole = self._merged(schema, DEPTH)
+        members = as_list(whole.get("anyOf") or whole.get("oneOf"))
+        if not members:
+            return whole
+        parts = [self._merged(member, DEPTH) for member in members[:MEMBERS]]
+        own: dict[str, Json] = whole.get("properties", {})
+        others: dict[str, list[Json]] = {}
+        for part in parts:
+            for key, inner in part.get("properties", {}).items():
+                others.setdefault(key, []).append(inner)
+        joined = {key: inner[0] if len(inner) == 1 else {"anyOf": inner} for key, inner in others.items()}
+        shared = [
+            name for name in names_required(parts[0]) if all(name in names_required(one) for one in parts)
+        ]
+        return {
+            "type": "object",
+            **whole,
+            "properties": {**joined, **own},
+            "required": [*names_required(whole), *shared],
+        }
+
+    def _read(self, schema: Json, name: str, depth: int, ref: str) -> Type:
+        self._left -= 1
+        if self._left < 0 or depth > DEPTH or not isinstance(schema, Mapping):
+            return ANY
+        schema = cast("Mapping[str, Json]", schema)
+        found = self._own(schema, name, depth, ref)
+        return either((found, NONE)) if schema.get("nullable") is True else found
+
+    def _own(self, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
+        if isinstance(pointer := schema.get("$ref"), str):
+            return self._referred(pointer, name, depth + 1)
+        if "const" in schema:
+            return _choice([schema["const"]])
+        if values := as_list(schema.get("enum")):
+            self._left -= min(len(values), VALUES) // 4
+            return _choice(values)
+        if parts := as_list(schema.get("allOf")):
+            if len(parts) == 1 and not (_SAYS_TYPE - {"allOf"}) & schema.keys():
+                return self._read(parts[0], name, depth + 1, ref)
+            return self._read(self._merged(schema, DEPTH), name, depth + 1, ref)
+        if members := self._members(schema, name, depth):
+            return either(members)
+        match schema.get("type"):
+            case str(kind):
+                return self._typed(kind, schema, name, depth, ref)
+            case [*kinds]:
+                named = [kind for kind in as_list(kinds)[:8] if isinstance(kind, str)]
+                return either(self._typed(kind, schema, name, depth, ref) for kind in named)
+            case _:
+                return self._typed(_implied(schema), schema, name, depth, ref)
+
+    def _members(self, schema: Mapping[str, Json], name: str, depth: int) -> list[Type]:
+        """Of a union; none where they only say more of a type that stands beside them."""
+        members = as_list(schema.get("anyOf") or schema.get("oneOf"))
+        own = _keywords(schema, without=("anyOf", "oneOf", "nullable"))
+        is_object = bool(as_object(own.get("properties")))
+        found: list[Type] = []
+        for member in members[:VALUES]:
+            if "type" in own and not _SAYS_TYPE & as_object(member).keys():
+                return []
+            whole = self._merged({**own, "allOf": [member]}, DEPTH) if is_object else member
+            found.append(self.read(whole, name, depth + 1))
+        return [] if "type" in own and ANY in found else found
+
+    def _typed(self, kind: str, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
+        if schema.get("contentMediaType") == ARROW:
+            return Table()
+        match kind:
+            case "string":
+                is_binary = schema.get("format") in ("binary", "byte") or (
+                    schema.get("contentEncoding") == "base64"
+                )
+                return Plain("bytes") if is_binary else Plain("str")
+            case "array":
+                return self._array(schema, name, depth)
+            case "object":
+                return self._object(schema, name, depth, ref)
+            case _:
+                return _SCALARS.get(kind, ANY)
+
+    def _array(self, schema: Mapping[str, Json], name: str, depth: int) -> Type:
+        items, first = schema.get("items"), as_list(schema.get("prefixItems"))
+        if isinstance(items, list):  # as tuples were written up to draft 2019-09
+            items, first = schema.get("additionalItems"), as_list(items)
+        if not first:
+            return ListOf(self.read(items, name, depth + 1))
+        is_closed = items is False or schema.get("maxItems") == len(first)
+        parts = [self.read(part, name, depth + 1) for part in first[:ITEMS]]
+        if is_closed and len(first) <= ITEMS:
+            return TupleOf(tuple(parts))
+        return ListOf(either((*parts, ANY if items is None else self.read(items, name, depth + 1))))
+
+    def _object(self, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
+        properties = as_object(schema.get("properties"))
+        if not properties:
+            return DictOf(self.read(_others(schema), name, depth + 1))
+        is_sound = len(properties) <= FIELDS and all(map(is_key, properties))
+        if not is_sound or len(self._records) >= RECORDS:
+            return DictOf(ANY)
+        own = self._free(name)
+        # Before its fields are read: they may lead back here.
+        self._records[own] = ()
+        if ref:
+            self._known[ref] = Record(own)
+        required = names_required(schema)
+        self._records[own] = tuple(
+            Field(key, self.read(inner, camel(own, key), depth + 1), key in required)
+            for key, inner in properties.items()
+        )
+        return Record(own)
+
+    def _free(self, name: str) -> str:
+        (own,) = unique([name], taken=WRITTEN, prefix="Type").values()
+        number, free = 1, own
+        while free in self._records:
+            number += 1
+            free = f"{own}{number}"
+        return free
+
+    def _referred(self, pointer: str, name: str, depth: int) -> Type:
+        if pointer in self._known:
+            return self._known[pointer]
+        if pointer in self._open:
+            return ANY
+        target = self._at(pointer)
+        if target is None:
+            return ANY
+        self._open.add(pointer)
+        try:
+            steps = _steps(pointer)
+            # One that points into the middle of the schema says nothing by its last word.
+            named = camel(steps[-1]) if len(steps) == 2 else name
+            found = self._read(target, named, depth, pointer)
+        finally:
+            self._open.discard(pointer)
+        return self._known.setdefault(pointer, found)
+
+    def _at(self, pointer: str) -> Json:
+        """What stands there in the root schema, or None. Other documents are not fetched."""
+        if not pointer.startswith("#") or len(pointer) > 1000:
+            return None
+        at: Any = self._root
+        for key in _steps(pointer):
+            if isinstance(at, Mapping):
+                at = cast("Mapping[str, Json]", at).get(key)
+            elif isinstance(at, list) and key.isascii() and key.isdigit() and len(key) < 6:
+                at = next(iter(cast("list[Json]", at)[int(key) : int(key) + 1]), None)
+            else:
+                return None
+        return at
+
+    def _merged(self, schema: Json, depth: int) -> dict[str, Json]:
+        """It and all that must hold besides, as one schema: keys of objects put together, else the first word counts."""
+        merged: dict[str, Json] = {}
+        for part in self._parts(schema, depth):
+            for key, value in part.items():
+                match key:
+                    case "properties":
+                        first = islice(as_object(value).items(), MERGED)
+                        merged[key] = {**merged.get(key, {}), **dict(first)}
+                    case "required":
+                        merged[key] = [*merged.get(key, []), *as_list(value)[:MERGED]]
+                    case _:
+                        merged.setdefault(key, value)
+        return merged
+
+    def _parts(self, schema: Json, depth: int) -> Iterator[Mapping[str, Json]]:
+        self._left -= 1
+        schema = as_object(schema)
+        if depth < 0 or self._left < 0 or not schema:
+            return
+        if isinstance(pointer := schema.get("$ref"), str):
+            yield from self._parts(self._at(pointer), depth - 1)
+        yield _keywords(schema)
+        for part in as_list(schema.get("allOf"))[:VALUES]:
+            yield from self._parts(part, depth - 1)
+
+
+def _steps(pointer: str) -> list[str]:
+    return [
+        unquote(step).replace("~1", "/").replace("~0", "~")
+        for step in pointer.removeprefix("#").split("/")[1:]
+    ]
+
+
+def as_object(value: Json) -> Mapping[str, Json]:
+    """Empty where it is something else."""
+    return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
+
+
+def as_list(value: Json) -> list[Json]:
+    return cast("list[Json]", value) if isinstance(value, list) else []
+
+
+def names_required(schema: Mapping[str, Json]) -> Mapping[str, None]:
+    given = as_list(schema.get("required"))[: 10 * MERGED]
+    return dict.fromkeys(name for name in given if isinstance(name, str))
+
+
+def _keywords(schema: Mapping[str, Json], without: Collection[str] = ()) -> dict[str, Json]:
+    return {key: schema[key] for key in _KEYWORDS if key in schema and key not in without}
+
+
+def _others(schema: Mapping[str, Json]) -> Json:
+    """The schema of the values of keys that are not named."""
+    patterns = as_object(schema.get("patternProperties"))
+    if len(patterns) == 1:
+        return next(iter(patterns.values()))
+    return schema.get("additionalProperties")
+
+
+def _implied(schema: Mapping[str, Json]) -> str:
+    if isinstance(schema.get("properties"), Mapping) or isinstance(
+        schema.get("additionalProperties"), Mapping
+    ):
+        return "object"
+    return "array" if "items" in schema or "prefixItems" in schema else ""
+
+
+def is_key(key: object) -> bool:
+    return isinstance(key, str) and len(key) <= KEY_CHARS and len(repr(key)) <= KEY_CHARS
+
+
+def _choice(values: list[Json]) -> Type:
+    """A Literal where Python has one for it; else the types of the values."""
+    named: list[Scalar] = [value for value in values[:VALUES] if _is_named(value)]
+    chars = sum(len(repr(value)) for value in named)
+    is_whole = len(values) <= VALUES and chars <= ALL_VALUES_CHARS
+    return either(
+        Choice((value,)) if is_whole and _is_named(value) else _type_of(value)
+        for value in islice(values, 10 * VALUES)
+    )
+
+
+def _is_named(value: Json) -> bool:
+    if isinstance(value, str):
+        return len(value) <= VALUE_CHARS
+    return isinstance(value, bool) or (isinstance(value, int) and -_INTEGERS <= value < _INTEGERS)
+
+
+def _type_of(value: Json) -> Type:
+    match value:
+        case None:
+            return NONE
+        case bool():
+            return Plain("bool")
+        case int():
+            return Plain("int")
+        case float():
+            return Plain("float")
+        case str():
+            return Plain("str")
+        case list():
+            return ListOf(ANY)
+        case dict():
+            return DictOf(ANY)
+        case _:
+            return ANY

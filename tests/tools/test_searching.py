@@ -1,0 +1,156 @@
+"""Tools found by the words of a task."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from tests.tools.stubs.known import known_tools, made
+from tests.tools.stubs.queries import QUERIES
+
+from pinfold.tools import Tool
+from pinfold.tools.searching import Index, search
+from pinfold.tools.stubs import local_name
+
+pytestmark = pytest.mark.unit
+
+KNOWN = known_tools()
+
+
+def _names(lines: list[str]) -> list[str]:
+    return [line.partition("(")[0] for line in lines]
+
+
+def test_the_tool_that_is_meant_is_among_the_first_three() -> None:
+    index = Index(KNOWN)
+    ranks = [(*_names(index.search(words)), meant).index(meant) for words, meant in QUERIES.items()]
+    missing = [words for words, meant in QUERIES.items() if meant not in _names(index.search(words))[:3]]
+    among_three = 1 - len(missing) / len(QUERIES)
+    assert len(ranks) == len(QUERIES) > 130
+    assert len(KNOWN) > 130
+    # Measured: 0.94, and 0.89 in the first place. What is missed needs synonyms.
+    assert among_three >= 0.93, missing
+    assert ranks.count(0) / len(ranks) >= 0.88
+
+
+def test_a_hit_is_enough_to_call_the_tool() -> None:
+    assert search("comment on an issue", KNOWN, limit=3) == snapshot(
+        [
+            "github.add_issue_comment(owner: str, repo: str, issue_number: int, body: str)  # Add a comment to an existing issue",
+            "github.get_issue_comments(owner: str, repo: str, issue_number: int, page?: int, perPage?: int)  # Get comments for a GitHub issue",
+            "jira.jira_get_issue(issue_key: str)  # Get details of a specific Jira issue including its fields, comments and links",
+        ]
+    )
+
+
+def test_a_tool_that_is_asked_for_by_name_is_told_with_its_parameters() -> None:
+    told = search("github.create_branch", KNOWN)
+    assert told == snapshot(
+        [
+            """\
+github.create_branch(owner: str, repo: str, branch: str, from_branch?: str)  # Create a new branch in a GitHub repository
+    owner: Repository owner
+    repo: Repository name
+    branch: Name for new branch
+    from_branch: Source branch, defaults to the default branch\
+"""
+        ]
+    )
+    assert search("createBranch", KNOWN) == search("create_branch", KNOWN) == told
+
+
+def test_one_word_that_is_a_name_does_not_hide_other_tools() -> None:
+    first, *others = _names(search("query", KNOWN))
+    assert first == "postgres.query"
+    assert len(others) >= 2
+
+
+def test_what_stands_out_is_told_in_detail_and_the_rest_by_name() -> None:
+    first, *others = search("edit a file", KNOWN)
+    assert first.startswith(
+        "filesystem.edit_file(path: str, edits: list[{oldText: str, newText: str}], dryRun?: bool)"
+    )
+    assert "\n    dryRun: Preview changes" in first
+    assert others
+    assert all("\n" not in line and ": str" not in line for line in others)
+
+
+def test_where_nothing_fits_it_says_so_and_names_the_servers() -> None:
+    tools = [tool for tool in KNOWN if tool.server in ("git", "time")]
+    (line,) = Index(tools, servers=["not-yet-started"]).search("xylophone")
+    assert line == snapshot(
+        "no tool fits 'xylophone'; there are servers time (2), git (12), not_yet_started; print(servers.NAME.__doc__) lists the tools of one"
+    )
+    (line,) = Index(tools).search(" ")
+    assert line == snapshot(
+        "search for words of a task; there are servers time (2), git (12); print(servers.NAME.__doc__) lists the tools of one"
+    )
+    assert search("anything", []) == snapshot(["there are no tools besides those you were told of"])
+
+
+def test_words_that_are_spelled_nearly_right_or_shortened_still_find() -> None:
+    for words in ("isues", "issuse", "repo", "dirs", "timezones", "screenshots", "fork repos"):
+        assert not search(words, KNOWN)[0].startswith("no tool"), words
+    assert _names(search("screen shot", KNOWN))[0] == "browser.browser_take_screenshot"
+
+
+def test_the_limit_is_kept_and_answers_stay_short() -> None:
+    examined = 0
+    for words in QUERIES:
+        lines = search(words, KNOWN)
+        assert len(lines) <= 8
+        assert sum(map(len, lines)) < 2_500
+        assert len(search(words, KNOWN, limit=2)) <= 2
+        examined += len(lines)
+    assert examined > 400
+
+
+def test_names_are_those_under_which_code_imports_the_tools() -> None:
+    tools = [
+        made(
+            "my-server.import",
+            "Bring things in.",
+            {"type": "object", "properties": {"from": {}}},
+            server="my-server",
+        ),
+        made("search.go", "Take things out.", {"type": "object"}, server="search"),
+    ]
+    assert search("bring", tools) == [
+        "my_server.import_(from_?)  # Bring things in\n    from_: (sent as 'from')"
+    ]
+    assert search("take", tools) == ["search_.go()  # Take things out"]
+
+
+def test_five_hundred_tools_are_indexed_and_searched_at_once() -> None:
+    tools = _many()
+    index = Index(tools)
+    began = time.process_time()
+    index.search("first question")
+    read = time.process_time() - began
+    began = time.process_time()
+    for words in QUERIES:
+        index.search(words)
+    each = (time.process_time() - began) / len(QUERIES)
+    # 30 ms and 0.5 ms on a quiet machine.
+    assert read < 0.25
+    assert each < 0.01
+
+
+def _many() -> list[Tool[..., Any]]:
+    return [
+        replace(one, name=f"{one.server}{turn}.{local_name(one)}", server=f"{one.server}{turn}")
+        for turn in range(4)
+        for one in KNOWN
+    ][:500]
+
+
+def test_the_same_tools_are_read_once() -> None:
+    tools = _many()
+    search("x", tools)
+    began = time.process_time()
+    for _ in range(20):
+        search("git status", list(tools))
+    assert time.process_time() - began < 0.2
