@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.app.catalogue import Catalogue
+from pinfold.app.databases import Configured
 from pinfold.app.doing import InSession
 from pinfold.app.environment import install_tool
 from pinfold.app.errors import ConfigError
@@ -72,6 +73,10 @@ def equipped(
     inside = InSession(started)
     handed = [as_tool(tool) for tool in given]
     own = [install_tool(spec.site, python)] if spec.site and python else []
+    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+    databases = _databases(options, spec, privacy, way)
+    if databases:
+        own += databases.tools()
     tools, faults = tools_of(
         options,
         [*own, *handed],
@@ -85,7 +90,6 @@ def equipped(
     registry = registry_of(options, tools, names, small=small)
     if servers:
         servers.register(registry)
-    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     judging = Judging(
         registry=registry,
         workspace=spec.workspace,
@@ -110,5 +114,13 @@ def equipped(
         glances=small,
         journal=log,
         blobs=log.blobs,
+        closing=(databases.close,) if databases else (),
     )
     return hands, faults
+
+
+def _databases(options: ToolOptions, spec: Spec, privacy: Privacy, way: WayOut) -> Configured | None:
+    if not options.data:
+        return None
+    writable = (mount.path for mount in spec.mounts if mount.writable)
+    return Configured(options.data, (spec.workspace, *writable), privacy=privacy, way=way)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -89,6 +89,8 @@ class SandboxAndTools:
     """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
+    closing: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """What tools hold that ends with the session."""
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
@@ -284,6 +286,8 @@ class SandboxAndTools:
         if self._session:
             await self._session.close()
             self._session = None
+        for close in self.closing:
+            await close()
 
     async def started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.

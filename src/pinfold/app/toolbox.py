@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pinfold.app.databases import DataConfig
 from pinfold.app.on_host import OnHost
 from pinfold.app.outgoing import WayOut
 from pinfold.app.paths import config_dir
@@ -33,6 +34,8 @@ class ToolOptions:
     """`.mcp.json` of the workspace, if it is trusted."""
     more_mcp: tuple[str, bytes] | None = None
     """Servers that the caller names: where, and what such a file would hold."""
+    data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
+    """Databases of the user's, by name."""
 
 
 class _ByHost:
