@@ -520,6 +520,20 @@ async def test_pins_lie_where_no_session_can_be_pointed(
     assert "FileNotFoundError" in seen(events)[0]
 
 
+async def test_a_damaged_pin_offers_nothing_and_says_so(
+    workspace: Path, script: Script, folder: Path
+) -> None:
+    configured(folder)
+    await see(workspace, script)
+    (file,) = FilePins(users_own().specs).folder.glob("*.json")
+    file.write_bytes(b"{")
+    events = await run(
+        workspace, script, cell("import servers.notes"), calls("notes.note", text="a"), mode="full"
+    )
+    assert any("is damaged; remove it" in text for text in seen(events))
+    assert kept(folder) == []
+
+
 @pytest.mark.parametrize("how", ["table", "servers", "path"])
 async def test_an_agent_is_given_servers_as_a_table_or_a_file(
     workspace: Path, script: Script, folder: Path, tmp_path: Path, how: str
