@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
+import anyio.lowlevel
 import pytest
 from dirty_equals import IsFloat, IsStr
 from inline_snapshot import snapshot
@@ -579,6 +581,9 @@ async def test_a_server_ends_with_its_session_and_a_crashed_one_is_started_again
         await agent.run("go")
         (first,) = running(folder)
         os.kill(first, signal.SIGKILL)
+        with anyio.fail_after(5):  # else a call might be on its way while it dies
+            while running(folder):
+                await anyio.lowlevel.checkpoint()
         events = await turn(agent)
         assert seen(events)[-1] == "kept a\n"
         assert len(running(folder)) == 1
