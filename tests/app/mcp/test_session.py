@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
-import anyio.lowlevel
 import pytest
 from dirty_equals import IsFloat, IsStr
 from inline_snapshot import snapshot
@@ -576,14 +574,12 @@ async def test_a_server_ends_with_its_session_and_a_crashed_one_is_started_again
 ) -> None:
     configured(folder)
     code = cell("from servers.notes import note\nprint(note(text='a'))")
-    model = script(code, {"text": "1"}, code, {"text": "2"})
+    # The first call after its death may have been on its way to it.
+    model = script(code, {"text": "1"}, code, code, {"text": "2"})
     async with agent_of(workspace, model, mode="full") as agent:
         await agent.run("go")
         (first,) = running(folder)
         os.kill(first, signal.SIGKILL)
-        with anyio.fail_after(5):  # else a call might be on its way while it dies
-            while running(folder):
-                await anyio.lowlevel.checkpoint()
         events = await turn(agent)
         assert seen(events)[-1] == "kept a\n"
         assert len(running(folder)) == 1
