@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,10 +26,6 @@ from pinfold.tools.sql import (
     read_address,
     shown,
 )
-
-if TYPE_CHECKING:
-    from pinfold.app.outgoing import WayOut
-    from pinfold.app.privacy import Privacy
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _HIDDEN = "(hidden)"
@@ -83,15 +79,17 @@ class Configured:
     """What code can ask for in a session, and the processes that ask."""
 
     def __init__(
-        self, data: Mapping[str, DataConfig], folders: tuple[Path, ...], *, privacy: Privacy, way: WayOut
+        self,
+        data: Mapping[str, DataConfig],
+        folders: tuple[Path, ...],
+        about_to_read: Callable[[], Awaitable[None]],
     ) -> None:
         """`folders`: where the session's code can write."""
         from pinfold.tools.sql.workers import Workers
 
         self._data = data
         self._folders = tuple(map(str, folders))
-        self._privacy = privacy
-        self._way = way
+        self._about_to_read = about_to_read
         self._workers = Workers()
 
     @property
@@ -120,9 +118,7 @@ class Configured:
 
     async def about_to_read(self) -> None:
         """What a database holds is the user's own, also in a session that had nothing of theirs before."""
-        self._privacy.holds = True
-        if self._privacy.about_to_read():
-            await self._way.cut()
+        await self._about_to_read()
 
     def tools(self) -> list[Tool[..., Any]]:
         from pinfold.tools.sql.tools import sql_tools

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from pinfold.app.judging import Judging
 from pinfold.app.outgoing import WayOut
 from pinfold.app.policies import user_rules
 from pinfold.app.privacy import Privacy
+from pinfold.app.remembering import memory_file, memory_tools
 from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
+from pinfold.memory import Memory
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
 
@@ -74,9 +76,20 @@ def equipped(
     handed = [as_tool(tool) for tool in given]
     own = [install_tool(spec.site, python)] if spec.site and python else []
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
-    databases = _databases(options, spec, privacy, way)
+
+    async def about_to_read() -> None:
+        if privacy.reveal():
+            await way.cut()  # what is connected was let through while there was nothing to tell
+
+    databases = _databases(options, spec, about_to_read)
     if databases:
         own += databases.tools()
+    own += memory_tools(
+        Memory(memory_file(), str(spec.workspace), log.session),
+        can_write=spec.writable and log.folder is not None,
+        is_untrusted=lambda: judging.is_untrusted,
+        about_to_read=about_to_read,
+    )
     tools, faults = tools_of(
         options,
         [*own, *handed],
@@ -119,8 +132,10 @@ def equipped(
     return hands, faults
 
 
-def _databases(options: ToolOptions, spec: Spec, privacy: Privacy, way: WayOut) -> Configured | None:
+def _databases(
+    options: ToolOptions, spec: Spec, about_to_read: Callable[[], Awaitable[None]]
+) -> Configured | None:
     if not options.data:
         return None
     writable = (mount.path for mount in spec.mounts if mount.writable)
-    return Configured(options.data, (spec.workspace, *writable), privacy=privacy, way=way)
+    return Configured(options.data, (spec.workspace, *writable), about_to_read)

@@ -71,7 +71,7 @@ def test_no_attack_has_an_effect_where_nobody_looked_at_its_text(world: World) -
 @pytest.mark.parametrize("world", KINDS, indirect=True)
 def test_the_text_alone_gives_away_what_has_an_effect(world: World) -> None:
     """But for what only the server can know: a function that writes, behind a view or under a name of its own."""
-    passed = []
+    passed: list[Attack] = []
     for attack in attacks(world):
         try:
             read_statement(world.filled(attack.sql), world.kind)

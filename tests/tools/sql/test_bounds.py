@@ -143,8 +143,8 @@ async def test_queries_run_side_by_side_up_to_a_number(shop: Source, workers: Wo
 
 async def test_a_process_that_dies_is_said_and_replaced(shop: Source, workers: Workers) -> None:
     await workers.ask(shop, "SELECT 1")
-    (idle,) = workers._idle["shop"]
-    os.kill(idle.process.pid, signal.SIGSTOP)
+    (pid,) = workers.idle
+    os.kill(pid, signal.SIGSTOP)
     async with anyio.create_task_group() as tasks:
 
         async def asked() -> None:
@@ -153,7 +153,7 @@ async def test_a_process_that_dies_is_said_and_replaced(shop: Source, workers: W
 
         tasks.start_soon(asked)
         await anyio.wait_all_tasks_blocked()
-        os.kill(idle.process.pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     assert "2" in (await workers.ask(shop, "SELECT 2")).told.text
 
 
@@ -169,7 +169,25 @@ async def test_nothing_is_left_when_they_are_closed(shop: Source, files: list[So
     workers = Workers()
     for source in (shop, *files):
         await workers.ask(source, "SELECT 1")
-    pids = [worker.process.pid for idle in workers._idle.values() for worker in idle]
+    pids = workers.idle
     assert len(pids) == 3
     await workers.close()
     assert not any(os.access(f"/proc/{pid}", os.F_OK) for pid in pids)
+
+
+@pytest.mark.parametrize("missing", ["sqlglot", "pyarrow", "duckdb"])
+async def test_what_is_not_installed_is_said_in_one_line_with_the_command(
+    files: list[Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / f"{missing}.py").write_text(f"raise ModuleNotFoundError('none', name={missing!r})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    workers = Workers()
+    try:
+        with pytest.raises(BadCall) as caught:
+            await workers.ask(files[1], "SELECT 1")
+    finally:
+        await workers.close()
+    assert str(caught.value) == (
+        f"reading duckdb needs {missing}, which is not installed; the user must: pip install 'pinfold[sql]'"
+    )

@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, dt.datetime) and value.tzinfo else value
 
 
-POSTGRES_VALUES = [
+POSTGRES_VALUES: list[tuple[str, Any]] = [
     ("1::int2", 1),
     ("2147483647::int4", 2147483647),
     ("9223372036854775807::int8", 9223372036854775807),
@@ -165,9 +165,8 @@ async def test_what_would_arrive_as_something_else_is_refused_with_a_way_out(
     ["it's", "a\\b", "; DROP TABLE x --", "$1", 5, -5, 2.5, True, None, ["a", "it's"], b"\x00'", "ä\n"],
 )
 async def test_values_that_are_given_arrive_as_they_are(postgres_row: Ask, value: Any) -> None:
-    kind = {list: "text[]", bytes: "bytea", bool: "bool", int: "int", float: "float8"}.get(
-        type(value), "text"
-    )
+    kinds = {"list": "text[]", "bytes": "bytea", "bool": "bool", "int": "int", "float": "float8"}
+    kind = kinds.get(type(value).__name__, "text")
     assert (await postgres_row(f"SELECT $1::{kind} AS v, '$1' AS t", [value])).to_pylist() == [
         {"v": value, "t": "$1"}
     ]
@@ -236,7 +235,7 @@ async def test_text_of_sqlite_that_is_none_is_mended(tmp_path: Path, workers: Wo
     assert table_of(await workers.ask(source, "SELECT a FROM t")).to_pylist() == [{"a": "a\ufffdb"}]
 
 
-DUCKDB_VALUES = [
+DUCKDB_VALUES: list[tuple[str, Any]] = [
     ("1::hugeint * 170141183460469231731687303715884105727", Decimal(2**127 - 1)),
     ("340282366920938463463374607431768211455::uhugeint", Decimal(2**128 - 1)),
     ("1.5::decimal(10, 2)", Decimal("1.50")),

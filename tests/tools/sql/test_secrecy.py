@@ -67,9 +67,9 @@ async def test_a_password_with_every_sign_in_it_opens_the_door(postgres: Cluster
     source = Source(name="x", address=read_address(postgres.url(user="odd", password=QUOTED)))
     assert "odd" in (await workers.ask(source, "SELECT current_user")).told.text
     # Neither its arguments nor the environment it was started with hold it, for others of the machine to see.
-    (worker,) = workers._idle["x"]
+    (pid,) = workers.idle
     for name in ("cmdline", "environ"):
-        told = await anyio.Path(f"/proc/{worker.process.pid}/{name}").read_bytes()
+        told = await anyio.Path(f"/proc/{pid}/{name}").read_bytes()
         assert told
         assert b"c4nary" not in told
     wrong = replace(source, address=replace(source.address, password="c4nary-and-wrong"))

@@ -137,6 +137,11 @@ class Workers:
             os.close(worker.shelf)
         return None
 
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """Processes that wait for the next statement, by their ids."""
+        return tuple(worker.process.pid for workers in self._idle.values() for worker in workers)
+
     async def close(self) -> None:
         for workers in self._idle.values():
             while workers:
