@@ -20,7 +20,7 @@ from pinfold.app.sent import Departure, departures
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
 from pinfold.app.tasks import background
-from pinfold.engine import changed_in_words, rewound_in_words
+from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
 from pinfold.log import export_bundle
 from pinfold.model import BUILTIN, record
 from pinfold.sandbox import named_paths
@@ -36,6 +36,7 @@ __all__ = [
     "Approve",
     "Checkpoint",
     "CheckpointError",
+    "CommandRefused",
     "Config",
     "ConfigError",
     "Decision",

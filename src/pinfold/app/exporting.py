@@ -9,12 +9,12 @@ from typing import Any, TypeAlias, cast
 import anyio
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST
 
 from pinfold.app.approving import Approve
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.servers import SessionServers
 from pinfold.app.offered import Offered
+from pinfold.engine import CommandRefused
 from pinfold.events import CallTool
 from pinfold.text import capped
 from pinfold.tools import BadCall
@@ -85,7 +85,10 @@ class Upstream:
         forward: Forward,
         approve: Approve | None,
     ) -> dict[str, Any]:
-        """What the server answers to a call, by name and arguments, if policy lets it be asked. Raises MCPError."""
+        """What the server answers to a call, by name and arguments, if policy lets it be asked.
+
+        Raises MCPError as the server does, and CommandRefused where it was not asked.
+        """
         tool, args = call
         answer: dict[str, Any] | None = None
         refusal: MCPError | None = None
@@ -114,8 +117,7 @@ class Upstream:
             return answer
         if refusal is not None:
             raise refusal
-        words = done.observation.removeprefix(f"{action.tool} failed: ")
-        raise MCPError(code=INVALID_REQUEST, message=capped(words, _TOLD))
+        raise CommandRefused(capped(done.observation.removeprefix(f"{action.tool} failed: "), _TOLD))
 
 
 def _text(answer: Mapping[str, Any]) -> str:

@@ -47,10 +47,16 @@ class Served:
     rest: threading.Thread
     """Reads what else it says."""
 
-    def client(self, *, token: str | None = None, mode: str = "legacy", **client: Any) -> Client:
+    @asynccontextmanager
+    async def client(
+        self, *, token: str | None = None, mode: str = "legacy", **client: Any
+    ) -> AsyncGenerator[Client]:
         headers = {"Authorization": f"Bearer {token or self.token}"}
-        http = httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False)
-        return Client(streamable_http_client(self.url, http_client=http), mode=mode, **client)
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
+            Client(streamable_http_client(self.url, http_client=http), mode=mode, **client) as reached,
+        ):
+            yield reached
 
 
 def begin_http(workspace: Path, *args: str, token: str = "t" * 32) -> Served:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -10,12 +10,12 @@ from typing import Any, TypeAlias, cast
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, NotificationParams, RequestParams
+from mcp.types import INVALID_PARAMS, INVALID_REQUEST, NotificationParams, RequestParams
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict
 
 from pinfold import __version__
-from pinfold.app import ConfigError, Offering
+from pinfold.app import CommandRefused, ConfigError, Offering
 from pinfold.app.exporting import LATEST, Line, Speech, Upstream
 from pinfold.events import PinfoldError
 from pinfold.front.mcp_server.calls import Calls, Context
@@ -25,6 +25,7 @@ from pinfold.front.mcp_server.peers import ClientPeer, NobodyPeer, RequestPeer
 
 Wire: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]
+_Handler: TypeAlias = Callable[[Context, BaseModel], Awaitable[Any]]
 TITLE = "mcp exports"
 BETWEEN = "__"
 """Of a server's name and that of its tool or prompt."""
@@ -145,25 +146,24 @@ class Exports:
     def install(self, server: ExportingServer) -> None:
         """Handlers for what the servers behind us have."""
         server.get_tool_input_schema = self.schema_of
-        server.add_request_handler("tools/list", _Params, self._list_tools)
-        server.add_request_handler("tools/call", _Params, self._call_tool)
+        handlers: dict[str, _Handler] = {"tools/list": self._list_tools, "tools/call": self._call_tool}
         if self.has("resources"):
-            server.add_request_handler("resources/list", _Params, self._listing("resources"))
-            templates = self._listing("resourceTemplates")
-            server.add_request_handler("resources/templates/list", _Params, templates)
-            server.add_request_handler("resources/read", _Params, self._read_resource)
+            handlers["resources/list"] = self._listing("resources")
+            handlers["resources/templates/list"] = self._listing("resourceTemplates")
+            handlers["resources/read"] = self._read_resource
         if self.has("resources", "subscribe"):
-            server.add_request_handler("resources/subscribe", _Params, self._to_whom_it_belongs)
-            server.add_request_handler("resources/unsubscribe", _Params, self._to_whom_it_belongs)
+            handlers["resources/subscribe"] = handlers["resources/unsubscribe"] = self._to_whom_it_belongs
         if self.has("prompts"):
-            server.add_request_handler("prompts/list", _Params, self._listing("prompts"))
-            server.add_request_handler("prompts/get", _Params, self._get_prompt)
+            handlers["prompts/list"] = self._listing("prompts")
+            handlers["prompts/get"] = self._get_prompt
         if self.has("completions"):
-            server.add_request_handler("completion/complete", _Params, self._complete)
+            handlers["completion/complete"] = self._complete
         if self.has("logging"):
-            server.add_request_handler("logging/setLevel", _Params, self._to_all)
+            handlers["logging/setLevel"] = self._to_all
         if len(self._modern) == 1 == len(self._names):
-            server.add_request_handler("subscriptions/listen", _Params, self._listen)
+            handlers["subscriptions/listen"] = self._listen
+        for method, handler in handlers.items():
+            server.add_request_handler(method, _Params, _told(handler))
         server.add_notification_handler("notifications/roots/list_changed", _Said, self._roots_changed)
         server.changes = NotificationOptions(
             prompts_changed=self.has("prompts", "listChanged"),
@@ -188,7 +188,7 @@ class Exports:
                 self._seen[name] = line
         return {"tools": found, **_LIST}
 
-    def _listing(self, key: str) -> Any:
+    def _listing(self, key: str) -> _Handler:
         async def listed(context: Context, _params: BaseModel) -> Answer:
             found: list[Wire] = []
             for name in self._names:
@@ -229,6 +229,8 @@ class Exports:
                 call = _Call(server, "read_resource", {"uri": params.get("uri")}, params)
                 try:
                     return await self._judged(context, client, line, call)
+                except CommandRefused as error:
+                    refusal = MCPError(code=INVALID_REQUEST, message=str(error))
                 except MCPError as error:
                     refusal = error  # another one may have it
         raise refusal or MCPError(code=INVALID_PARAMS, message="no server has resources")
@@ -342,6 +344,18 @@ class Exports:
             if shown.startswith(f"{server}{BETWEEN}"):
                 return server, shown.removeprefix(f"{server}{BETWEEN}")
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {shown[:80]}")
+
+
+def _told(handler: _Handler) -> _Handler:
+    """What is wrong with a server, or not allowed, as an error of the protocol."""
+
+    async def handle(context: Context, params: BaseModel) -> Any:
+        try:
+            return await handler(context, params)
+        except PinfoldError as error:
+            raise MCPError(code=INVALID_REQUEST, message=str(error)) from error
+
+    return handle
 
 
 def _table(value: Any) -> Wire:

@@ -31,6 +31,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BODY = 16 << 20
 """Bytes of one request: a file of the largest size in base64, and some."""
 _CLIENTS = 256
+_WAITING = 128
 _LEAVE_S = 2
 """How long open streams may take to end with the server."""
 _ABOUT = (
@@ -149,6 +150,7 @@ async def serve_http(offer: Offer, place: Place, token: str, on_ready: Callable[
         http = _Server(config)
         async with background() as tasks:
             tasks.start_soon(_stop_on_signal, http)
+            listener.listen(_WAITING)
             on_ready(f"http://{_shown(place.host)}:{port}{PATH}")
             await http.serve(sockets=[listener])
 
