@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,9 @@ from pinfold.app.judging import Judging
 from pinfold.app.outgoing import WayOut
 from pinfold.app.policies import user_rules
 from pinfold.app.privacy import Privacy
-from pinfold.app.remembering import memory_file, memory_tools
+from pinfold.app.remembering import memory_of, memory_tools
 from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
-from pinfold.memory import Memory
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
 
@@ -85,7 +85,7 @@ def equipped(
     if databases:
         own += databases.tools()
     own += memory_tools(
-        Memory(memory_file(), str(spec.workspace), log.session),
+        partial(memory_of, spec.workspace, log.session),
         can_write=spec.writable and log.folder is not None,
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinfold.app.paths import data_dir
 from pinfold.events import Json
-from pinfold.memory import Memory, MemoryUnusable, Note, NoteRefused
 from pinfold.text import redacted
 from pinfold.tools import BadCall, Result, Tool, tool
+
+if TYPE_CHECKING:
+    from pinfold.memory import Memory, Note
 
 SERVER = "memory"
 _NOTE: Mapping[str, Json] = {
@@ -32,8 +34,14 @@ def memory_file() -> Path:
     return data_dir() / "memory.db"
 
 
+def memory_of(workspace: Path, session: str) -> Memory:
+    from pinfold.memory import Memory
+
+    return Memory(memory_file(), str(workspace), session)
+
+
 def memory_tools(
-    memory: Memory,
+    memory: Callable[[], Memory],
     *,
     can_write: bool,
     is_untrusted: Callable[[], bool],
@@ -41,7 +49,7 @@ def memory_tools(
 ) -> list[Tool[..., Any]]:
     """Without `can_write` (the mode is read-only, or the session leaves nothing behind) there is only reading.
 
-    `is_untrusted`: whether the session has read others' words by now.
+    `memory` is loaded when it is first used. `is_untrusted`: whether the session has read others' words by now.
     """
 
     async def recall(words: str, limit: int = 5) -> Result:
@@ -51,11 +59,11 @@ def memory_tools(
             words: What it was about.
             limit: Notes at most.
         """
-        return await _read(lambda: memory.recall(words, limit), about_to_read)
+        return await _read(lambda: memory().recall(words, limit), about_to_read)
 
     async def memories(limit: int = 20) -> Result:
         """List the latest notes of earlier sessions, those of this workspace first."""
-        return await _read(lambda: memory.latest(limit), about_to_read)
+        return await _read(lambda: memory().latest(limit), about_to_read)
 
     def remember(text: str, tags: list[str] | None = None) -> Result:
         """Keep a note for later sessions: a fact about the user's data, a preference, a decision. No secrets.
@@ -66,13 +74,13 @@ def memory_tools(
         """
         clean = redacted(text)
         marks = [redacted(tag) for tag in tags or ()]
-        number = _told(lambda: memory.remember(clean, marks, trusted=not is_untrusted()))
+        number = _told(lambda: memory().remember(clean, marks, trusted=not is_untrusted()))
         without = " (without what looked like a secret)" if clean != text else ""
         return Result(text=f"remembered as note {number}{without}", value=number)
 
     def forget(id: int) -> Result:  # noqa: A002 - it is the note's
         """Remove a note by its id."""
-        _told(lambda: memory.forget(id, trusted=not is_untrusted()))
+        _told(lambda: memory().forget(id, trusted=not is_untrusted()))
         return Result(text=f"note {id} is forgotten", value=None)
 
     reading: dict[str, Any] = {"effect": "pure", "reach": "outside", "parallel_safe": True}
@@ -118,6 +126,8 @@ def _line(note: Note) -> str:
 
 
 def _told(call: Callable[[], Any]) -> Any:
+    from pinfold.memory import MemoryUnusable, NoteRefused
+
     try:
         return call()
     except (NoteRefused, MemoryUnusable) as error:

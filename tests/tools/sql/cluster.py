@@ -18,6 +18,9 @@ OWNER = "boss"
 """The superuser of the cluster."""
 
 
+_NOT_NEEDED = ("libllvm", "libz3", "libperl", "libpq5")
+
+
 class NoPostgres(Exception):
     """Why there is none."""
 
@@ -94,40 +97,48 @@ def _programs(folder: Path) -> tuple[Path, dict[str, str]]:
 
 def _unpacked(folder: Path) -> Path:
     """Debian's package beside the system: nothing of the system changes."""
-    found = subprocess.run(
-        ["apt-cache", "search", "--names-only", r"^postgresql-[0-9]+$"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    versions = [int(line.split()[0].rpartition("-")[2]) for line in found.stdout.splitlines()]
-    if not versions:
-        raise NoPostgres("apt knows no postgresql; run apt-get update")
-    version = max(versions)
-    wanted = (f"postgresql-{version}", f"postgresql-client-{version}", "libpq5", *_more(version))
+    version = _newest(folder)
+    if version is None:
+        # A slim image has no lists of packages.
+        folder.chmod(0o755)
+        for name in ("lists", "cache"):
+            (folder / name / "partial").mkdir(parents=True)
+        _apt(folder, "apt-get", "update")
+        version = _newest(folder)
+    if version is None:
+        raise NoPostgres("no PostgreSQL is installed, and apt has none")
+    wanted = (f"postgresql-{version}", f"postgresql-client-{version}", "libpq5", *_more(folder, version))
     for package in wanted:
-        got = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True, check=False)
+        got = _apt(folder, "apt-get", "download", package)
         if got.returncode and package == wanted[0]:
-            raise NoPostgres(f"{package} cannot be had: {got.stderr.decode()[-200:]}")
+            raise NoPostgres(f"{package} cannot be had: {got.stderr[-200:]}")
     for archive in folder.glob("*.deb"):
         subprocess.run(["dpkg", "-x", archive, folder / "root"], check=True)
         archive.unlink()
     return folder / "root" / "usr" / "lib" / "postgresql" / str(version) / "bin"
 
 
-def _more(version: int) -> list[str]:
-    """Libraries it depends on, as apt tells them."""
-    told = subprocess.run(
-        ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks",
-         "--no-replaces", "--no-enhances", f"postgresql-{version}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    names = {line.strip() for line in told.stdout.splitlines() if not line.startswith(" ")}
-    return sorted(
-        name for name in names if name.startswith("lib") and not name.startswith(("libc6", "libgcc"))
+def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """With lists of our own, if there are any."""
+    own: list[str] = []
+    if (folder / "lists").is_dir():
+        own = ["-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"]
+    return subprocess.run(
+        [command[0], *own, *command[1:]], cwd=folder, capture_output=True, text=True, check=False
     )
+
+
+def _newest(folder: Path) -> int | None:
+    found = _apt(folder, "apt-cache", "search", "--names-only", r"^postgresql-[0-9]+$")
+    return max((int(line.split()[0].rpartition("-")[2]) for line in found.stdout.splitlines()), default=None)
+
+
+def _more(folder: Path, version: int) -> list[str]:
+    """Libraries it needs that are not here, as apt would install them; none of its compiler's."""
+    package = f"postgresql-{version}"
+    told = _apt(folder, "apt-get", "install", "--simulate", "--no-install-recommends", package)
+    new = [line.split()[1] for line in told.stdout.splitlines() if line.startswith("Inst ")]
+    return [name for name in new if name.startswith("lib") and not name.startswith(_NOT_NEEDED)]
 
 
 def _libraries(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
 from pinfold.tools.sql import BadAddress, Source, read_address, shown
+from pinfold.tools.sql.files import Opened
+from pinfold.tools.sql.spelling import Refused
 from pinfold.tools.sql.workers import Workers
 
 pytestmark = [pytest.mark.safety, pytest.mark.anyio]
@@ -124,3 +127,40 @@ def test_addresses_are_read_as_they_are_meant() -> None:
     assert server.where == "postgresql://ann@db.example.org:5433/shop?sslmode=require"
     assert read_address("postgresql:///shop?host=/run/postgresql").hosts == ("localhost",)
     assert read_address("postgresql://a,b:1/shop").hosts == ("a", "b")
+
+
+@pytest.mark.parametrize("is_exchanged", [False, True])
+def test_a_file_that_is_exchanged_while_it_is_opened_is_not_read(tmp_path: Path, is_exchanged: bool) -> None:
+    (tmp_path / "shop.db").write_bytes(b"what was looked at")
+    (tmp_path / "other.db").write_bytes(b"canary of others")
+    source = Source(
+        name="x", address=read_address(f"sqlite://{tmp_path}/shop.db"), changeable=(str(tmp_path),)
+    )
+    looked = Opened(source, ())
+    if is_exchanged:
+        (tmp_path / "shop.db").unlink()
+        (tmp_path / "shop.db").symlink_to(tmp_path / "other.db")
+    with (tmp_path / "shop.db").open("rb"), pytest.raises(Refused) if is_exchanged else nullcontext():
+        looked.check()
+
+
+@pytest.mark.parametrize("way", ["a link to it", "a linked folder", "a link that leads through"])
+def test_no_link_that_code_can_change_leads_to_a_database(tmp_path: Path, way: str) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "x.db").write_bytes(b"x")
+    (inside / "link.db").symlink_to(outside / "x.db")
+    (inside / "folder").symlink_to(outside)
+    (tmp_path / "way").symlink_to(inside / "folder")
+    path = {
+        "a link to it": inside / "link.db",
+        "a linked folder": inside / "folder" / "x.db",
+        "a link that leads through": tmp_path / "way" / "x.db",
+    }[way]
+    address = read_address(f"duckdb://{path}")
+    with pytest.raises(Refused, match="link"):
+        Opened(Source(name="x", address=address, changeable=(str(inside),)), ())
+    assert not Opened(
+        Source(name="x", address=address, changeable=(str(tmp_path / "elsewhere"),)), ()
+    ).is_changeable
