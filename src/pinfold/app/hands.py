@@ -94,6 +94,10 @@ class SandboxAndTools:
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
+    _hinted: set[str] = field(default_factory=set[str], init=False)
+    """Tools the model has been told of."""
+    _used: set[str] = field(default_factory=set[str], init=False)
+    """Servers that were called."""
 
     @property
     def limits(self) -> Limits:
@@ -232,6 +236,13 @@ class SandboxAndTools:
         except BlobMissing:
             return None
 
+    def hint(self, text: str) -> str:
+        if self.glances:
+            return ""  # a small model does better with what it was told of at first
+        lines = self.registry.fitting(text, without=self._hinted, used=self._used)
+        self._hinted |= set(lines)
+        return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
+
     async def glance(self) -> str:
         if not self.glances:
             return ""
@@ -345,6 +356,8 @@ class SandboxAndTools:
         except BadCall as error:
             return Performed(outcome="error", observation=f"{action.tool} failed: {error}")
         tool = self.registry.get(action.tool)
+        if tool:
+            self._used.add(tool.server)
         shown, blobs = self._bounded(result.text, tool.max_output if tool else OBSERVATION)
         if result.notices:
             await self.journal.append(*(Noticed(text=text) for text in result.notices))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class ToolOptions:
     """Servers that the caller names: where, and what such a file would hold."""
     data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
     """Databases of the user's, by name."""
+    served: tuple[Tool[..., Any], ...] = ()
+    """Tools of servers that are known already, one server after the other."""
 
 
 class _ByHost:
@@ -93,4 +96,7 @@ def registry_of(
 ) -> Registry:
     """A small model is told of `python` alone, and of what the user handed over."""
     shown = ("python",) if small else SHOWN
-    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    for server, served in groupby(options.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    return registry
