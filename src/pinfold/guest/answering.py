@@ -12,7 +12,7 @@ def answer(text: object = "") -> None:
     if is_possible():
         call("answer", text=str(text))
     else:
-        print(text)  # for the model, which then says it
+        print(text)  # noqa: T201 - for the model, which then says it
 
 
 def install() -> None:
