@@ -59,8 +59,8 @@ class Memory:
     def get(self, server: str) -> Any:
         return self._kept.get(server)
 
-    def put(self, server: str, manifest: Any) -> None:
-        self._kept[server] = manifest
+    def put(self, server: str, kept: Any, /) -> None:
+        self._kept[server] = kept
 
     def is_trusted(self, server: str) -> bool:
         return bool(server)

@@ -129,8 +129,8 @@ async def test_cancelling_interrupts_the_cell_and_keeps_what_it_had(workspace: P
     async with over_stdio(workspace) as client:
         began = anyio.Event()
 
-        async def told(done: float, total: float | None, message: str | None) -> None:
-            assert done > 0
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            assert progress > 0
             assert total is None
             if message == "begun":
                 began.set()
@@ -261,7 +261,8 @@ async def test_ask_runs_the_agent_in_the_clients_session(
     model = script(cell("print(x * 2)"), {"text": "It is 82."})
     lines: list[str] = []
 
-    async def told(_: float, __: float | None, message: str | None) -> None:
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
         lines.append(message or "")
 
     async with over_stdio(workspace, "--agent", "--model", model) as client:
