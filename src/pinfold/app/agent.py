@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import anyio
 
+from pinfold.app.approving import Approve, answer_asks
 from pinfold.app.environment import normalised_package
 from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.live import LiveSession, own
@@ -22,13 +23,10 @@ from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
 from pinfold.app.tasks import background
-from pinfold.engine import CommandRefused, Hook, Hooks, Model
+from pinfold.app.toolbox import ToolOptions
+from pinfold.engine import Hook, Hooks, Model, OpenAction
 from pinfold.events import (
-    Action,
     ActionFinished,
-    ActionId,
-    ApprovalRequested,
-    Decide,
     Delta,
     DisplayRef,
     Entry,
@@ -37,7 +35,6 @@ from pinfold.events import (
     Mode,
     Redo,
     Say,
-    Scope,
     SessionId,
     SessionRewound,
     TurnEnded,
@@ -54,46 +51,9 @@ from pinfold.events import (
 from pinfold.log import Damage, export_bundle
 from pinfold.policy import Guards
 from pinfold.sandbox import Display, Provider, named_paths
-from pinfold.text import presentable, presentable_line
 
 _HOOKS_CATCH_UP_S = 10.0
 _STOP_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?
-
-    Its words are fit to be shown; `action` is exact.
-    """
-
-    action: Action
-    reason: str
-    shows: str = ""
-    """What it would do, as far as that can be told before: a diff, a parsed command, what would be deleted."""
-    pattern: str = ""
-    """What a yes for the session or for always covers; empty where there is no such yes."""
-    stored: str = ""
-    """Where a yes for always is kept."""
-    bundled: bool = False
-    """A yes covers all calls of the pattern that the same cell makes."""
-    question: bool = False
-    options: tuple[str, ...] = ()
-    """Answers it would like to choose from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The answer, where a plain yes or no is not enough."""
-
-    allow: bool
-    scope: Scope = "once"
-    words: str = ""
-    """Why not, for the model; or the answer to its question."""
-
-
-Approve: TypeAlias = Callable[[Approval], Awaitable[bool | str | Decision]]
-"""Text is the answer to a question, or no with these words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +67,12 @@ class RunResult:
     """What was wanted and could not be had."""
 
 
+def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
+    from pinfold.app.mcp.files import given
+
+    return replace(toolbox, more_mcp=given(mcp))
+
+
 class Agent:
     """One session with a model. Use it as an async context manager.
 
@@ -114,7 +80,7 @@ class Agent:
     what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
-    some.
+    some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     """
 
     def __init__(
@@ -132,6 +98,7 @@ class Agent:
         approve: Approve | None = None,
         max_steps: int | None = None,
         allow_hosts: Iterable[str] = (),
+        mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
         session: str | None = None,
@@ -177,6 +144,7 @@ class Agent:
             data=sources or None,
             mounts=mounts_of(mounts) or None,
             tools=tuple(tools),
+            toolbox=options.toolbox if mcp is None else _with_servers(options.toolbox, mcp),
             hooks=self._hooks,
             unattended=approve is None,
         )
@@ -199,7 +167,7 @@ class Agent:
                 live = await stack.enter_async_context(take(self._folder, self.session_id, self._options))
             if self._approve:
                 tasks = await stack.enter_async_context(background())
-                tasks.start_soon(self._answer_asks, live, self._approve)
+                tasks.start_soon(answer_asks, live, self._whom)
             self._live = live
             self._stack = stack.pop_all()
         return self
@@ -324,6 +292,9 @@ class Agent:
             shelf.remove(session)
             raise
 
+    def _whom(self, _: OpenAction) -> Approve | None:
+        return self._approve
+
     def _entered(self) -> LiveSession:
         if self._live is None:
             raise ConfigError("open the agent first: async with Agent(...) as agent")
@@ -346,39 +317,3 @@ class Agent:
     def _display(self, shown: DisplayRef) -> Display:
         blobs = self._entered().log.blobs
         return Display(mime={mime: blobs.get(blob) for mime, blob in shown.mime.items()})
-
-    async def _answer_asks(self, live: LiveSession, approve: Approve) -> None:
-        async with live.subscribe(live.log.seq) as feed:
-            for id_ in tuple(live.asking()):
-                await self._answer_ask(live, approve, id_)
-            async for item in feed:
-                if isinstance(item, Entry) and isinstance(item.event, ApprovalRequested):
-                    await self._answer_ask(live, approve, item.event.id)
-
-    async def _answer_ask(self, live: LiveSession, approve: Approve, id_: ActionId) -> None:
-        waiting = live.asking().get(id_)
-        if waiting is None or waiting.asked is None:
-            return  # answered elsewhere meanwhile
-        asked = waiting.asked
-        answer = await approve(
-            Approval(
-                action=waiting.proposed.action,
-                reason=presentable(asked.reason),
-                shows=presentable(asked.shows),
-                pattern=presentable_line(asked.pattern),
-                stored=asked.stored,
-                bundled=asked.bundled,
-                question=asked.question,
-                options=tuple(map(presentable_line, asked.options)),
-            )
-        )
-        if isinstance(answer, str):
-            answer = Decision(allow=asked.question, words=answer)
-        elif isinstance(answer, bool):
-            answer = Decision(allow=answer)
-        verdict = "allow" if answer.allow else "deny"
-        scope = answer.scope if asked.pattern else "once"  # what cannot be granted for longer still got a yes
-        with suppress(CommandRefused):
-            await live.submit(
-                Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words)
-            )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinfold.app.catalogue import Catalogue
+from pinfold.app.databases import Configured
 from pinfold.app.doing import InSession
 from pinfold.app.environment import install_tool
 from pinfold.app.errors import ConfigError
@@ -16,10 +18,14 @@ from pinfold.app.judging import Judging
 from pinfold.app.outgoing import WayOut
 from pinfold.app.policies import user_rules
 from pinfold.app.privacy import Privacy
+from pinfold.app.remembering import memory_of, memory_tools
 from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
+
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
 
 
 class _Kept:
@@ -56,6 +62,7 @@ def equipped(
     provider: Provider,
     python: Path | None,
     small: bool,
+    servers: SessionServers | None = None,
 ) -> tuple[SandboxAndTools, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
     way = _way_out(options.hosts)
@@ -68,6 +75,21 @@ def equipped(
     inside = InSession(started)
     handed = [as_tool(tool) for tool in given]
     own = [install_tool(spec.site, python)] if spec.site and python else []
+    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+
+    async def about_to_read() -> None:
+        if privacy.reveal():
+            await way.cut()  # what is connected was let through while there was nothing to tell
+
+    databases = _databases(options, spec, about_to_read)
+    if databases:
+        own += databases.tools()
+    own += memory_tools(
+        partial(memory_of, spec.workspace, log.session),
+        can_write=spec.writable and log.folder is not None,
+        is_untrusted=lambda: judging.is_untrusted,
+        about_to_read=about_to_read,
+    )
     tools, faults = tools_of(
         options,
         [*own, *handed],
@@ -79,7 +101,8 @@ def equipped(
     )
     names = frozenset(tool.name for tool in handed)
     registry = registry_of(options, tools, names, small=small)
-    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+    if servers:
+        servers.register(registry)
     judging = Judging(
         registry=registry,
         workspace=spec.workspace,
@@ -90,6 +113,7 @@ def equipped(
         rules=user_rules(),
         grants=Grants(),
         guards=options.guards,
+        servers=servers,
     )
     hands = SandboxAndTools(
         provider=provider,
@@ -98,9 +122,20 @@ def equipped(
         judging=judging,
         way=way,
         privacy=privacy,
-        catalogue=Catalogue(registry),
+        servers=servers,
+        catalogue=Catalogue(registry, servers),
         glances=small,
         journal=log,
         blobs=log.blobs,
+        closing=(databases.close,) if databases else (),
     )
     return hands, faults
+
+
+def _databases(
+    options: ToolOptions, spec: Spec, about_to_read: Callable[[], Awaitable[None]]
+) -> Configured | None:
+    if not options.data:
+        return None
+    writable = (mount.path for mount in spec.mounts if mount.writable)
+    return Configured(options.data, (spec.workspace, *writable), about_to_read)

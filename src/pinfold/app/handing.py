@@ -13,6 +13,7 @@ from pinfold.app.live import Options
 from pinfold.app.models import Calling
 from pinfold.app.paths import up_dir
 from pinfold.app.talking import answer_to
+from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget
 from pinfold.events import Json, Mode, NotPlain, SessionId, plain_json
 from pinfold.model import full_name
@@ -46,6 +47,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     unattended: bool
     notices: tuple[str, ...]
     git_checkpoints: bool | None = None
+    toolbox: ToolOptions = ToolOptions()
 
     def options(self) -> Options:
         return Options(
@@ -68,6 +70,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             unattended=self.unattended,
             notices=self.notices,
             git_checkpoints=self.git_checkpoints,
+            toolbox=self.toolbox,
         )
 
 
@@ -97,6 +100,7 @@ def carried(options: Options) -> Mapping[str, Json] | None:
         unattended=options.unattended,
         notices=options.notices,
         git_checkpoints=options.git_checkpoints,
+        toolbox=options.toolbox,
     )
     plain = msgspec.to_builtins(words)
     try:

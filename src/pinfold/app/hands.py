@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET
 
@@ -57,6 +57,9 @@ from pinfold.sandbox.auto import Auto
 from pinfold.text import capped
 from pinfold.tools import BadCall, Registry, ToolFailed
 
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
+
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
@@ -78,12 +81,16 @@ class SandboxAndTools:
     privacy: Privacy
     journal: Journal
     blobs: Blobs
+    servers: SessionServers | None = None
+    """Of MCP."""
     checkpoints: Checkpoints | None = None
     """Of the workspace's files, if it may be changed."""
     catalogue: Catalogue | None = None
     """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
+    closing: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """What tools hold that ends with the session."""
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
@@ -137,6 +144,8 @@ class SandboxAndTools:
         if isinstance(action, CallTool) and action.tool == NETWORK:
             # What comes back through it is somebody else's, whatever it is.
             return Performed(outcome="ok", observation="", untrusted=True)
+        if self.servers and isinstance(action, CallTool) and self.servers.samples(action):
+            return await self.servers.sampled(action)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
         what = Doing(
             on_call=on_call,
@@ -288,6 +297,8 @@ class SandboxAndTools:
         if self._session:
             await self._session.close()
             self._session = None
+        for close in self.closing:
+            await close()
 
     async def started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.

@@ -9,6 +9,8 @@ import msgspec
 
 from pinfold.app.local_models import reachable_models
 from pinfold.app.models import Pauses
+from pinfold.app.obeyed import SERVERS
+from pinfold.app.paths import config_dir, current_folder
 from pinfold.sandbox.doctor import examined
 
 
@@ -24,6 +26,15 @@ async def _models() -> dict[str, Any]:
     }
 
 
+async def _servers() -> list[dict[str, Any]]:
+    """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
+    if not (config_dir() / "mcp.json").exists() and not (current_folder() / SERVERS).exists():
+        return []
+    from pinfold.app.mcp.looking import examined as looked_at
+
+    return await looked_at(current_folder())
+
+
 async def checkup(names: Iterable[str] = ()) -> dict[str, Any]:
     """One object with stable keys; see `pinfold doctor --json`."""
     report = await examined(names)
@@ -33,5 +44,6 @@ async def checkup(names: Iterable[str] = ()) -> dict[str, Any]:
         "auto": report.auto,
         "kernel": dict(report.kernel),
         "models": await _models(),
+        "servers": await _servers(),
         "paused": Pauses().all(),
     }

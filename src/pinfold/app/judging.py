@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from pinfold.app.grants import Grants
+from pinfold.app.mcp.judging import held_back, of_server
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.steering import STEERING, planned, steered_by
@@ -21,6 +22,7 @@ from pinfold.tools import BadCall, Registry, Tool, ToolFailed
 from pinfold.tools.ports import Inside
 
 if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
     from pinfold.net import Destination
 
 SHOWN = 20_000
@@ -46,6 +48,10 @@ class Judging:
     grants: Grants | None = None
     """For always."""
     guards: Guards = field(default_factory=Guards)
+    servers: SessionServers | None = None
+    """Of MCP."""
+    is_untrusted: bool = field(default=False, init=False)
+    """As of what was judged last, the session has read others' words."""
     _known: dict[str, tuple[Tool[..., Any], Facts]] = field(default_factory=dict[str, Any], init=False)
     """Of tools that do the same whatever they are given."""
 
@@ -56,6 +62,7 @@ class Judging:
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = self.facts(action)
+        self.is_untrusted = given.untrusted
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
         if connects and taint.is_full:
@@ -72,7 +79,7 @@ class Judging:
             verdict = judge(action, facts, grants=given.grants | always, **how)
         if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")
-        return verdict
+        return held_back(action, verdict, self.registry, self.servers)
 
     def effect(self, action: Action) -> Effect:
         return "once" if isinstance(action, RunCell) else self.facts(action).effect
@@ -98,6 +105,8 @@ class Judging:
         if action.tool == NETWORK:
             return self._network(self.destination(action), "once")
         tool = self.registry.get(action.tool)
+        if self.servers and (facts := of_server(action, tool, self.servers)):
+            return facts
         if tool is None:
             return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
         known = self._known.get(tool.name)
@@ -165,6 +174,9 @@ class Judging:
             return await self._command(action)
         if steered_by(action, self.workspace):
             return planned(action, self.workspace).diff()
+        tool = self.registry.get(action.tool)
+        if tool and tool.held and self.servers:
+            return f"{self.servers.shown(tool.server)}\n\n{_arguments(action)}"
         from pinfold.tools.builtin.files import WRITES, preview
 
         if action.tool in WRITES:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import msgspec
@@ -22,14 +22,16 @@ from pinfold.app.environment import python_for_cells
 from pinfold.app.equipping import equipped
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
+from pinfold.app.mcp.session import Around, servers_for
 from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of
 from pinfold.app.mounts import refuse_overlap
 from pinfold.app.paths import up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.app.tasks import background
 from pinfold.app.toolbox import ToolOptions
-from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, State, fold
+from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, Performed, State, fold
 from pinfold.events import (
+    Action,
     ActionId,
     Command,
     Entry,
@@ -40,15 +42,19 @@ from pinfold.events import (
     SessionId,
     SessionOpened,
     TurnId,
+    new_action_id,
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import Limits, Mount, Provider, Spec, is_built_in, provider_named
+from pinfold.sandbox import Limits, Mount, Provider, Spec, Variable, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
 from pinfold.text import capped
+
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
 
 logger = logging.getLogger(__name__)
 CHECK_SAID = 2000
@@ -124,6 +130,7 @@ class LiveSession:
         self._watched: anyio.Event | None = None
         """Once somebody waits."""
         self._watched_seq = 0
+        self._attending = 0
 
     async def submit(self, command: Command) -> None:
         await self._engine.submit(command)
@@ -156,6 +163,36 @@ class LiveSession:
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
         self._hands.judging.guards = guards
+
+    async def act(self, action: Action) -> Performed:
+        """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
+        return await self._engine.act(new_action_id(), action)
+
+    async def act_beside(self, action: Action) -> Performed:
+        """As `act`, in this task and without waiting for its turn."""
+        return await self._engine.act_beside(new_action_id(), action)
+
+    @property
+    def servers(self) -> SessionServers | None:
+        """Of MCP; None where none is named."""
+        return self._hands.servers
+
+    async def variables(self) -> tuple[Variable, ...]:
+        """Raises SandboxUnavailable."""
+        return await (await self._hands.started()).variables()
+
+    @contextmanager
+    def attended(self) -> Generator[None]:
+        """Meanwhile there is somebody to ask, of a session that else has nobody."""
+        core = self._engine.core
+        self._attending += 1
+        core.unattended = False
+        try:
+            yield
+        finally:
+            self._attending -= 1
+            core.unattended = not self._attending
+            core.touch()
 
     async def passes(self, check: str) -> bool:
         """Run a shell command in the session, on record: whether it ended with 0. Raises SandboxUnavailable, NotSupported."""
@@ -235,8 +272,11 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         past = None if imported or state.opened is None else _as_it_was(state.opened, state.mode)
         ground = await _ground(options, past, folder)
         asked = asked_of(options.model, past.model if past else "", entries, options.calling)
-        hands, opened, faults = _assembled(options, log, past, ground, asked)
         async with background() as tasks:
+            servers, wrong = await servers_for(
+                options.toolbox, _around(options, log, past, ground, asked), tasks
+            )
+            hands, opened, faults = _assembled(options, log, past, ground, asked, servers=servers)
             tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
             back = await came_back(hands, state, entries)
             opened = msgspec.structs.replace(opened, imported=imported, **back)
@@ -245,8 +285,9 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
                 hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
             del entries
             engine = Engine(core)
-            texts = (*options.notices, *ground.notices, *faults)
-            await core.record(opened, *_first_words(options, texts, damage, state))
+            await core.record(
+                opened, *_first_words(options, (*ground.notices, *wrong, *faults), damage, state)
+            )
             await engine.recover()
             if folder is not None and imported:
                 (folder / IMPORTED).unlink(missing_ok=True)
@@ -339,14 +380,36 @@ def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
     return bool(data or mounts)
 
 
-def _assembled(
-    options: Options, log: Log, past: SessionOpened | None, ground: _Ground, asked: Asked
-) -> tuple[SandboxAndTools, SessionOpened, tuple[str, ...]]:
-    """With a line for each tool that could not be had."""
-    provider = ground.provider
+def _around(options: Options, log: Log, past: SessionOpened | None, ground: _Ground, asked: Asked) -> Around:
+    return Around(
+        workspace=_workspace(options, past),
+        provider=ground.provider,
+        limits=options.limits,
+        asked=asked,
+        calling=options.calling,
+        journal=log,
+    )
+
+
+def _workspace(options: Options, past: SessionOpened | None) -> Path:
     workspace = options.workspace or (Path(past.workspace) if past else None)
     if workspace is None or not workspace.is_dir():
         raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
+    return workspace
+
+
+def _assembled(
+    options: Options,
+    log: Log,
+    past: SessionOpened | None,
+    ground: _Ground,
+    asked: Asked,
+    *,
+    servers: SessionServers | None,
+) -> tuple[SandboxAndTools, SessionOpened, tuple[str, ...]]:
+    """With a line for each tool that could not be had."""
+    provider = ground.provider
+    workspace = _workspace(options, past)
     mode: Mode = options.mode or (past.mode if past else "auto")
     if mode == "read-only" and not provider.capabilities.isolated:
         raise ConfigError(
@@ -377,6 +440,7 @@ def _assembled(
         provider=provider,
         python=ground.python,
         small=asked.profile == "small",
+        servers=servers,
     )
     opened = SessionOpened(
         version=__version__,
@@ -425,7 +489,7 @@ def _first_words(options: Options, texts: tuple[str, ...], damage: Damage, state
     if title != state.title or wanted != state.checkpoints:
         changed = wanted if wanted != state.checkpoints else None
         events.append(SessionChanged(title=title, checkpoints=changed))
-    said = [*texts]
+    said = [*options.notices, *texts]
     if damage:
         kept = "; the damaged file is kept beside it" if damage.unreadable else ""
         said.append(f"The log was damaged: {damage}. The rest is intact{kept}.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from pinfold.app.databases import DataConfig
 from pinfold.app.on_host import OnHost
 from pinfold.app.outgoing import WayOut
 from pinfold.app.paths import config_dir
@@ -28,6 +29,14 @@ class ToolOptions:
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
+    carries: bool = False
+    """Whoever uses the session from outside brings files in and takes them out: `put_file`, `get_file`."""
+    mcp: bytes | None = None
+    """`.mcp.json` of the workspace, if it is trusted."""
+    more_mcp: tuple[str, bytes] | None = None
+    """Servers that the caller names: where, and what such a file would hold."""
+    data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
+    """Databases of the user's, by name."""
     served: tuple[Tool[..., Any], ...] = ()
     """Tools of servers that are known already, one server after the other."""
 
@@ -63,6 +72,10 @@ def tools_of(
         fetch_tool(WebAccess(way, Secrets().headers_for)),
         *small_tools(),
     ]
+    if options.carries:
+        from pinfold.tools.builtin.carrying import carrying_tools
+
+        made += carrying_tools(inside)
     faults: list[str] = []
     folder = config_dir() / "tools"
     if options.declared or folder.is_dir():

@@ -319,6 +319,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             private=how.private,
             untrusted=how.untrusted,
             sent=how.sent,
+            usage=how.usage,
+            cost=how.cost,
             duration_s=round(time.monotonic() - begun, 6),
         )
         return (*intent, end)

@@ -14,10 +14,12 @@ import anyio
 from pinfold.engine.acting import carry, settle
 from pinfold.engine.asking import ask
 from pinfold.engine.core import CommandRefused, Core, TurnStopped
-from pinfold.engine.ports import Spent
+from pinfold.engine.ports import Performed, Spent
 from pinfold.engine.state import Turn
 from pinfold.events import (
+    Action,
     ActionFinished,
+    ActionId,
     ActionProposed,
     ApprovalDecided,
     Command,
@@ -47,12 +49,13 @@ from pinfold.events import (
 
 log = logging.getLogger(__name__)
 _QUEUED = 1000
-_Work: TypeAlias = "Say | Continue | Execute | _Rewind"
+_Work: TypeAlias = "Say | Continue | Execute | _Rewind | _Act"
 _UNKNOWN = (
     "This was started, then Pinfold stopped before its end was seen. It may or may not have taken effect. "
     "It was not run again; check before repeating it."
 )
 _NOT_RUN = "This was not run: the turn was cut off before it."
+_INTERRUPTED = "This was interrupted."
 
 
 def within(span: str, spent: Spent, tokens: int | None, cost: float | None) -> None:
@@ -78,6 +81,17 @@ class _Rewind:
         self.command = command
         self.done = anyio.Event()
         self.refused: str | None = None
+
+
+class _Act:
+    """An action of the user's own that somebody waits for."""
+
+    def __init__(self, id_: ActionId, action: Action) -> None:
+        self.id = id_
+        self.action = action
+        self.done = anyio.Event()
+        self.performed: Performed | None = None
+        self.failed: Unavailable | None = None
 
 
 class Engine:
@@ -126,6 +140,37 @@ class Engine:
                 self._take(command)
             case _:
                 assert_never(command)
+
+    async def act(self, id_: ActionId, action: Action) -> Performed:
+        """Do something on the user's own behalf: in its turn, or at once where it may run beside others.
+
+        Judged, asked about and recorded as any action. Cancelling interrupts it. Raises CommandRefused, Unavailable.
+        """
+        if self.core.hands.parallel_safe(action):
+            return await self.act_beside(id_, action)
+        work = _Act(id_, action)
+        self._take(work)
+        try:
+            await work.done.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self.submit(Interrupt(target=id_))
+                await work.done.wait()
+            raise
+        if work.failed:
+            raise work.failed
+        return work.performed or Performed(outcome="interrupted", observation=_INTERRUPTED)
+
+    async def act_beside(self, id_: ActionId, action: Action) -> Performed:
+        """As `act`, but at once and in the caller's own task: whoever knows that nothing in the session stands in its way."""
+        await self.core.record(ActionProposed(id=id_, action=action, by="user"))
+        try:
+            return await carry(self.core, id_)
+        finally:
+            left = self.core.state.open.get(id_)
+            if left and left.stage != "started":  # it was given up before it began
+                with anyio.CancelScope(shield=True):
+                    await self.core.record(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
 
     async def _configure(self, change: Configure) -> None:
         state = self.core.state
@@ -185,6 +230,8 @@ class Engine:
                 return None
             case Say(turn=id_) | Execute(id=id_):
                 return id_
+            case _Act():
+                return command.id
             case Continue():
                 return self.core.state.turn.id if self.core.state.turn else None
 
@@ -199,8 +246,19 @@ class Engine:
                     await self._turn(turn.id)
             case Execute():
                 await self._execute(command)
+            case _Act():
+                await self._do(command)
             case _:
                 assert_never(command)
+
+    async def _do(self, work: _Act) -> None:
+        try:
+            with self._taken[0][1]:
+                work.performed = await self.act_beside(work.id, work.action)
+        except Unavailable as failure:
+            work.failed = failure
+        finally:
+            work.done.set()
 
     async def _say(self, say: Say) -> None:
         state = self.core.state

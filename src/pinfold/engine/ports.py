@@ -102,6 +102,9 @@ class Performed:
     untrusted: bool = False
     """It brought in what somebody else wrote."""
     sent: tuple[Sent, ...] = ()
+    usage: Usage | None = None
+    """Of a model that was asked by it."""
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

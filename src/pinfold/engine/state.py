@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pinfold.engine.words import changed_in_words, rewound_in_words
 from pinfold.events import (
     FILES_TOLD,
+    Action,
     ActionAllowed,
     ActionDenied,
     ActionFinished,
@@ -26,6 +27,7 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
+    Changed,
     Checkpointed,
     Effect,
     Entry,
@@ -68,6 +70,7 @@ REPEATS = 3
 """How often an action may have the same result before the model is told."""
 _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is."""
+_NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
@@ -374,6 +377,8 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
         state = replace(
             state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted
         )
+    if event.usage is not None:
+        state = _paid(state, item.proposed.turn, event.usage, event.cost)
     beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
     if isinstance(action, CallTool) and beyond_undo:
         did = f"{action.tool} {capped(plain_json(action.args), _EFFECT)}"
@@ -395,8 +400,8 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
     told = event.observation
-    if event.variables:
-        told = f"{told.rstrip()}\n[{changed_in_words(event.variables)}]".lstrip()
+    if (unsaid := _unsaid(event.variables, action)) is not None:
+        told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
     result = _CELL.sub("<cell>", event.observation)
     act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
     times = state.turn.acts.get(act, 0) + 1
@@ -407,6 +412,29 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     # Of several calls the last one decides: what was said before a failure was said too early.
     turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
     return replace(state, open=still, turn=turn)
+
+
+def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
+    """What became of variables that the code does not name itself: the rest its author knows."""
+    if variables is None or not isinstance(action, RunCell):
+        return variables
+    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
+    rest = replace(
+        variables,
+        added=tuple(name for name in variables.added if name not in known),
+        changed=tuple(name for name in variables.changed if name not in known),
+        removed=tuple(name for name in variables.removed if name not in known),
+    )
+    return rest if rest != Changed() else None
+
+
+def _paid(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
+    """A model was asked within an action; it counts as if the agent had."""
+    state = replace(state, usage=state.usage + usage, cost=_sum(state.cost, cost))
+    if state.turn is None or state.turn.id != turn:
+        return state
+    spent = replace(state.turn, usage=state.turn.usage + usage, cost=_sum(state.turn.cost, cost))
+    return replace(state, turn=spent)
 
 
 def the_tool(name: str) -> str:

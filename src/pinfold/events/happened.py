@@ -288,6 +288,9 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     """It brought in what somebody else wrote."""
     sent: tuple[Sent, ...] = ()
     """What left this machine on its behalf."""
+    usage: Usage | None = None
+    """Of a model that was asked by it, on behalf of somebody else."""
+    cost: float | None = None
     duration_s: float = 0.0
 
 

@@ -68,6 +68,10 @@ class Tool(Generic[P, R]):
     """The schema of its value, where there is one."""
     goes: Callable[[Mapping[str, Json]], tuple[Reach, str]] | None = None
     """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
+    validate: Callable[[Json], Mapping[str, Any]] | None = None
+    """Stands in for the checks of the signature where somebody else wrote the schema: arguments, or ToolFailed."""
+    held: str = ""
+    """How the tool differs from what the user agreed to; what is held is asked about before each call."""
 
     def __post_init__(self) -> None:
         if self.cache and self.effect != "pure":
@@ -103,6 +107,8 @@ class Tool(Generic[P, R]):
 
     def checked(self, args: Json) -> Mapping[str, Any]:
         """Arguments fit for the function, or ToolFailed saying exactly what to fix."""
+        if self.validate is not None:
+            return self.validate(args)
         return checked(self.name, self._model, self.arguments, args)
 
     @cached_property

@@ -44,7 +44,21 @@ def _page(report: dict[str, Any]) -> list[str]:
         lines += _sandbox(checked)
     if report["auto"]:
         lines.append(f"  auto takes {report['auto']}")
-    return [*lines, *_kernel(report["kernel"]), *_models(report["models"], report["paused"])]
+    return [
+        *lines,
+        *_kernel(report["kernel"]),
+        *_models(report["models"], report["paused"]),
+        *_servers(report["servers"]),
+    ]
+
+
+def _servers(servers: list[dict[str, Any]]) -> list[str]:
+    lines = ["MCP servers"] if servers else []
+    for one in servers:
+        mark = "no" if one["cause"] else "!!" if one["fix"] else "ok"
+        lines.append(f"  {mark}  {one['name']}: {one['where']}, {one['tools']} tools")
+        lines += [f"      {what + ':':<7}{one[what]}" for what in ("cause", "fix") if one[what]]
+    return lines
 
 
 def _models(models: dict[str, Any], paused: dict[str, float]) -> list[str]:

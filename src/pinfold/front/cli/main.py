@@ -25,12 +25,14 @@ _COMMANDS = {
     "fork": ("rewinding", "A second session that goes on from where one is."),
     "export": ("carrying", "Write a session to a file."),
     "import": ("carrying", "Bring a session in from a file."),
+    "mcp-server": ("mcp_server", "Offer the sandbox, and the agent, to MCP clients."),
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("doctor", "Say what works here, and how to fix what does not."),
     "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
     "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
     "trust": ("trust", "Let the agent obey what a folder tells it."),
+    "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
     "bench": ("bench", "Measure Pinfold, offline and repeatably."),
@@ -49,7 +51,7 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
-        return getattr(module, f"{cmd_name}_command")
+        return getattr(module, f"{cmd_name.replace('-', '_')}_command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

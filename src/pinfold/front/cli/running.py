@@ -184,7 +184,7 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     options = replace(options, title=title, **mounted(given))
-    options = _with_model(options)
+    options = with_model(options)
     if given["branches"]:
         from pinfold.front.cli.racing import raced
 
@@ -230,7 +230,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     return anyio.run(_turn, lambda: attach(folder, found, options), command_for, _shown(given), True)
 
 
-def _with_model(options: Options) -> Options:
+def with_model(options: Options) -> Options:
     """With one, and its weights here. What that takes is loaded only where it is needed."""
     if not options.model:
         from pinfold.app.choosing import chosen

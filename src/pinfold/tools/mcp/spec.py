@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -9,6 +11,23 @@ from typing import Literal, TypeAlias
 from pinfold.events import Reach
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+Grant: TypeAlias = Literal["code", "client_credentials"]
+"""`code`: the user signs in with a browser. `client_credentials`: the server knows a secret of ours."""
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """What the user knows of a server's sign-in. All of it is optional: most servers say it themselves."""
+
+    grant: Grant = "code"
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    issuer: str = ""
+    """The authorisation server that the secret is for. Nobody else is ever sent it."""
+    callback_port: int = 0
+    """Of the loopback address to which the browser comes back; 0: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +40,26 @@ class ServerSpec:
     command: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str = ""
+    """Where it starts; empty: in the home folder, where nothing the agent can write is."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    oauth: OAuth | None = None
+    allow_http: bool = False
+    """Speak http with a host that is not this machine: whoever is on the way reads and changes all of it."""
     reach: Reach | None = None
     """What the user says it needs. One of `nothing` or `workspace`, or `network` with hosts, runs in a sandbox of its own."""
     hosts: tuple[str, ...] = ()
     """That it may connect to from there."""
-    timeout_s: float = 60.0
+    timeout_s: float = TIMEOUT_S
     origin: str = ""
     """The file that names it."""
+
+
+def module_name(entry: str) -> str:
+    """The name in Python of an entry of `mcpServers`: `brave-search` is `servers.brave_search`; empty if it has none."""
+    name = re.sub(r"[-. ]", "_", entry)
+    if name[:1].isdigit():
+        name = f"_{name}"
+    is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) and not name.startswith("__")
+    return f"{name}_" if is_name and keyword.iskeyword(name) else name if is_name else ""

@@ -75,12 +75,12 @@ def _part(parameter: Parameter, records: Records) -> str:
         kept = tuple(member for member in shape.members if member != NONE)
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"
-    is_told = parameter.default not in (None, "None")
-    if shape == Plain("str") or (is_told and _is_plain(shape, choices=False)):
+    told = "" if parameter.default in (None, "None") else parameter.default or ""
+    if shape == Plain("str") or (told and _is_plain(shape, choices=False)):
         typed = ""  # most things are text, and a default shows what it is
-    if not is_told:
+    if not told:
         return f"{parameter.identifier}{'' if parameter.is_required else '?'}{typed}"
-    default = printable_line(parameter.default)
+    default = printable_line(told)
     return f"{parameter.identifier}{typed} = {default}" if typed else f"{parameter.identifier}={default}"
 
 

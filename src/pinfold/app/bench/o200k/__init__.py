@@ -99,10 +99,10 @@ def parts(piece: bytes) -> list[bytes]:
     table = ranks()
     if piece in table:
         return [piece]
-    return _merged_short(piece, table) if len(piece) <= _SHORT else _merged_long(piece, table)
+    return merged_short(piece, table) if len(piece) <= _SHORT else merged_long(piece, table)
 
 
-def _merged_short(piece: bytes, table: dict[bytes, int]) -> list[bytes]:
+def merged_short(piece: bytes, table: dict[bytes, int]) -> list[bytes]:
     found = [piece[at : at + 1] for at in range(len(piece))]
     none = len(table)
     while len(found) > 1:
@@ -115,7 +115,7 @@ def _merged_short(piece: bytes, table: dict[bytes, int]) -> list[bytes]:
     return found
 
 
-def _merged_long(piece: bytes, table: dict[bytes, int]) -> list[bytes]:
+def merged_long(piece: bytes, table: dict[bytes, int]) -> list[bytes]:
     """The same, for pieces of any length: `ends[at]` is where the part that begins at `at` ends, 0 once it is gone."""
     size = len(piece)
     ends = list(range(1, size + 1))

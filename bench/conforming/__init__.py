@@ -1,0 +1,1 @@
+"""What `bench/conformance.py` is made of."""

@@ -1,0 +1,95 @@
+"""Answering what a session asks: who is asked gets words fit to be shown, and the yes is bound to the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pinfold.app.live import LiveSession
+from pinfold.engine import CommandRefused, OpenAction
+from pinfold.events import Action, ActionId, ApprovalRequested, Decide, Entry, Scope
+from pinfold.text import presentable, presentable_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?
+
+    Its words are fit to be shown; `action` is exact.
+    """
+
+    action: Action
+    reason: str
+    shows: str = ""
+    """What it would do, as far as that can be told before: a diff, a parsed command, what would be deleted."""
+    pattern: str = ""
+    """What a yes for the session or for always covers; empty where there is no such yes."""
+    stored: str = ""
+    """Where a yes for always is kept."""
+    bundled: bool = False
+    """A yes covers all calls of the pattern that the same cell makes."""
+    question: bool = False
+    options: tuple[str, ...] = ()
+    """Answers it would like to choose from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer, where a plain yes or no is not enough."""
+
+    allow: bool
+    scope: Scope = "once"
+    words: str = ""
+    """Why not, for the model; or the answer to its question."""
+
+
+Approve: TypeAlias = Callable[[Approval], Awaitable[bool | str | Decision]]
+"""Text is the answer to a question, or no with these words."""
+Whom: TypeAlias = Callable[[OpenAction], Approve | None]
+"""Who is asked about this; None: nobody, which is a no."""
+
+
+async def answer_asks(live: LiveSession, whom: Whom) -> None:
+    """Those that wait already, then all to come, one at a time."""
+    async with live.subscribe(live.log.seq) as feed:
+        for id_ in tuple(live.asking()):
+            await _answer(live, whom, id_)
+        async for item in feed:
+            if isinstance(item, Entry) and isinstance(item.event, ApprovalRequested):
+                await _answer(live, whom, item.event.id)
+
+
+async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
+    waiting = live.asking().get(id_)
+    if waiting is None or waiting.asked is None:
+        return  # answered elsewhere meanwhile
+    asked, approve = waiting.asked, whom(waiting)
+    if approve is None:
+        answer: bool | str | Decision = Decision(
+            allow=False, words=f"{asked.reason}, and nobody is there to ask"
+        )
+    else:
+        answer = await approve(
+            Approval(
+                action=waiting.proposed.action,
+                reason=presentable(asked.reason),
+                shows=presentable(asked.shows),
+                pattern=presentable_line(asked.pattern),
+                stored=asked.stored,
+                bundled=asked.bundled,
+                question=asked.question,
+                options=tuple(map(presentable_line, asked.options)),
+            )
+        )
+    if isinstance(answer, str):
+        answer = Decision(allow=asked.question, words=answer)
+    elif isinstance(answer, bool):
+        answer = Decision(allow=answer)
+    verdict = "allow" if answer.allow else "deny"
+    scope = answer.scope if asked.pattern else "once"  # what cannot be granted for longer still got a yes
+    with suppress(CommandRefused):
+        await live.submit(
+            Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words)
+        )

@@ -1,0 +1,143 @@
+"""Where MCP servers are named: the user's own file, and a workspace's if the user has trusted it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, cast
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.mcp.variables import NotSet, filled, has_variables
+from pinfold.app.paths import config_dir
+from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.tools.mcp.reading import read_servers
+from pinfold.tools.mcp.spec import ServerSpec, module_name
+
+_KEY = "mcpServers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """Servers a session may use, and one line for each that it may not."""
+
+    specs: tuple[ServerSpec, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def user_file() -> Path:
+    return config_dir() / "mcp.json"
+
+
+def servers_named(
+    project: bytes | None = None, origin: str = ".mcp.json", more: tuple[str, bytes] | None = None
+) -> Named:
+    """`project` is what a trusted workspace says; `more` is the caller's own, as `given` reads it.
+
+    The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
+    """
+    found: dict[str, ServerSpec] = {}
+    faults: list[str] = []
+    if more is not None:
+        where, content = more
+        mine = _filled(*read_servers(content, where))
+        if mine.faults:
+            raise ConfigError(mine.faults[0])
+        found |= {spec.name: spec for spec in mine.specs}
+    named = users_own()
+    found |= {spec.name: spec for spec in named.specs if spec.name not in found}
+    faults += named.faults
+    if project is not None:
+        specs, wrong = read_servers(project, origin)
+        faults += wrong
+        for spec in specs:
+            if spec.name in found:
+                faults.append(f"{origin}: {spec.name} is not used: {found[spec.name].origin} names one too")
+            elif has_variables(spec):
+                faults.append(
+                    f"{origin}: {spec.name} is not used: variables are filled in for your own servers alone; "
+                    f"put it into {user_file()}"
+                )
+            else:
+                found[spec.name] = spec
+    return Named(specs=tuple(found.values()), faults=tuple(faults))
+
+
+def users_own() -> Named:
+    try:
+        data = read_private(user_file())
+    except ConfigError as error:
+        return Named(faults=(str(error),))
+    return Named() if data is None else _filled(*read_servers(data, str(user_file())))
+
+
+def given(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
+    """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
+    if not isinstance(more, Mapping):
+        try:
+            return fspath(more), Path(more).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{fspath(more)} cannot be read: {error.strerror}") from error
+    try:
+        return "mcp", json.dumps(more if _KEY in more else {_KEY: dict(more)}).encode()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"mcp: {error}; give a path, or a table of names and entries") from error
+
+
+def _filled(specs: Iterable[ServerSpec], faults: Iterable[str]) -> Named:
+    kept: list[ServerSpec] = []
+    said = list(faults)
+    for spec in specs:
+        try:
+            kept.append(filled(spec))
+        except (NotSet, ConfigError) as error:
+            said.append(f"{spec.origin}: {spec.name} is not used: {error}")
+    return Named(specs=tuple(kept), faults=tuple(said))
+
+
+def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
+    """As the user's file would have it. Raises ConfigError."""
+    found = _filled(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
+    if found.faults:
+        raise ConfigError(found.faults[0].removeprefix(f"{user_file()}: "))
+    return found.specs[0]
+
+
+def write_entry(name: str, entry: Mapping[str, Any]) -> None:
+    """Put a server into the user's file, in place of one of that name. Raises ConfigError."""
+    with _changing() as entries:
+        for other in [key for key in entries if module_name(key) == module_name(name)]:
+            del entries[other]
+        entries[name] = dict(entry)
+
+
+def remove_entry(name: str) -> None:
+    """Raises ConfigError, also where there is none."""
+    with _changing() as entries:
+        found = [key for key in entries if name in (key, module_name(key))]
+        if not found:
+            there = ", ".join(entries) or "none"
+            raise ConfigError(f"{user_file()} names no server {name!r}; there are: {there}")
+        for key in found:
+            del entries[key]
+
+
+@contextmanager
+def _changing() -> Generator[dict[str, Any]]:
+    """The entries, written back with all else that is in the file. Raises ConfigError."""
+    path = user_file()
+    with changing(path):
+        data = read_private(path)
+        try:
+            table: object = {} if data is None else json.loads(data)
+        except ValueError as error:
+            raise ConfigError(f"{path} is no JSON: {error}; mend it first") from error
+        content = cast("dict[str, Any]", table) if isinstance(table, dict) else {}
+        entries = content.setdefault(_KEY, {})
+        if not isinstance(table, dict) or not isinstance(entries, dict):
+            raise ConfigError(f'{path} should be {{"{_KEY}": {{NAME: ...}}}}; mend it first')
+        yield cast("dict[str, Any]", entries)
+        write_private(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

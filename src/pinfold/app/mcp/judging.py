@@ -1,0 +1,46 @@
+"""What policy must know of a call of an MCP tool, and which calls are held back whatever it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pinfold.events import Action, Ask, CallTool, Deny, Verdict
+from pinfold.policy import Facts
+from pinfold.tools import Registry, Tool
+
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
+
+SHOWN = 16_000
+"""Characters of a difference that can be agreed to in passing: all of it must fit before the user's eyes."""
+_RULE = "changed since you agreed"
+
+
+def of_server(action: CallTool, tool: Tool[..., Any] | None, servers: SessionServers) -> Facts | None:
+    """None for what is no server's."""
+    if servers.samples(action):
+        return Facts(effect="once", reach="outside")
+    if tool is None or tool.server not in servers.names:
+        return None
+    # Also what only reads may carry something away: what it is asked for.
+    return Facts(effect=tool.effect, reach="outside", leaves=servers.leaves(tool.server))
+
+
+def held_back(
+    action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None
+) -> Verdict:
+    """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""
+    tool = registry.get(action.tool) if isinstance(action, CallTool) else None
+    if servers is None or tool is None or not tool.held or isinstance(verdict, Deny):
+        return verdict
+    server = tool.server
+    if len(servers.difference(server).text) > SHOWN:
+        return Deny(
+            f"{server} has changed too much to be shown in passing; look at it: pinfold mcp trust {server}",
+            rule=_RULE,
+        )
+    return Ask(
+        reason=f"{server} describes {tool.name} otherwise than when you agreed to it; "
+        f"a yes agrees to all that has changed in {server}",
+        rule=_RULE,
+    )

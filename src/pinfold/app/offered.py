@@ -1,0 +1,307 @@
+"""One session as a client of a server of ours uses it: cells, turns, undo, files. All of it on record and judged."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from pinfold.app.approving import Approve
+from pinfold.app.errors import TurnError
+from pinfold.app.live import LiveSession
+from pinfold.engine import CommandRefused, OpenAction, Performed
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ActionStarted,
+    CallTool,
+    Changed,
+    Delta,
+    DisplayRef,
+    Entry,
+    Event,
+    Execute,
+    Interrupt,
+    Noticed,
+    OutputDelta,
+    Redo,
+    Result,
+    Say,
+    SessionRewound,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Undo,
+    Usage,
+    new_action_id,
+    new_turn_id,
+)
+from pinfold.log import BlobMissing, Subscription
+from pinfold.sandbox import Variable
+from pinfold.text import capped
+
+SHOWN = 100_000
+"""Characters of one stream of a cell that are told."""
+KEPT = "blob:"
+"""How the handle of an output begins that was too long to be told."""
+_STOP_S = 10.0
+"""How long a cell or a turn may take to end after it was interrupted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanCell:
+    status: Result
+    cell: int | None
+    """Its number; None if it did not begin."""
+    observation: str
+    """All of it in words, bounded, as a model sees it."""
+    stdout: str
+    stderr: str
+    value: str | None
+    error: str | None
+    displays: tuple[Mapping[str, bytes], ...]
+    variables: Changed | None
+    rolled_back: bool
+    duration_s: float
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    text: str
+    usage: Usage
+    cost: float | None
+    displays: tuple[Mapping[str, bytes], ...]
+
+
+class Offered:
+    """One session of a client's."""
+
+    def __init__(self, live: LiveSession, tasks: TaskGroup, *, title: str, client: str) -> None:
+        """`tasks` end with it."""
+        self.id = live.session
+        self.live = live
+        self.tasks = tasks
+        self.title = title
+        self.client = client
+        """Whose it is; empty: every client's."""
+        self.workspace = live.standing_after(0).workspace
+        self.let_go = anyio.Event()
+        self.gone = anyio.Event()
+        self.used = monotonic()
+        self.busy = 0
+        self._askers: dict[str, Approve] = {}
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float | None = None,
+        approve: Approve | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> RanCell:
+        """One cell. Cancelling interrupts it and keeps the state."""
+        execute = Execute(id=new_action_id(), code=code, timeout_s=timeout_s)
+        streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        cell: int | None = None
+        notices: list[str] = []
+        with self.in_use(), self.asking(execute.id, approve):
+            async with (
+                self.live.subscribe(self.live.log.seq) as feed,
+                aclosing(_until_over(self.live, feed, execute.id)) as events,
+            ):
+                await self.live.submit(execute)
+                async for event in events:
+                    match event:
+                        case OutputDelta(id=execute.id, stream=stream, text=text):
+                            streams[stream].append(text)
+                            if on_output:
+                                on_output(text)
+                        case ActionStarted(id=execute.id, cell=number):
+                            cell = number
+                        case Noticed(text=text):
+                            notices.append(text)
+                        case ActionFinished(id=execute.id) as end:
+                            return self._ran(end, streams, cell, notices)
+                        case _:
+                            pass
+        raise TurnError("the session ended before the cell did")
+
+    def _ran(
+        self, end: ActionFinished, streams: Mapping[str, list[str]], cell: int | None, notices: list[str]
+    ) -> RanCell:
+        out, err = (capped("".join(streams[name]), SHOWN) for name in ("stdout", "stderr"))
+        return RanCell(
+            status=end.outcome,
+            cell=cell,
+            observation=end.observation,
+            stdout=out,
+            stderr=err,
+            value=end.value,
+            error=end.error,
+            displays=tuple(map(self._display, end.displays)),
+            variables=end.variables,
+            rolled_back=end.rolled_back,
+            duration_s=end.duration_s,
+            notices=tuple(notices),
+        )
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        approve: Approve | None = None,
+        on_event: Callable[[Event | Delta], None] | None = None,
+    ) -> Answered:
+        """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
+        say = Say(turn=new_turn_id(), text=prompt)
+        if problem := self.live.standing_after(0).no_model:
+            raise TurnError(problem)
+        displays: list[Mapping[str, bytes]] = []
+        with self.in_use(), self.asking(say.turn, approve):
+            async with (
+                self.live.subscribe(self.live.log.seq) as feed,
+                aclosing(_until_over(self.live, feed, say.turn)) as events,
+            ):
+                await self.live.submit(say)
+                async for event in events:
+                    if on_event:
+                        on_event(event)
+                    match event:
+                        case ActionFinished(displays=shown):
+                            displays += map(self._display, shown)
+                        case TurnEnded(turn=say.turn, text=text, usage=usage, cost=cost):
+                            return Answered(text=text, usage=usage, cost=cost, displays=tuple(displays))
+                        case TurnFailed(turn=say.turn, error=words):
+                            raise TurnError(words)
+                        case TurnInterrupted(turn=say.turn, reason=words):
+                            raise TurnError(f"interrupted: {words}")
+                        case _:
+                            pass
+        raise TurnError("the session ended before the turn did")
+
+    async def rewind(self, command: Undo | Redo) -> SessionRewound:
+        """Raises CommandRefused."""
+        with self.in_use():
+            async with self.live.subscribe(self.live.log.seq) as feed:
+                await self.live.submit(command)
+                async for item in feed:
+                    if isinstance(item, Entry) and isinstance(item.event, SessionRewound):
+                        return item.event
+        raise TurnError("the session ended")
+
+    async def variables(self) -> tuple[Variable, ...]:
+        with self.in_use():
+            return await self.live.variables()
+
+    async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
+        """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""
+        if path.startswith(KEPT):
+            return self._kept(path.removeprefix(KEPT))
+        done = await self._called(CallTool(tool="get_file", args={"path": path}), approve)
+        return base64.b64decode(cast(str, done.whole))
+
+    async def put(
+        self,
+        path: str,
+        *,
+        content: str | None = None,
+        encoded: str | None = None,
+        approve: Approve | None = None,
+    ) -> str:
+        """What was written, in words. Raises CommandRefused with what is wrong."""
+        given = {"content": content, "base64": encoded}
+        args = {"path": path, **{name: text for name, text in given.items() if text is not None}}
+        return (await self._called(CallTool(tool="put_file", args=args), approve)).observation
+
+    async def _called(self, action: CallTool, approve: Approve | None) -> Performed:
+        with self.in_use(), self.asking(action.tool, approve):
+            done = await self.live.act(action)
+        if done.outcome != "ok":
+            raise CommandRefused(done.observation.removeprefix(f"{action.tool} failed: "))
+        return done
+
+    def _kept(self, handle: str) -> bytes:
+        blob = self.live.log.blobs.find(handle)
+        try:
+            if blob:
+                return self.live.log.blobs.get(blob)
+        except BlobMissing:
+            pass
+        raise CommandRefused(f"nothing is kept as {handle!r}; the end of a cut output names its handle")
+
+    def _display(self, shown: DisplayRef) -> Mapping[str, bytes]:
+        return {mime: self.live.log.blobs.get(blob) for mime, blob in shown.mime.items()}
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+            self.used = monotonic()
+
+    @contextmanager
+    def asking(self, id_: str, approve: Approve | None) -> Generator[None]:
+        """Meanwhile this client is asked about what it leads to."""
+        if approve is None:
+            yield
+            return
+        self._askers[id_] = approve
+        try:
+            with self.live.attended():
+                yield
+        finally:
+            self._askers.pop(id_, None)
+
+    def whom(self, waiting: OpenAction) -> Approve | None:
+        proposed = waiting.proposed
+        tool = proposed.action.tool if isinstance(proposed.action, CallTool) else None
+        # A call that no cell and no turn has led to is a client's own, by its name.
+        keys = (
+            proposed.id,
+            proposed.parent,
+            proposed.turn,
+            None if proposed.parent or proposed.turn else tool,
+        )
+        return next((self._askers[key] for key in keys if key in self._askers), None)
+
+
+async def _until_over(
+    live: LiveSession, feed: Subscription, target: ActionId | TurnId
+) -> AsyncGenerator[Event | Delta]:
+    """Events and deltas; left early, or cancelled, what was begun is interrupted and seen to end."""
+    ended = False
+    try:
+        async for item in feed:
+            event = item.event if isinstance(item, Entry) else item
+            ended = _ends(event, target)
+            yield event
+            if ended:
+                return
+    finally:
+        if not ended:
+            with anyio.CancelScope(shield=True), suppress(CommandRefused):
+                await live.submit(Interrupt(target=target))
+                with anyio.move_on_after(_STOP_S):
+                    async for item in feed:
+                        if isinstance(item, Entry) and _ends(item.event, target):
+                            break
+
+
+def _ends(event: Event | Delta, target: str) -> bool:
+    match event:
+        case ActionFinished(id=id_):
+            return id_ == target
+        case TurnEnded(turn=id_) | TurnFailed(turn=id_) | TurnInterrupted(turn=id_):
+            return id_ == target
+        case _:
+            return False

@@ -1,0 +1,284 @@
+"""`pinfold mcp`: the user's MCP servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import anyio
+import click
+
+from pinfold.app import ConfigError, current_folder
+from pinfold.app.mcp.adding import Entry, entry_of
+from pinfold.app.mcp.files import remove_entry, spec_of, write_entry
+from pinfold.app.mcp.looking import (
+    Listed,
+    Look,
+    ServerFailed,
+    forget,
+    listed,
+    looking,
+    named_for,
+    spec_named,
+)
+from pinfold.events import plain_json
+from pinfold.front.cli.mcp_person import AtTheTerminal
+from pinfold.front.cli.showing import is_closed
+from pinfold.text import presentable, presentable_line
+
+_FAILED_LATELY_S = 24 * 3600
+
+
+@click.group("mcp")
+def mcp_command() -> None:
+    """MCP servers whose tools code finds in `servers.NAME`: yours, and those a trusted folder names.
+
+    A server is started when it is first used. What it offers is kept as you first saw it; when it changes, you are asked.
+    """
+
+
+def _tell(text: str) -> None:
+    click.echo(presentable(text), err=True)
+
+
+@mcp_command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per server.")
+def list_(as_json: bool) -> None:
+    """Print every server: where it runs, what it offers, how it failed last. Starts none."""
+    named = named_for(current_folder())
+    for one in listed(named.specs):
+        click.echo(plain_json(_fields(one)) if as_json else presentable_line(_line(one)))
+    for line in named.faults:
+        _tell(line)
+
+
+def _fields(one: Listed) -> dict[str, Any]:
+    spec, failure = one.spec, one.failure
+    return {
+        "name": spec.name,
+        "transport": spec.transport,
+        "where": one.where,
+        "origin": spec.origin,
+        "tools": one.tools,
+        "trusted": one.trusted,
+        "failed": None if failure is None else {"why": failure.why, "at": failure.at, "until": failure.until},
+    }
+
+
+def _line(one: Listed) -> str:
+    tools = "never seen" if one.tools is None else f"{one.tools} tools"
+    trusted = ", trusted" if one.trusted else ""
+    line = f"{one.spec.name:<20} {tools + trusted:<20} {one.where}"
+    failure = one.failure
+    if failure is None or time.time() - failure.at > _FAILED_LATELY_S:
+        return line
+    left = failure.until - time.time()
+    how = f"left alone for {left:.0f} s" if left > 0 else f"failed {time.time() - failure.at:.0f} s ago"
+    return f"{line}; {how}: {failure.why}"
+
+
+@mcp_command.command("add", context_settings={"ignore_unknown_options": False})
+@click.argument("name")
+@click.argument("what", nargs=-1, required=True, metavar="(URL | -- COMMAND [ARGS]...)")
+@click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="For its environment; ${NAME} is filled in when it starts.",
+)
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Sent with each request; ${NAME} as well.",
+)
+@click.option("--transport", type=click.Choice(["stdio", "http", "sse"]), help="How it is spoken to.")
+@click.option(
+    "--reach",
+    type=click.Choice(["nothing", "files", "workspace", "network", "outside"]),
+    help="All it needs: it runs in a sandbox of its own, unless `outside`.",
+)
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="That it may reach from there.")
+@click.option("--no-check", is_flag=True, help="Do not start it now.")
+def add(name: str, no_check: bool, **given: Any) -> None:
+    """Add a server to your own, look at it once, and print what it offers.
+
+    \b
+    pinfold mcp add files -- npx -y @modelcontextprotocol/server-filesystem /data
+    pinfold mcp add github https://api.githubcopilot.com/mcp/ --header 'Authorization=Bearer ${GITHUB_TOKEN}'
+    """
+    entry = entry_of(Entry(**given))
+    folder = current_folder()
+    if any(one.name == name.replace("-", "_") for one in named_for(folder).specs):
+        raise ConfigError(f"there is a server {name!r} already; remove it first: pinfold mcp remove {name}")
+    spec = spec_of(name, entry)
+    if no_check:
+        write_entry(name, entry)
+        _tell(
+            f"{spec.name} is added and was not looked at: what it offers is taken as it is when it is first used"
+        )
+        return
+
+    async def look() -> None:
+        async with looking((spec,), folder, AtTheTerminal()) as found:
+            if failed := await found.connect():
+                forget(spec)
+                raise ServerFailed(
+                    f"{failed[spec.name]}; nothing was added (--no-check adds it all the same)"
+                )
+            write_entry(name, entry)
+            _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
+            _print_tools(found, spec.name)
+
+    anyio.run(look)
+
+
+@mcp_command.command("remove")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget a server of your own, with what was agreed to and its sign-in."""
+    known = [
+        spec for spec in named_for(current_folder()).specs if name in (spec.name, spec.name.replace("_", "-"))
+    ]
+    remove_entry(name)
+    for spec in known:
+        forget(spec)
+    _tell(f"{name} is removed")
+
+
+@mcp_command.command("trust")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def trust(name: str, yes: bool) -> int:
+    """Agree to what a server offers now, and believe what it says of its tools.
+
+    Shows what has changed since you last agreed, and which tools say that they only read: these are no longer asked about.
+    """
+    folder = current_folder()
+    spec = spec_named(named_for(folder), name)
+
+    async def look() -> int:
+        async with looking((spec,), folder, AtTheTerminal()) as found:
+            await _connected(found, spec.name)
+            difference = found.difference(spec.name)
+            if found.is_trusted(spec.name) and not difference:
+                _tell(f"{spec.name} is trusted as it is")
+                return 0
+            click.echo(presentable(difference.text if difference else _believed(found, spec.name)))
+            if not yes:
+                _confirm(f"Agree to all of this of {spec.name}?")
+            found.trust(spec.name)
+            _tell(f"{spec.name} is trusted, as long as none of it changes")
+            return 0
+
+    return anyio.run(look)
+
+
+def _believed(found: Look, name: str) -> str:
+    lines = [f"{name} says of its tools:"]
+    for tool, said in found.annotations(name).items():
+        words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]
+        lines.append(f"  {tool}: {', '.join(words) or 'nothing, so that each call is asked about'}")
+    return "\n".join(lines)
+
+
+_ANNOTATIONS = {
+    "readOnlyHint": "only reads",
+    "destructiveHint": "may destroy",
+    "idempotentHint": "can be repeated",
+    "openWorldHint": "reaches others",
+}
+
+
+def _confirm(question: str) -> None:
+    if is_closed(sys.stdin) or not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to ask; look at it first, then add --yes")
+    if not click.confirm(presentable_line(question), err=True):
+        raise click.Abort
+
+
+@mcp_command.command("call")
+@click.argument("tool", metavar="SERVER[.TOOL]")
+@click.argument("args", nargs=-1, metavar="[JSON | NAME=VALUE ...]")
+@click.option("--json", "as_json", is_flag=True, help="Print the value as JSON.")
+def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
+    """Call a tool yourself and print what it gives; with a server alone, print its tools."""
+    folder = current_folder()
+    server, _, name = tool.partition(".")
+    spec = spec_named(named_for(folder), server)
+    if not name and args:
+        raise click.UsageError(f"which tool of {server}? Write {server}.TOOL")
+
+    async def look() -> None:
+        async with looking((spec,), folder, AtTheTerminal()) as found:
+            await _connected(found, spec.name)
+            if not name:
+                _print_tools(found, spec.name, as_json=as_json)
+                return
+            result = await found.call(spec.name, name, _arguments(found, spec.name, name, args))
+            shown = plain_json(_plain(result.value)) if as_json else result.text
+            click.echo(presentable(shown) if sys.stdout.isatty() and not as_json else shown)
+
+    anyio.run(look)
+
+
+def _plain(value: Any) -> Any:
+    """Bytes as base64."""
+    import base64
+
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_plain(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _arguments(found: Look, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Any]:
+    if len(args) == 1 and args[0].lstrip().startswith("{"):
+        try:
+            given = json.loads(args[0])
+        except ValueError as error:
+            raise click.UsageError(f"the arguments are no JSON: {error}") from error
+        return given
+    properties = found.properties(server, tool)
+    values: dict[str, Any] = {}
+    for arg in args:
+        name, equals, text = arg.partition("=")
+        if not equals or not name:
+            raise click.UsageError(
+                f"{arg!r} is no argument: write NAME=VALUE, or all of them as one JSON object"
+            )
+        values[name] = text if properties.get(name, {}).get("type") == "string" else _value(text)
+    return values
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+async def _connected(found: Look, name: str) -> None:
+    if failed := await found.connect(name):
+        raise ServerFailed(failed[name])
+
+
+def _print_tools(found: Look, name: str, *, as_json: bool = False) -> None:
+    for one in found.offered(name):
+        if as_json:
+            click.echo(plain_json(one.fields))
+        else:
+            held = " [changed: pinfold mcp trust]" if one.held else ""
+            click.echo(presentable_line(f"{one.signature}{held}"))
+            if one.summary:
+                click.echo(presentable_line(f"    {one.summary}"))

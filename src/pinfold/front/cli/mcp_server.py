@@ -1,0 +1,107 @@
+"""`pinfold mcp-server`: Pinfold for MCP clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from pinfold.app import ConfigError, Offering, Terms, new_session_options, server_token
+from pinfold.events import new_session_id
+from pinfold.front.cli.running import (
+    MORE_THAN_0,
+    flags_of,
+    mode_option,
+    mount_option,
+    mounted,
+    unmasked_option,
+    with_model,
+)
+from pinfold.text import presentable_line
+
+
+@click.command("mcp-server")
+@click.option(
+    "--http",
+    "place",
+    is_flag=False,
+    flag_value="127.0.0.1:8484",
+    metavar="[HOST:PORT]",
+    help="Over HTTP, for several clients; at 127.0.0.1:8484 unless given.",
+)
+@click.option("--token-env", metavar="NAME", help="The variable that holds the bearer token of --http.")
+@click.option(
+    "--host-name", multiple=True, metavar="NAME[:PORT]", help="Another name clients reach --http by."
+)
+@click.option(
+    "--allow-origin",
+    multiple=True,
+    metavar="URL",
+    help="A web page that may reach --http; none unless given.",
+)
+@click.option("--agent", "with_agent", is_flag=True, help="Offer the agent too: the tool `ask`.")
+@click.option("--model", help="The agent's model, as in `run`.")
+@mode_option
+@click.option("--sandbox", help="Where code runs, by name.")
+@click.option(
+    "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
+)
+@click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME.")
+@mount_option
+@unmasked_option
+@click.option("--allow-host", multiple=True, metavar="HOST", help="May be reached without asking.")
+@click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
+@click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
+@click.option(
+    "--export", metavar="NAME[,NAME]|*", help="Offer these MCP servers of yours too, behind policy."
+)
+@click.option("--plain-names", is_flag=True, help="Their tools as they are called there; else SERVER__TOOL.")
+def mcp_server_command(
+    place: str | None, with_agent: bool, ephemeral: bool, export: str | None, plain_names: bool, **given: Any
+) -> None:
+    """Offer Python sessions, and with --agent the agent, to an MCP client.
+
+    Over standard input and output unless --http is given. What would need a yes is asked of the client, and denied
+    where it cannot be asked.
+    """
+    http_only = [name for name in ("token_env", "host_name", "allow_origin") if given[name]]
+    if place is None and http_only:
+        raise click.UsageError(f"--{http_only[0].replace('_', '-')} goes with --http")
+    if plain_names and not export:
+        raise click.UsageError("--plain-names goes with --export")
+    if given["model"] and not with_agent:
+        raise click.UsageError("--model goes with --agent")
+    # What is not named now is not offered either, whatever a session had that goes on.
+    nothing: dict[str, Any] = {"data": {}, "mounts": ()}
+    seen = nothing | {key: value for key, value in mounted(given).items() if value is not None}
+    flags = flags_of(given)
+    if with_agent:
+        flags["model.name"] = _model(given["workspace"], flags)
+    terms = Terms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
+    from pinfold.front.mcp_server import Offer, is_loopback, place_of, serve_http, serve_stdio
+
+    exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
+    offer = Offer(offering=Offering(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
+    if place is None:
+        anyio.run(serve_stdio, offer)
+        return
+
+    where = place_of(place, given["host_name"], given["allow_origin"])
+    if not is_loopback(where.host) and not where.names:
+        raise ConfigError(
+            f"{where.host} can be reached from other machines; say by which name with --host-name, and put TLS before it"
+        )
+    token, kept = server_token(given["token_env"], "mcp-server")
+
+    def ready(address: str) -> None:
+        click.echo(presentable_line(f"pinfold: MCP at {address}; the bearer token is in {kept}"), err=True)
+
+    anyio.run(serve_http, offer, where, token, ready)
+
+
+def _model(workspace: Path | None, flags: dict[str, Any]) -> str:
+    """Chosen once, for every session."""
+    options = with_model(new_session_options(new_session_id(), workspace, flags))
+    return str(options.model)

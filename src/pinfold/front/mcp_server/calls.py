@@ -1,0 +1,254 @@
+"""Calls of the tools that are offered: each finds its session, does one thing in it, and tells what came of it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+import anyio
+import msgspec
+from mcp.server import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult, Tool
+
+from pinfold.app import ANYONE, NoSuchSession, Offered, Offering, RanCell, rewound_in_words
+from pinfold.events import (
+    ActionProposed,
+    CallTool,
+    Delta,
+    Event,
+    PinfoldError,
+    Redo,
+    RunCell,
+    SessionId,
+    TextDelta,
+    Undo,
+)
+from pinfold.front.mcp_server import declared as ask_for
+from pinfold.front.mcp_server.clients import Client, client_of, progress
+from pinfold.front.mcp_server.contents import failure, result
+from pinfold.text import first_line
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+_Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
+OWN = "mcp client"
+NAMED = "mcp:"
+"""How the title of a session begins that clients opened by name; the user's own are not theirs to open."""
+
+
+class Calls:
+    def __init__(self, offering: Offering, *, with_agent: bool) -> None:
+        self._offering = offering
+        self._own: dict[str, SessionId] = {}
+        """The session of a client that names none."""
+        self._finding = anyio.Lock()
+        everything = (*ask_for.SANDBOX, ask_for.AGENT) if with_agent else ask_for.SANDBOX
+        self._declared = {one.name: one for one in everything}
+
+    @property
+    def tools(self) -> list[Tool]:
+        return [Tool.model_validate(one.wire()) for one in self._declared.values()]
+
+    def has(self, name: str) -> bool:
+        return name in self._declared
+
+    async def call(self, context: Context, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        known = self._declared.get(name)
+        if known is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {first_line(name, 80)}")
+        try:
+            given = msgspec.convert(arguments, known.takes)
+        except msgspec.ValidationError as error:
+            return failure(f"wrong arguments for {name}: {error}")
+        do = cast(_Do, getattr(self, f"_{name}"))
+        try:
+            return await do(client_of(context), given)
+        except PinfoldError as error:
+            return failure(str(error))
+
+    async def forget(self, client: str) -> None:
+        """It has gone."""
+        self._own.pop(client, None)
+        await self._offering.forget(client)
+
+    # --- one for each tool
+
+    async def _run_python(self, client: Client, given: ask_for.RunPython) -> CallToolResult:
+        offered = await self._session(client, given.session)
+        async with progress(client.context) as say:
+            ran = await offered.run(
+                given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say
+            )
+        structure = _cell(offered, ran)
+        return result(_told(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok")
+
+    async def _fork(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
+        offered = await self._session(client, given.session)
+        other = await self._offering.fork(offered, f"{offered.title} (fork)")
+        return result(f"{other.id} goes on from where {offered.id} is.", _about(other))
+
+    async def _undo(self, client: Client, given: ask_for.UndoArguments) -> CallToolResult:
+        return await self._rewound(client, given.session, Undo(to=given.to, what=given.what))
+
+    async def _redo(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
+        return await self._rewound(client, given.session, Redo())
+
+    async def _rewound(self, client: Client, name: str | None, command: Undo | Redo) -> CallToolResult:
+        offered = await self._session(client, name)
+        done = await offered.rewind(command)
+        structure = ask_for.RewoundResult(
+            session=offered.id,
+            to=done.to,
+            what=done.what,
+            undone=done.undone,
+            redone=done.redone,
+            effects=done.effects,
+            notices=done.notices,
+        )
+        return result(rewound_in_words(done), structure)
+
+    async def _variables(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
+        offered = await self._session(client, given.session)
+        there = tuple(
+            ask_for.VariableResult(
+                name=one.name, type=one.type, shape=one.shape, size=one.size, cell=one.cell
+            )
+            for one in await offered.variables()
+        )
+        lines = [f"{one.name}: {one.type}{f' {one.shape}' if one.shape else ''}" for one in there]
+        structure = ask_for.VariablesResult(session=offered.id, variables=there)
+        return result("\n".join(lines) or "(no variables)", structure)
+
+    async def _get_file(self, client: Client, given: ask_for.GetFile) -> CallToolResult:
+        offered = await self._session(client, given.session)
+        data = await offered.get(given.path, approve=client.approve)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = None
+        encoded = None if text is not None else base64.b64encode(data).decode()
+        structure = ask_for.FileResult(
+            session=offered.id, path=given.path, size=len(data), text=text, base64=encoded
+        )
+        return result(
+            text if text is not None else f"[{given.path}: {len(data):,} bytes, in base64]", structure
+        )
+
+    async def _put_file(self, client: Client, given: ask_for.PutFile) -> CallToolResult:
+        offered = await self._session(client, given.session)
+        written = await offered.put(
+            given.path, content=given.content, encoded=given.base64, approve=client.approve
+        )
+        return result(written, ask_for.PutResult(session=offered.id, written=written))
+
+    async def _sessions(self, client: Client, _: ask_for.Nothing) -> CallToolResult:
+        there = tuple(map(_about, self._offering.seen_by(client.key)))
+        lines = [f"{one.session}  {one.title}{'  (busy)' if one.busy else ''}" for one in there]
+        return result("\n".join(lines) or "(no sessions)", ask_for.SessionsResult(sessions=there))
+
+    async def _open_session(self, client: Client, given: ask_for.OpenSession) -> CallToolResult:
+        if given.name is None:
+            offered = await self._offering.open(f"{OWN} {client.name}, another")
+            return result(f"{offered.id} is open.", _about(offered))
+        title = f"{NAMED}{given.name}"
+        async with self._finding:
+            offered = self._found(title, client) or await self._offering.go_on(title, title)
+            offered = offered or await self._offering.open(title)
+        return result(f"{offered.id} is open as {given.name!r}.", _about(offered))
+
+    async def _close_session(self, client: Client, given: ask_for.CloseSession) -> CallToolResult:
+        offered = self._named(given.session, client)
+        about = _about(offered)
+        await self._offering.close(offered)
+        return result(f"{offered.id} is closed.", about)
+
+    async def _ask(self, client: Client, given: ask_for.Ask) -> CallToolResult:
+        offered = await self._session(client, given.session)
+        async with progress(client.context) as say:
+            answer = await offered.ask(given.prompt, approve=client.approve, on_event=partial(_doing, say))
+        structure = ask_for.AskResult(
+            session=offered.id,
+            text=answer.text,
+            input_tokens=answer.usage.input_tokens,
+            output_tokens=answer.usage.output_tokens,
+            cost=answer.cost,
+        )
+        return result(answer.text, structure, displays=answer.displays)
+
+    # --- which session
+
+    async def _session(self, client: Client, name: str | None) -> Offered:
+        return await self.session_of(client) if name is None else self._named(name, client)
+
+    async def session_of(self, client: Client) -> Offered:
+        """Its own."""
+        async with self._finding:
+            own = self._own.get(client.key) if client.key else None
+            offered = self._found(own, client) if own else None
+            title = f"{OWN} {client.name}"
+            if own and offered is None:  # it was let go of meanwhile
+                offered = await self._offering.go_on(own, title, client.key)
+            offered = offered or await self._offering.open(title, client.key or ANYONE)
+            if client.key:
+                self._own[client.key] = offered.id
+        return offered
+
+    def _named(self, name: str, client: Client) -> Offered:
+        for wanted in (name, f"{NAMED}{name}"):
+            if found := self._found(wanted, client):
+                return found
+        raise NoSuchSession(
+            f"there is no session {name!r} here; `sessions` lists them, `open_session` opens one"
+        )
+
+    def _found(self, name: str, client: Client) -> Offered | None:
+        return self._offering.find(name, client.key)
+
+
+def _cell(offered: Offered, ran: RanCell) -> ask_for.CellResult:
+    changed = ran.variables
+    names = (
+        ask_for.VariableNames(added=changed.added, changed=changed.changed, removed=changed.removed)
+        if changed
+        else ask_for.VariableNames()
+    )
+    return ask_for.CellResult(
+        session=offered.id,
+        status=ran.status,
+        cell=ran.cell,
+        stdout=ran.stdout,
+        stderr=ran.stderr,
+        value=ran.value,
+        error=ran.error,
+        variables=names,
+        displays=tuple(tuple(display) for display in ran.displays),
+        rolled_back=ran.rolled_back,
+        duration_s=ran.duration_s,
+        notices=ran.notices,
+    )
+
+
+def _told(offered: Offered, ran: RanCell) -> str:
+    # The handle of a cut output is written for a model whose tool is read_file; here it is get_file.
+    text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
+    return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
+
+
+def _about(offered: Offered) -> ask_for.SessionResult:
+    return ask_for.SessionResult(
+        session=offered.id, title=offered.title, workspace=offered.workspace, busy=bool(offered.busy)
+    )
+
+
+def _doing(say: Callable[[str], None], event: Event | Delta) -> None:
+    match event:
+        case ActionProposed(action=RunCell(code=code)):
+            say(f"python: {first_line(code, 160)}")
+        case ActionProposed(action=CallTool(tool=tool)):
+            say(f"calls {tool}")
+        case TextDelta(text=text, reasoning=False) if text.strip():
+            say(text)
+        case _:
+            pass

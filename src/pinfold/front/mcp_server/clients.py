@@ -1,0 +1,114 @@
+"""Who calls: which client it is, how it is told of progress, and how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+from mcp.server import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from starlette.requests import Request
+
+from pinfold.app import Approval, Approve, Decision, background
+from pinfold.text import capped, presentable_line
+
+STDIO = "stdio"
+_EVERY_S = 0.2
+"""Between two reports of progress."""
+_LINE = 200
+_SHOWN = 4000
+_ANSWER_S = 600.0
+"""How long a client may take to answer a question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    key: str
+    """What is its own is under this; empty where one client cannot be told from another."""
+    name: str
+    context: ServerRequestContext[Any, Any]
+
+    @property
+    def approve(self) -> Approve | None:
+        """None where it cannot be asked while a call runs."""
+        has = self.context.session.client_capabilities
+        if has is None or has.elicitation is None or not self.context.session.can_send_request:
+            return None
+        return self._approve
+
+    async def _approve(self, approval: Approval) -> Decision:
+        if approval.question:
+            answer = await self._elicited(capped(approval.reason, _SHOWN), _form("answer", approval.options))
+            return Decision(allow=answer is not None, words=answer or "the user gave no answer")
+        said = [f"Pinfold asks: {approval.reason}", approval.shows]
+        choices = ["allow", "deny"]
+        if approval.pattern:
+            choices.insert(1, "allow in this session")
+            said.append(f'"allow in this session" covers: {approval.pattern}')
+        words = "\n\n".join(filter(None, said))
+        answer = await self._elicited(capped(words, _SHOWN), _form("decision", tuple(choices)))
+        match answer:
+            case "allow":
+                return Decision(allow=True)
+            case "allow in this session":
+                return Decision(allow=True, scope="session")
+            case _:
+                return Decision(allow=False, words="the user said no")
+
+    async def _elicited(self, message: str, schema: dict[str, Any]) -> str | None:
+        try:
+            with anyio.fail_after(_ANSWER_S):
+                result = await self.context.session.elicit_form(
+                    message, schema, related_request_id=self.context.request_id
+                )
+        except (MCPError, TimeoutError):
+            return None
+        (name,) = schema["properties"]
+        value = (result.content or {}).get(name) if result.action == "accept" else None
+        return value if isinstance(value, str) else None
+
+
+def _form(name: Literal["answer", "decision"], choices: tuple[str, ...]) -> dict[str, Any]:
+    field: dict[str, Any] = {"type": "string", "title": name.capitalize()}
+    if choices:
+        field["enum"] = list(choices)
+    return {"type": "object", "properties": {name: field}, "required": [name]}
+
+
+def client_of(context: ServerRequestContext[Any, Any]) -> Client:
+    request, about = context.request, context.session.client_params
+    # Over HTTP without a session of the protocol's own, every request stands alone.
+    key = request.headers.get("mcp-session-id", "") if isinstance(request, Request) else STDIO
+    name = presentable_line(about.client_info.name)[:60] if about else "a client"
+    return Client(key=key, name=name, context=context)
+
+
+@asynccontextmanager
+async def progress(context: ServerRequestContext[Any, Any]) -> AsyncGenerator[Callable[[str], None]]:
+    """Tells the client the last line of what is said, now and then; nothing if it did not ask to be told."""
+    if not (context.meta and "progress_token" in context.meta):
+        yield lambda _: None
+        return
+    last, told = "", anyio.Event()
+
+    def say(text: str) -> None:
+        nonlocal last
+        lines = text.strip().splitlines()
+        last = presentable_line(lines[-1])[:_LINE] if lines else last
+        told.set()
+
+    async def report() -> None:
+        nonlocal told
+        count = 0
+        while True:
+            await told.wait()
+            told, count = anyio.Event(), count + 1
+            await context.session.report_progress(count, None, last)
+            await anyio.sleep(_EVERY_S)
+
+    async with background() as tasks:
+        tasks.start_soon(report)
+        yield say

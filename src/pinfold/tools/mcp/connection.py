@@ -1,0 +1,318 @@
+"""One live connection to a server: what it offers, and calls to it. Its end is somebody else's to mend."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import anyio
+import mcp_types as types
+from mcp.client import Client, IncomingMessage, InputRequiredRoundsExceededError
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from pinfold._version import __version__
+from pinfold.events import Json
+from pinfold.text import capped, presentable_line
+from pinfold.tools.errors import BadCall
+from pinfold.tools.mcp.answering import Answers
+from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.manifest import Manifest, read_tools
+from pinfold.tools.mcp.over_http import UNKNOWN, UNSENT, over_http
+from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.signing_in import signing_in
+from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.mcp.stdio import over_stdio
+from pinfold.tools.mcp.watching import Over, Watch
+from pinfold.tools.mcp.world import World
+
+T = TypeVar("T")
+_MESSAGE = 2_000
+_SETTLE_S = 2.0
+"""That a connection gets to say why it ended, once a call has noticed."""
+_PAGES = 4
+"""That one refused call may open."""
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "resources": ("list_resources", "list_resource_templates", "read_resource"),
+    "prompts": ("list_prompts", "get_prompt"),
+}
+_SDK_GAVE_UP = (
+    "SSE stream",
+    "Failed to parse",
+    "Unexpected content",
+    "server answered a request",
+    "it answered",
+)
+"""So begins what the SDK itself says of a request that nobody answered as they should."""
+_BAD_STATUS = "Server returned an error response"
+
+# The SDK tells of broken servers in its own log; without a handler Python would print that to the user's screen.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class SessionLost(Exception):
+    """The server forgot us and did nothing: it may be asked again over a new connection."""
+
+
+class Connection:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        client: Client,
+        *,
+        over: Over,
+        patience: Patience,
+        answers: Answers,
+        limits: Limits,
+        where: str,
+    ) -> None:
+        self.over = over
+        self.worked = False
+        """Whether a call has succeeded."""
+        self.where = where
+        self._spec = spec
+        self._client = client
+        self._patience = patience
+        self._answers = answers
+        self._limits = limits
+
+    @property
+    def version(self) -> str:
+        return self._client.protocol_version
+
+    async def manifest(self) -> Manifest:
+        """All that it offers now. Raises BadCall where that never ends."""
+        tools: Sequence[types.Tool] = ()
+        can = self._client.server_capabilities
+        if can.tools is not None:
+            tools = await self._all(self._tools_page)
+        has = {"resources": can.resources is not None, "prompts": can.prompts is not None}
+        extras = [(name, kind) for kind, names in EXTRAS.items() if has[kind] for name in names]
+        dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
+        return read_tools(dumped, extras)
+
+    async def call(self, tool: str, arguments: Mapping[str, Json], timeout_s: float) -> types.CallToolResult:
+        async def ask(heard: ProgressFnT) -> types.CallToolResult:
+            return await self._client.call_tool(tool, dict(arguments), progress_callback=heard)
+
+        return await self._asked(ask, timeout_s)
+
+    async def read_resource(self, uri: str) -> types.ReadResourceResult:
+        return await self._asked(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+        return await self._asked(
+            lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s
+        )
+
+    async def listed(self, what: str) -> Sequence[Any]:
+        """Resources, templates or prompts."""
+        pages: Mapping[str, Callable[[str | None], Awaitable[tuple[Sequence[Any], str | None]]]] = {
+            "list_resources": self._resources_page,
+            "list_resource_templates": self._templates_page,
+            "list_prompts": self._prompts_page,
+        }
+        return await self._asked(lambda _: self._all(pages[what]), self._spec.timeout_s)
+
+    async def tell_roots(self) -> None:
+        if self.version not in MODERN_PROTOCOL_VERSIONS:
+            await self._client.session.send_notification(types.RootsListChangedNotification())
+
+    async def listen(self, changed: Callable[[], None]) -> None:
+        """For as long as the connection lasts; servers of the older protocol tell without being asked."""
+        can = self._client.server_capabilities
+        if self.version not in MODERN_PROTOCOL_VERSIONS or not (can.tools and can.tools.list_changed):
+            return
+        while not self.over.event.is_set():
+            try:
+                async with self._client.listen(tools_list_changed=True) as events:
+                    async for _ in events:
+                        changed()
+            except (MCPError, RuntimeError, TimeoutError) as error:
+                logging.getLogger(__name__).debug("%s tells no changes: %s", self._spec.name, error)
+                return
+            await anyio.sleep(self._limits.reread_s)
+            changed()  # what was missed meanwhile
+
+    async def _asked(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
+        """The answer, or BadCall with what became of the question."""
+        with self._patience.waiting(timeout_s) as wait:
+
+            async def heard(progress: float, total: float | None, message: str | None) -> None:
+                del progress, total, message
+                wait.renew()
+
+            try:
+                answer = await ask(heard)
+            except MCPError as error:
+                raise await self._told(error) from error
+            except ValidationError as error:
+                words = f"the server's answer is not what the protocol says: {_first(error)}"
+                raise BadCall(words, at_fault=True, may_have_happened=True) from error
+            except InputRequiredRoundsExceededError as error:
+                words = "the server never stopped asking for more"
+                raise BadCall(words, at_fault=True, may_have_happened=True) from error
+            self.worked = True
+            return answer
+        words = f"it gave no sign for {timeout_s:g} s and was given up; whether it was done is not known"
+        raise BadCall(words, at_fault=True, may_have_happened=True)
+
+    async def _told(self, error: MCPError) -> Exception:
+        said = presentable_line(capped(error.error.message, _MESSAGE))
+        if error.error.data == UNSENT:
+            return BadCall(f"{said}; it was not done", at_fault=True)
+        if error.error.message == "Session terminated":
+            return SessionLost(said)
+        if error.code == types.URL_ELICITATION_REQUIRED:
+            return await self._pages_first(error)
+        if error.error.message == _BAD_STATUS:
+            said = f"the server answered HTTP {self.over.status}"
+            if 400 <= self.over.status < 500:
+                return BadCall(f"{said}; it was not done", at_fault=True)
+        elif error.error.message == "Connection closed":
+            with anyio.move_on_after(_SETTLE_S):
+                await self.over.event.wait()
+            said = self.over.why or "the connection ended"
+        elif error.error.data != UNKNOWN and not error.error.message.startswith(_SDK_GAVE_UP):
+            return BadCall(said)
+        words = f"{said}; whether it was done is not known"
+        return BadCall(words, at_fault=True, may_have_happened=True)
+
+    async def _pages_first(self, error: MCPError) -> BadCall:
+        match error.error.data:
+            case {"elicitations": [*wanted]}:
+                given: list[Json] = wanted[:_PAGES]
+                pages = [cast("Mapping[str, Json]", one) for one in given if isinstance(one, Mapping)]
+            case _:
+                pages = []
+        agreed = [
+            await self._answers.open_page(str(page.get("url", "")), str(page.get("message", "")))
+            for page in pages
+        ]
+        if agreed and all(agreed):
+            return BadCall(
+                "the user must first finish what a page asks, which was opened; then call it again"
+            )
+        return BadCall("the user would first have to visit a page, and did not")
+
+    async def _all(self, page: Callable[[str | None], Awaitable[tuple[Sequence[T], str | None]]]) -> list[T]:
+        found: list[T] = []
+        cursor: str | None = None
+        for _ in range(self._limits.pages):
+            more, cursor = await page(cursor)
+            found += more
+            if len(found) > self._limits.tools:
+                raise BadCall(f"it lists more than {self._limits.tools:,}; that is too many")
+            if not cursor:
+                return found
+        raise BadCall(f"its list has more than {self._limits.pages} pages")
+
+    async def _tools_page(self, cursor: str | None) -> tuple[Sequence[types.Tool], str | None]:
+        page = await self._client.list_tools(cursor=cursor)
+        return page.tools, page.next_cursor
+
+    async def _resources_page(self, cursor: str | None) -> tuple[Sequence[types.Resource], str | None]:
+        page = await self._client.list_resources(cursor=cursor)
+        return page.resources, page.next_cursor
+
+    async def _templates_page(
+        self, cursor: str | None
+    ) -> tuple[Sequence[types.ResourceTemplate], str | None]:
+        page = await self._client.list_resource_templates(cursor=cursor)
+        return page.resource_templates, page.next_cursor
+
+    async def _prompts_page(self, cursor: str | None) -> tuple[Sequence[types.Prompt], str | None]:
+        page = await self._client.list_prompts(cursor=cursor)
+        return page.prompts, page.next_cursor
+
+
+@asynccontextmanager
+async def connect(
+    spec: ServerSpec,
+    world: World,
+    *,
+    limits: Limits,
+    patience: Patience,
+    over: Over,
+    changed: Callable[[], None],
+) -> AsyncGenerator[Connection]:
+    """Negotiates the version of the protocol; raises whatever goes wrong with that."""
+    answers = Answers(
+        spec.name,
+        person=world.person,
+        sampler=world.sampler,
+        roots=lambda: world.roots,
+        asking=patience.asking,
+        limits=limits,
+    )
+
+    async def received(message: IncomingMessage) -> None:
+        if isinstance(
+            message,
+            types.ToolListChangedNotification
+            | types.ResourceListChangedNotification
+            | types.PromptListChangedNotification,
+        ):
+            changed()
+
+    async with AsyncExitStack() as stack:
+        where = ""
+        watch = Watch(over, limits)
+        if spec.transport == "stdio":
+            process = await stack.enter_async_context(world.programs.start(spec))
+            where = process.where
+            streams = over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
+        else:
+            auth = signing_in(spec, world.credentials, world.person, patience.asking, limits.sign_in_s)
+            streams = over_http(spec, watch, auth)
+        client = Client(
+            streams,
+            elicitation_callback=answers.elicit,
+            sampling_callback=answers.sample,
+            list_roots_callback=answers.list_roots,
+            logging_callback=answers.logged,
+            message_handler=received,
+            client_info=types.Implementation(name="pinfold", version=__version__),
+            cache=None,
+        )
+        await stack.enter_async_context(client)
+        # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
+        client.session.validate_tool_result = _unchecked
+        yield Connection(
+            spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where
+        )
+
+
+async def _unchecked(name: str, result: types.CallToolResult) -> None:
+    del name, result
+
+
+def _first(error: ValidationError) -> str:
+    fault = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"[:300]
+
+
+def explain(error: BaseException, over: Over) -> str:
+    """Why a connection did not come about, in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if over.why:
+        return over.why
+    match error:
+        case BadCall():
+            return str(error)
+        case MCPError() if error.error.message == _BAD_STATUS:
+            return f"the server answered HTTP {over.status}"
+        case MCPError():
+            return presentable_line(error.error.message)[:_MESSAGE]
+        case ValidationError():
+            return f"it does not speak the protocol: {_first(error)}"
+        case RuntimeError() if str(error):
+            return presentable_line(str(error))[:_MESSAGE]
+        case _:
+            return presentable_line(f"{type(error).__name__}: {error}")[:_MESSAGE]

@@ -1,0 +1,173 @@
+"""Whether a value fits a JSON schema that a stranger wrote. Bounded: no schema can keep us busy."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any, cast
+
+from pinfold.events import Json
+from pinfold.text import listed
+from pinfold.tools.arguments import REQUIRED, Argument
+
+WORK_S = 0.5
+_FAULTS = 5
+_GIVEN = 60
+_WORDS = 300
+_DEEP = 64
+_UNCHECKED = frozenset({"pattern", "patternProperties", "unevaluatedProperties", "uniqueItems", "format"})
+"""Regular expressions, and comparisons of all with all, can take for ever; the server checks those itself."""
+_HINTS: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+}
+
+
+class _TooLong(Exception):
+    pass
+
+
+class Shape:
+    """A schema, ready to check values with. One that is no schema lets everything pass: the server will judge."""
+
+    def __init__(self, schema: Mapping[str, Json]) -> None:
+        self._schema = schema
+        self._deadline = 0.0
+
+    def faults(self, value: Json) -> tuple[str, ...]:
+        """What is wrong with it, one line each; none if it fits or that cannot be told."""
+        if self._validator is None:
+            return ()
+        from referencing.exceptions import Unresolvable
+
+        self._deadline = time.monotonic() + WORK_S
+        try:
+            found = [_told(error) for error in islice(self._validator.iter_errors(value), _FAULTS + 1)]
+        except (_TooLong, RecursionError, Unresolvable, TypeError, ValueError, LookupError, AttributeError):
+            return ()
+        return *found[:_FAULTS], *(["and more"] if len(found) > _FAULTS else [])
+
+    @cached_property
+    def _validator(self) -> Any:
+        """None where the schema is none."""
+        from jsonschema import SchemaError, validators
+        from referencing import Registry
+
+        try:
+            kind: Any = cast("Any", validators).validator_for(self._schema)
+            schema = _without_dialects(self._schema, _DEEP)
+            kind.check_schema(schema)
+        except (SchemaError, RecursionError, TypeError, ValueError, LookupError, AttributeError):
+            return None
+        known: Mapping[str, Any] = kind.VALIDATORS
+        checks = {keyword: self._bounded(keyword, check) for keyword, check in known.items()}
+        # An empty registry: what a schema refers to is within it, and nothing is fetched.
+        return cast("Any", validators).extend(kind, checks)(schema, registry=cast("Any", Registry)())
+
+    def _bounded(
+        self, keyword: str, check: Callable[..., Iterator[Any] | None]
+    ) -> Callable[..., Iterator[Any]]:
+        def bounded(validator: Any, said: Json, value: Json, schema: Mapping[str, Json]) -> Iterator[Any]:
+            if time.monotonic() > self._deadline:
+                raise _TooLong
+            unknown = keyword == "additionalProperties" and "patternProperties" in schema
+            if keyword not in _UNCHECKED and not unknown:
+                yield from check(validator, said, value, schema) or ()
+
+        return bounded
+
+
+def arguments_of(schema: Mapping[str, Json]) -> tuple[Argument, ...]:
+    """What a call takes by name, as far as a schema tells."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return ()
+    required = schema.get("required")
+    needed = cast("list[Json]", required) if isinstance(required, list) else []
+    return tuple(
+        _argument(name, said, is_required=name in needed)
+        for name, said in cast("Mapping[str, Json]", properties).items()
+    )
+
+
+def _argument(name: str, said: Json, *, is_required: bool) -> Argument:
+    table = cast("Mapping[str, Json]", said if isinstance(said, Mapping) else {})
+    kind = table.get("type")
+    text = table.get("description")
+    return Argument(
+        name=name,
+        hint=_HINTS.get(kind, Any) if isinstance(kind, str) else Any,
+        default=REQUIRED if is_required else table.get("default"),
+        description=text if isinstance(text, str) else "",
+    )
+
+
+def _without_dialects(schema: Json, depth: int) -> Json:
+    """A part that says it is of another dialect would be checked without our bounds."""
+    if depth == 0:
+        raise ValueError("too deep")
+    match schema:
+        case dict():
+            return {
+                key: _without_dialects(value, depth - 1)
+                for key, value in cast("dict[str, Json]", schema).items()
+                if key != "$schema" or not isinstance(value, str)
+            }
+        case list():
+            return [_without_dialects(value, depth - 1) for value in cast("list[Json]", schema)]
+        case _:
+            return schema
+
+
+def _told(error: Any) -> str:
+    path = ".".join(map(str, error.absolute_path))
+    where = f"{path!r}" if path else "it"
+    value, said = error.instance, error.validator_value
+    match error.validator:
+        case "required":
+            name = str(error.message).removesuffix(" is a required property").strip("'")
+            return f"{'.'.join(filter(None, (path, name)))!r} is missing"
+        case "additionalProperties" if said is False:
+            known = list(error.schema.get("properties", {}))
+            unknown = [name for name in value if name not in known]
+            near = difflib.get_close_matches(str(unknown[0]), known, n=1) if unknown else []
+            more = (
+                f"; did you mean {near[0]!r}?" if near else f"; there is {listed(known, 12)}" if known else ""
+            )
+            return f"unknown {listed([repr(name) for name in unknown], 5)}{f' in {path!r}' if path else ''}{more}"
+        case "type":
+            kinds = said if isinstance(said, str) else " or ".join(map(str, said))
+            return f"{where} should be {kinds}, not {short(value)}"
+        case "enum":
+            return f"{where} should be one of {listed([short(one) for one in said], 12)}, not {short(value)}"
+        case "anyOf" | "oneOf":
+            return f"{where} has none of the forms it may have: {short(value)}"
+        case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum" | "const":
+            return f"{where} should be {_BOUNDS[error.validator]} {short(said)}, not {short(value)}"
+        case _:
+            return f"{where}: {' '.join(str(error.message).split())[:_WORDS]}"
+
+
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "const": "just",
+}
+
+
+def short(value: Json) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= _GIVEN else f"{text[: _GIVEN - 3]}..."

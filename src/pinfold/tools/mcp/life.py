@@ -1,0 +1,329 @@
+"""One server from its first use to the end: started when it is needed, started again when it failed, left alone when it keeps failing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from pinfold.events import Json
+from pinfold.text import listed
+from pinfold.tools.errors import BadCall
+from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
+from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.mcp.world import World
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from pinfold.tools.mcp.connection import Connection
+
+T = TypeVar("T")
+State: TypeAlias = Literal["idle", "starting", "ready", "paused", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    state: State
+    tools: int = 0
+    """That are offered."""
+    held: int = 0
+    """That the user has not agreed to as they are now."""
+    why: str = ""
+    """What went wrong last."""
+    where: str = ""
+    retry_in_s: float = 0.0
+    """Until it is tried again, where it is paused."""
+
+
+class _Start:
+    """One attempt, which any number of callers wait for."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.connection: Connection | None = None
+        self.why = ""
+
+
+class Life:
+    def __init__(self, spec: ServerSpec, world: World, limits: Limits, tasks: TaskGroup) -> None:
+        self.spec = spec
+        self._world = world
+        self._limits = limits
+        self._tasks = tasks
+        self._start: _Start | None = None
+        self._connection: Connection | None = None
+        self._wake = anyio.Event()
+        self._is_changed = False
+        self._is_stopping = False
+        self._idle = anyio.Event()
+        self._idle.set()
+        self._failures = 0
+        self._not_before = -math.inf
+        self._why = ""
+        self._where = ""
+        self._now: Manifest | None = None
+        self._told_of: frozenset[str] = frozenset()
+
+    def status(self) -> Status:
+        left = self._not_before - anyio.current_time()
+        is_paused = left > 0 and self._failures >= self._limits.quick_failures
+        live = self._connection if self._connection and not self._connection.over.event.is_set() else None
+        why = "" if live else self._connection.over.why if self._connection else self._why
+        state: State = (
+            "ready"
+            if live
+            else "starting"
+            if self._start and not self._connection
+            else "paused"
+            if is_paused
+            else "failed"
+            if why
+            else "idle"
+        )
+        pinned = self.pinned() or Manifest()
+        there = pinned if self._now is None else pinned.only(self._now.entries)
+        held = self.difference()
+        return Status(
+            state=state,
+            tools=len(there.entries),
+            held=len(held.names("changed")) + len(held.names("new")),
+            why=why,
+            where=self._where,
+            retry_in_s=max(0.0, left) if is_paused else 0.0,
+        )
+
+    def pinned(self) -> Manifest | None:
+        kept = self._world.pins.get(self.spec.name)
+        return None if kept is None else Manifest.from_json(kept)
+
+    @property
+    def now(self) -> Manifest | None:
+        """What it said last; None if it was never asked."""
+        return self._now
+
+    def difference(self) -> Difference:
+        pinned = self.pinned()
+        if pinned is None or self._now is None:
+            return Difference()
+        return compare(pinned, self._now)
+
+    def accept(self) -> None:
+        """What it says now is what the user agreed to. Raises BadCall if it was not asked yet."""
+        if self._now is None:
+            raise BadCall(f"{self.spec.name} has not said what it offers yet; start it first")
+        self._world.pins.put(self.spec.name, self._offerable(self._now).to_json())
+        self._world.on_changed(self.spec.name)
+
+    async def connected(self) -> Connection:
+        """The live connection, made if there is none. Raises BadCall with what is wrong."""
+        if self._connection and not self._connection.over.event.is_set():
+            return self._connection
+        if self._connection:
+            # It has just ended; whoever attends to it is about to clear up.
+            await self._idle.wait()
+        if self._start is None:
+            self._begin()
+        start = self._start
+        assert start is not None
+        await start.done.wait()
+        if start.connection is None:
+            raise BadCall(start.why, at_fault=True)
+        return start.connection
+
+    async def call(self, tool: str, arguments: Mapping[str, Json], agreed: str) -> types.CallToolResult:
+        """`agreed` is the digest of what the user saw of this tool: another one is not called."""
+        connection = await self.agreed(tool, agreed)
+        return await self._once_more(connection, lambda one: one.call(tool, arguments, self.spec.timeout_s))
+
+    async def agreed(self, tool: str, digest: str) -> Connection:
+        connection = await self.connected()
+        entry = self._now.entries.get(tool) if self._now else None
+        if entry is None:
+            raise BadCall(f"{self.spec.name} does not offer it any more")
+        if entry.digest != digest:
+            raise BadCall(
+                f"{self.spec.name} describes it otherwise than when the user agreed to it; nothing was called. "
+                f"`pinfold mcp trust {self.spec.name}` shows the difference"
+            )
+        return connection
+
+    async def _once_more(self, connection: Connection, ask: Callable[[Connection], Awaitable[T]]) -> T:
+        from pinfold.tools.mcp.connection import SessionLost
+
+        for _ in range(2):
+            try:
+                return await ask(connection)
+            except SessionLost as lost:
+                connection.over.end(f"the server ended the session: {lost}")
+                connection = await self.connected()
+        raise BadCall(f"{self.spec.name} ended two sessions in a row; it was not done", at_fault=True)
+
+    async def ask(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
+        """For what is no call of a tool."""
+        return await self._once_more(await self.connected(), ask)
+
+    async def tell_roots(self) -> None:
+        if self._connection:
+            await self._connection.tell_roots()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wake.set()
+
+    async def stopped(self) -> None:
+        await self._idle.wait()
+
+    def _begin(self) -> None:
+        if self._is_stopping:
+            raise BadCall(f"{self.spec.name} is closed")
+        left = self._not_before - anyio.current_time()
+        if left > 0 and self._failures >= self._limits.quick_failures:
+            raise BadCall(
+                f"{self.spec.name} is left alone for another {math.ceil(left)} s, "
+                f"after {self._failures} failures in a row; the last one: {self._why}",
+                at_fault=True,
+            )
+        self._start = _Start()
+        self._idle = anyio.Event()
+        self._tasks.start_soon(self._live, self._start, max(0.0, left))
+
+    async def _live(self, start: _Start, wait_s: float) -> None:
+        began = math.inf
+        patience = Patience()
+        why = ""
+        try:
+            await anyio.sleep(wait_s)
+            # Over a second of imports: the loop goes on meanwhile.
+            module = await anyio.to_thread.run_sync(_imported)
+            over = module.Over()
+            start_s = max(self._limits.start_s, self.spec.timeout_s)
+            try:
+                with patience.waiting(start_s) as wait:
+                    async with module.connect(
+                        self.spec,
+                        self._world,
+                        limits=self._limits,
+                        patience=patience,
+                        over=over,
+                        changed=self._heard_of_change,
+                    ) as connection:
+                        self._saw(await connection.manifest())
+                        patience.release(wait)
+                        began = anyio.current_time()
+                        self._ready(start, connection)
+                        await self._attend(connection)
+                        why = over.why
+                if wait.scope.cancelled_caught:
+                    why = over.why or f"it did not answer within {start_s:g} s"
+            except Exception as error:  # noqa: BLE001 - whatever a server does ends that server, and no other
+                why = module.explain(error, over)
+            over.end(why or "it was closed")
+        finally:
+            self._end(start, why, began)
+
+    def _ready(self, start: _Start, connection: Connection) -> None:
+        self._where = connection.where
+        self._connection = start.connection = connection
+        start.done.set()
+        self._world.on_changed(self.spec.name)
+
+    def _end(self, start: _Start, why: str, began: float) -> None:
+        connection = self._connection
+        self._connection = self._start = None
+        now = anyio.current_time()
+        if self._is_stopping:
+            self._why = ""
+        else:
+            self._why = why or "it ended"
+            is_quick = not (connection and connection.worked) and now - began < self._limits.quick_s
+            self._failures = self._failures + 1 if is_quick else 1
+            self._not_before = now + self._wait_s()
+        start.why = f"{self.spec.name} did not start: {self._why or 'it was closed'}"
+        start.done.set()
+        self._idle.set()
+        if not self._is_stopping and self._failures == self._limits.quick_failures:
+            self._world.notice(
+                f"{self.spec.name} failed {self._failures} times in a row and is left alone for "
+                f"{self._wait_s():g} s: {self._why}"
+            )
+
+    def _wait_s(self) -> float:
+        """Before the next attempt."""
+        limits = self._limits
+        if self._failures >= limits.quick_failures:
+            doubled = limits.first_pause_s * 2.0 ** min(self._failures - limits.quick_failures, 30)
+            return min(limits.longest_pause_s, doubled)
+        return limits.first_wait_s * 2 ** (self._failures - 2) if self._failures > 1 else 0.0
+
+    async def _attend(self, connection: Connection) -> None:
+        """Until it ends or is to end. What it tells of changes is read again, and not too often."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(connection.listen, self._heard_of_change))
+            tasks.start_soon(self._wake_at_end, connection)
+            while not connection.over.event.is_set() and not self._is_stopping:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                if self._is_changed:
+                    self._is_changed = False
+                    self._saw(await connection.manifest())
+                    self._world.on_changed(self.spec.name)
+                    await anyio.sleep(self._limits.reread_s)
+            tasks.cancel_scope.cancel()
+
+    async def _wake_at_end(self, connection: Connection) -> None:
+        await connection.over.event.wait()
+        self._wake.set()
+
+    def _heard_of_change(self) -> None:
+        self._is_changed = True
+        self._wake.set()
+
+    def _saw(self, manifest: Manifest) -> None:
+        """The first sight is what the user agreed to by naming the server; after that only they can agree."""
+        name = self.spec.name
+        pinned = self.pinned()
+        good = self._offerable(manifest)
+        self._now = manifest.only(
+            one for one in manifest.entries if one in good.entries or (pinned and one in pinned.entries)
+        )
+        if pinned is None:
+            self._world.pins.put(name, good.to_json())
+        bad = [why for entry in manifest.entries.values() if (why := why_not(entry))]
+        held = self.difference()
+        lines = [f"{name}: {listed(bad, 5)}; not offered"] if bad else []
+        if held.names("changed") or held.names("new"):
+            lines.append(
+                f"{name}: {_counted(held)} since you agreed; `pinfold mcp trust {name}` shows the difference"
+            )
+        for line in lines:
+            if line not in self._told_of:
+                self._world.notice(line)
+        self._told_of = frozenset(lines)
+
+    @staticmethod
+    def _offerable(manifest: Manifest) -> Manifest:
+        return manifest.only(name for name, entry in manifest.entries.items() if not why_not(entry))
+
+
+def _counted(held: Difference) -> str:
+    changed, new = len(held.names("changed")), len(held.names("new"))
+    parts = [
+        f"{changed} {'tools' if changed > 1 else 'tool'} changed" if changed else "",
+        f"{new} {'tools are' if new > 1 else 'tool is'} new" if new else "",
+    ]
+    return " and ".join(filter(None, parts))
+
+
+def _imported() -> Any:
+    import pinfold.tools.mcp.connection as module
+
+    return module

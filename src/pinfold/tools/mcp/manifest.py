@@ -1,0 +1,221 @@
+"""What a server says it offers, byte for byte, and how that differs from what the user agreed to. Asks nobody."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias, cast
+
+from pinfold.events import Json
+from pinfold.text import capped
+
+VERSION = 1
+TOOL_BYTES = 256_000
+"""Of one tool's own words; a larger one is not offered."""
+FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
+Kind: TypeAlias = Literal["changed", "new", "gone"]
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_SHOWN_LINES = 2_000
+_SHOWN_LINE = 400
+_SHOWN = 20_000
+"""Characters of one tool's diff."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tool as its server describes it."""
+
+    name: str
+    content: Mapping[str, Json]
+    """Of FIELDS those that it has; for what the protocol itself offers, `extra` alone."""
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(canonical({"name": self.name, **self.content})).hexdigest()
+
+    @property
+    def extra(self) -> str:
+        """`resources` or `prompts` where the tool is ours and not the server's."""
+        said = self.content.get("extra", "")
+        return said if isinstance(said, str) else ""
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """The server lists other tools under the same name."""
+        return "others" in self.content
+
+    def table(self, key: str) -> Mapping[str, Json] | None:
+        value = self.content.get(key)
+        return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else None
+
+    def text(self, key: str) -> str:
+        value = self.content.get(key)
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(
+            canonical([self.entries[name].digest for name in sorted(self.entries)])
+        ).hexdigest()
+
+    def only(self, names: Iterable[str]) -> Manifest:
+        return Manifest({name: self.entries[name] for name in names if name in self.entries})
+
+    def to_json(self) -> dict[str, Json]:
+        tools = [
+            {"name": name, "sha256": entry.digest, **entry.content}
+            for name, entry in sorted(self.entries.items())
+        ]
+        return {"version": VERSION, "sha256": self.digest, "tools": tools}
+
+    @classmethod
+    def from_json(cls, pinned: Mapping[str, Json]) -> Manifest:
+        """As it was written. What is not just so holds nothing: then every tool is a new one."""
+        match pinned:
+            case {"version": 1, "sha256": str(digest), "tools": [*tools]}:
+                read = [_pinned(tool) for tool in tools]
+                made = cls({entry.name: entry for entry in read if entry})
+                return made if made.digest == digest and len(made.entries) == len(read) else cls()
+            case _:
+                return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    tool: str
+    kind: Kind
+    diff: str
+    """Unified, for the user to read; what is not plain ASCII stands there escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Between what was agreed to and what the server says now; false where there is none."""
+
+    changes: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def of(self, tool: str) -> Change | None:
+        return next((change for change in self.changes if change.tool == tool), None)
+
+    def names(self, kind: Kind) -> tuple[str, ...]:
+        return tuple(change.tool for change in self.changes if change.kind == kind)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(f"{change.kind}: {change.tool}\n{change.diff}" for change in self.changes)
+
+
+def canonical(value: Json) -> bytes:
+    """One text for one value: keys sorted, characters as they are and none of them folded into another."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def read_tools(listed: Iterable[Mapping[str, Json]], extras: Iterable[tuple[str, str]] = ()) -> Manifest:
+    """A server's listing, in whatever order. `extras` are names of ours and what they are for; a server's own win.
+
+    Tools of the same name that differ are one entry that holds all of them, so that it equals neither.
+    """
+    found: dict[str, list[Entry]] = {}
+    for tool in listed:
+        content = {key: tool[key] for key in FIELDS if tool.get(key) is not None}
+        entry = Entry(str(tool.get("name", "")), content)
+        same = found.setdefault(entry.name, [])
+        if entry.digest not in [one.digest for one in same]:
+            same.append(entry)
+    entries: dict[str, Entry] = {}
+    for name, same in found.items():
+        first, *others = sorted(same, key=lambda one: one.digest)
+        entries[name] = (
+            Entry(name, {**first.content, "others": [one.digest for one in others]}) if others else first
+        )
+    for name, kind in extras:
+        entries.setdefault(name, Entry(name, {"extra": kind}))
+    return Manifest(entries)
+
+
+def why_not(entry: Entry) -> str:
+    """Why a tool cannot be offered at all; empty if it can."""
+    if not _NAME.fullmatch(entry.name):
+        return f"{entry.name[:60]!a} is no name for a tool"
+    if entry.is_ambiguous:
+        return f"{entry.name} is listed more than once, differently"
+    if not entry.extra and entry.table("inputSchema") is None:
+        return f"{entry.name} has no schema of its arguments"
+    if len(canonical(entry.content)) > TOOL_BYTES:
+        return f"{entry.name} is described in more than {TOOL_BYTES:,} bytes"
+    return ""
+
+
+def compare(pinned: Manifest, now: Manifest) -> Difference:
+    changes: list[Change] = []
+    for name in sorted(pinned.entries.keys() | now.entries.keys()):
+        before, after = pinned.entries.get(name), now.entries.get(name)
+        if before and after and before.digest == after.digest:
+            continue
+        kind: Kind = "changed" if before and after else "new" if after else "gone"
+        changes.append(Change(shown(name), kind, _diff(before, after)))
+    return Difference(tuple(changes))
+
+
+def shown(text: str) -> str:
+    """In plain ASCII, so that what looks alike does not look alike."""
+    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
+
+
+def _pinned(tool: Json) -> Entry | None:
+    if not isinstance(tool, Mapping):
+        return None
+    content = dict(cast("Mapping[str, Json]", tool))
+    name, digest = content.pop("name", None), content.pop("sha256", None)
+    entry = Entry(name, content) if isinstance(name, str) else None
+    return entry if entry and entry.digest == digest else None
+
+
+def _diff(before: Entry | None, after: Entry | None) -> str:
+    lines = difflib.unified_diff(
+        _lines(before) if before else [],
+        _lines(after) if after else [],
+        "agreed" if before else "nothing",
+        "now" if after else "nothing",
+        lineterm="",
+    )
+    return capped("\n".join(lines), _SHOWN)
+
+
+def _lines(entry: Entry) -> list[str]:
+    lines = [f"name: {shown(entry.name)}"]
+    for key, value in sorted(entry.content.items()):
+        if isinstance(value, str):
+            lines.append(f"{key}:")
+            # Marked, so that a description cannot look like the next field.
+            lines += [f"  | {shown(line)}" for line in re.split(r"\n", value)]
+        else:
+            lines.append(f"{key}:")
+            lines += [f"  {line}" for line in json.dumps(value, sort_keys=True, indent=2).split("\n")]
+    cut = [_cut(line) for line in lines[:_SHOWN_LINES]]
+    if len(lines) > _SHOWN_LINES:
+        cut.append(f"... {len(lines) - _SHOWN_LINES} more lines, sha256 {_short_hash(lines[_SHOWN_LINES:])}")
+    return cut
+
+
+def _cut(line: str) -> str:
+    if len(line) <= _SHOWN_LINE:
+        return line
+    return f"{line[:_SHOWN_LINE]}... {len(line)} characters, sha256 {_short_hash([line])}"
+
+
+def _short_hash(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

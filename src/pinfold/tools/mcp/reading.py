@@ -1,0 +1,328 @@
+"""`mcpServers` as other clients write it too. Fills in no variables and starts nothing."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, TypeVar, cast
+
+from pinfold.events import Json, Reach
+from pinfold.net import BadDestination, Url, parse_url
+from pinfold.text import presentable_line
+from pinfold.tools.mcp.spec import TIMEOUT_S, Grant, OAuth, ServerSpec, Transport, module_name
+
+FILE_BYTES = 1_000_000
+LONGEST_TIMEOUT_S = 3600.0
+_TRANSPORTS: Mapping[str, Transport] = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+_REACHES: tuple[Reach, ...] = ("nothing", "files", "workspace", "network", "outside")
+_GRANTS: tuple[Grant, ...] = ("code", "client_credentials")
+_KEYS = (
+    *("command", "args", "env", "cwd", "url", "headers", "type", "oauth", "allow_http"),
+    *("reach", "hosts", "timeout_s", "disabled"),
+)
+_OTHERS = frozenset(
+    {
+        *("transport", "alwaysAllow", "autoApprove", "description", "disabledTools", "enabled", "envFile"),
+        *("gallery", "icon", "id", "name", "note", "timeout", "tools", "trust", "version", "$schema"),
+    }
+)
+"""Keys of other clients: read by none of ours, and no fault."""
+_TAKEN = frozenset({"search"})
+"""Names that the package `servers` has itself."""
+_Choice = TypeVar("_Choice", bound=str)
+
+
+class _Fault(Exception):
+    """One line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Twice:
+    """What stands under a key that is there more than once."""
+
+    value: Json
+
+
+def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tuple[str, ...]]:
+    """The servers of a file, and one line for each thing that is wrong with it. A bad entry spoils no other."""
+    faults: list[str] = []
+    found: dict[str, ServerSpec] = {}
+    try:
+        entries = _entries(data)
+    except _Fault as fault:
+        return (), (_line(origin, str(fault)),)
+    for entry, content in entries.items():
+        where = f"{origin}: {entry}"
+        try:
+            name = _name(entry, found)
+            if isinstance(content, _Twice):
+                raise _Fault("stands there twice; remove one")  # noqa: TRY301 - told like the rest
+            table = _table(content, "")
+            if _flag(table, "disabled"):
+                continue
+            found[name] = _spec(name, table, origin)
+        except _Fault as fault:
+            faults.append(_line(where, str(fault)))
+            continue
+        faults += [_line(where, words) for words in _not_understood(table)]
+    return tuple(found.values()), tuple(faults)
+
+
+def is_loopback(url: Url) -> bool:
+    host = url.destination.host
+    return host == "localhost" or (url.destination.address is not None and ip_address(host).is_loopback)
+
+
+def _entries(data: bytes) -> Mapping[str, Json]:
+    if len(data) > FILE_BYTES:
+        raise _Fault(f"is larger than {FILE_BYTES:,} bytes; it should only list servers")
+    try:
+        content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
+    except UnicodeDecodeError:
+        raise _Fault("is not UTF-8; save it as that") from None
+    except json.JSONDecodeError as error:
+        raise _Fault(f"is no JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
+    except (RecursionError, ValueError):
+        raise _Fault("is no JSON that can be read") from None
+    table = _table(content, "")
+    if "mcpServers" not in table:
+        more = "; rename `servers`" if "servers" in table else ""
+        raise _Fault(f"has no `mcpServers`{more}")
+    return _table(table["mcpServers"], "mcpServers")
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for key, value in pairs:
+        found[key] = _Twice(value) if key in found else value
+    return found
+
+
+def _name(entry: str, found: Mapping[str, ServerSpec]) -> str:
+    name = module_name(entry)
+    if not name:
+        raise _Fault("cannot be a server's name: use letters, digits, `-` and `_`, at most 64")
+    if name in _TAKEN:
+        raise _Fault(f"`servers.{name}` is something else; give it another name")
+    if name in found:
+        raise _Fault(f"another server is `servers.{name}` in Python already; rename one")
+    return name
+
+
+def _spec(name: str, table: Mapping[str, Json], origin: str) -> ServerSpec:
+    transport = _transport(table)
+    timeout_s = table.get("timeout_s", TIMEOUT_S)
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not math.isfinite(timeout_s):
+        raise _Fault(f"`timeout_s` should be a number of seconds, not {_kind(timeout_s)}")
+    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        raise _Fault(
+            f"`timeout_s` should be more than 0 and at most {LONGEST_TIMEOUT_S:g}, not {timeout_s:g}"
+        )
+    hosts = _texts(table, "hosts")
+    reach = _choice(table, "reach", _REACHES) if table.get("reach") is not None else None
+    if hosts and reach not in (None, "network"):
+        raise _Fault(f"`hosts` goes with reach `network`, not `{reach}`; drop one of the two")
+    shared: dict[str, Any] = {
+        "name": name,
+        "transport": transport,
+        "reach": "network" if hosts else reach,
+        "hosts": hosts,
+        "timeout_s": float(timeout_s),
+        "origin": origin,
+    }
+    if transport == "stdio":
+        _none_of(table, ("url", "headers", "oauth", "allow_http"), "a command")
+        return ServerSpec(
+            **shared,
+            command=_text(table, "command"),
+            args=_texts(table, "args"),
+            env=_pairs(table, "env"),
+            cwd=_text(table, "cwd") if "cwd" in table else "",
+        )
+    _none_of(table, ("command", "args", "env", "cwd"), "a URL")
+    allow_http = _flag(table, "allow_http")
+    return ServerSpec(
+        **shared,
+        url=_url(_text(table, "url"), allow_http=allow_http),
+        headers=_pairs(table, "headers"),
+        oauth=_oauth(table),
+        allow_http=allow_http,
+    )
+
+
+def _transport(table: Mapping[str, Json]) -> Transport:
+    said = table.get("type", table.get("transport"))
+    if said is None:
+        if "command" in table:
+            return "stdio"
+        if "url" in table:
+            return "http"
+        raise _Fault("says neither `command` nor `url`; give it one of them")
+    if not isinstance(said, str) or said not in _TRANSPORTS:
+        raise _Fault(f"`type` should be stdio, http or sse, not {_short(said)}")
+    needed = "command" if said == "stdio" else "url"
+    if needed not in table:
+        raise _Fault(f"is of type {said} and has no `{needed}`")
+    return _TRANSPORTS[said]
+
+
+def _url(text: str, *, allow_http: bool, key: str = "`url`") -> str:
+    if "${" in text:
+        raise _Fault(f"{key} takes no variables; write it out, and put the secret into `headers`")
+    try:
+        url = parse_url(text)
+    except BadDestination as error:
+        raise _Fault(f"{key}: {error}") from None
+    if url.scheme == "http" and not is_loopback(url) and not allow_http:
+        raise _Fault(
+            f"{key} is plain http to another machine, which anybody on the way can read and change; "
+            'write https, or add `"allow_http": true`'
+        )
+    return text
+
+
+def _oauth(table: Mapping[str, Json]) -> OAuth | None:
+    if table.get("oauth") is None:
+        return None
+    given = _table(table["oauth"], "oauth")
+    known = ("grant", "client_id", "client_secret", "scope", "issuer", "callback_port")
+    if unknown := [key for key in given if key not in known]:
+        raise _Fault(f"`oauth` has no `{unknown[0]}`; it takes {', '.join(known)}")
+    port = given.get("callback_port", 0)
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
+        raise _Fault(f"`oauth.callback_port` should be a port, not {_short(port)}")
+    made = OAuth(
+        grant=_choice(given, "grant", _GRANTS) if "grant" in given else "code",
+        client_id=_text(given, "client_id") if "client_id" in given else "",
+        client_secret=_text(given, "client_secret") if "client_secret" in given else "",
+        scope=_text(given, "scope") if "scope" in given else "",
+        issuer=_url(_text(given, "issuer"), allow_http=False, key="`oauth.issuer`")
+        if "issuer" in given
+        else "",
+        callback_port=port,
+    )
+    if made.grant == "client_credentials" and not (made.client_id and made.client_secret and made.issuer):
+        raise _Fault("`oauth` with client_credentials needs `client_id`, `client_secret` and `issuer`")
+    if made.client_secret and not made.issuer:
+        raise _Fault("`oauth` with `client_secret` needs `issuer`, the one server that may see it")
+    return made
+
+
+def _not_understood(table: Mapping[str, Json]) -> list[str]:
+    words: list[str] = []
+    for key in table:
+        if key not in _KEYS and key not in _OTHERS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            words.append(f"`{key}` is not understood here" + (f"; did you mean `{near[0]}`?" if near else ""))
+    return words
+
+
+def _none_of(table: Mapping[str, Json], keys: Sequence[str], kind: str) -> None:
+    for key in keys:
+        if key in table:
+            raise _Fault(f"`{key}` does not go with {kind}; drop one of the two")
+
+
+def _table(content: Json, key: str) -> Mapping[str, Json]:
+    if not isinstance(content, dict):
+        raise _Fault(f"{f'`{key}` ' if key else ''}should be an object, not {_kind(content)}")
+    return cast("dict[str, Json]", content)
+
+
+def _flag(table: Mapping[str, Json], key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise _Fault(f"`{key}` should be true or false, not {_short(value)}")
+    return value
+
+
+def _text(table: Mapping[str, Json], key: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise _Fault(f"`{key}` should be a text, not {_short(value)}")
+    if "\0" in value:
+        raise _Fault(f"`{key}` holds a NUL character")
+    return value
+
+
+def _texts(table: Mapping[str, Json], key: str) -> tuple[str, ...]:
+    value = table.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise _Fault(f'`{key}` should be a list of texts such as ["a", "b"], not {_kind(value)}')
+    return tuple(_plain(item, key) for item in cast("list[Json]", value))
+
+
+def _pairs(table: Mapping[str, Json], key: str) -> dict[str, str]:
+    value = table.get(key)
+    if value is None:
+        return {}
+    found = {name: _plain(item, f"{key}.{name}") for name, item in _table(value, key).items()}
+    for name in found:
+        bad = not name or "=" in name or "\0" in name if key == "env" else not _is_header(name)
+        if bad:
+            raise _Fault(f"`{key}`: {_short(name)} cannot be a name there")
+    if key == "headers" and any(set(text) & set("\r\n") for text in found.values()):
+        raise _Fault("`headers`: a value holds a line break")
+    return found
+
+
+def _is_header(name: str) -> bool:
+    return bool(name) and all(
+        sign.isascii() and (sign.isalnum() or sign in "!#$%&'*+-.^_`|~") for sign in name
+    )
+
+
+def _plain(value: Json, key: str) -> str:
+    """Numbers as they are written: `"PORT": 3000` means what it says."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise _Fault(f"`{key}` should hold texts, not {_kind(value)}; put it in quotes")
+    return value
+
+
+def _choice(table: Mapping[str, Json], key: str, choices: Sequence[_Choice]) -> _Choice:
+    value = table.get(key)
+    found = next((choice for choice in choices if choice == value), None)
+    if found is None:
+        raise _Fault(f"`{key}` should be one of {', '.join(choices)}, not {_short(value)}")
+    return found
+
+
+def _kind(value: Json) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return "a key that stands there twice"
+
+
+def _short(value: Json) -> str:
+    return repr(value[:40]) if isinstance(value, str) else _kind(value)
+
+
+def _line(where: str, words: str) -> str:
+    return presentable_line(f"{where}: {words}")

@@ -1,0 +1,169 @@
+"""What a server answers, as values for code and as text for the model. Asks nobody anything."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import mcp_types as types
+
+from pinfold.events import Json
+from pinfold.text import capped
+from pinfold.tools.errors import BadCall
+from pinfold.tools.mcp.fitting import Shape
+from pinfold.tools.results import Result
+
+TOLD = 4_000
+"""Characters of a tool's own complaint."""
+_Contents: TypeAlias = types.TextResourceContents | types.BlobResourceContents
+
+
+def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
+    """What a tool gave; BadCall with its own words where it says that it failed.
+
+    `shape` is what it said its structured values look like.
+    """
+    if result.is_error:
+        said = "\n".join(_shown(part) for part in result.content).strip()
+        raise BadCall(capped(said, TOLD) or "it says that it failed, and not why")
+    structured = result.structured_content
+    if shape is not None:
+        _hold_to(shape, result)
+    if structured is not None:
+        return Result(text=_as_text(structured), value=structured)
+    match result.content:
+        case []:
+            return Result(text="(nothing)", value=None)
+        case [types.TextContent(text=text)]:
+            return Result(text=text, value=_parsed(text))
+        case [one]:
+            return Result(text=_shown(one), value=_alone(one))
+        case many:
+            return Result(text="\n".join(map(_shown, many)), value=[_among(one) for one in many])
+
+
+def of_resource(result: types.ReadResourceResult) -> Result:
+    match result.contents:
+        case []:
+            return Result(text="(nothing)", value=None)
+        case [one]:
+            return Result(text=_shown_contents(one), value=_contents(one))
+        case many:
+            return Result(
+                text="\n".join(map(_shown_contents, many)), value=[_contents_among(one) for one in many]
+            )
+
+
+def of_prompt(result: types.GetPromptResult) -> Result:
+    value: dict[str, Json] = {
+        "description": result.description or "",
+        "messages": [{"role": one.role, "content": _alone(one.content)} for one in result.messages],
+    }
+    text = "\n".join(f"{one.role}: {_shown(one.content)}" for one in result.messages)
+    return Result(text=text, value=value)
+
+
+def of_listing(listed: Sequence[Any]) -> Result:
+    """Resources, templates or prompts as they are described."""
+    value = [_plain(one) for one in listed]
+    return Result(text=_as_text(value), value=value)
+
+
+def _hold_to(shape: Shape, result: types.CallToolResult) -> None:
+    if result.structured_content is None and "structured_content" not in result.model_fields_set:
+        raise BadCall(
+            "the server broke its word: the tool promises structured values (outputSchema) and gave none; it was run"
+        )
+    if faults := shape.faults(result.structured_content):
+        raise BadCall(
+            "the server broke its word: what the tool gave does not fit its own outputSchema; it was run: "
+            + "; ".join(faults)
+        )
+
+
+def _parsed(text: str) -> Json:
+    """An object or an array is meant as one; anything else is text as it stands."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        value: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return cast("Json", value) if isinstance(value, dict | list) else text
+
+
+def _alone(part: types.ContentBlock) -> Json:
+    match part:
+        case types.TextContent(text=text):
+            return text
+        case types.ImageContent(data=data) | types.AudioContent(data=data):
+            return _decoded(data)
+        case types.EmbeddedResource(resource=resource):
+            return _contents(resource)
+        case types.ResourceLink():
+            return _plain(part)
+
+
+def _among(part: types.ContentBlock) -> Json:
+    """Where there are several, each says what it is; text is text."""
+    match part:
+        case types.TextContent(text=text):
+            return text
+        case types.ImageContent() | types.AudioContent():
+            return {"type": part.type, "mime": part.mime_type, "data": _decoded(part.data)}
+        case types.EmbeddedResource(resource=resource):
+            return {"type": "resource", **_contents_among(resource)}
+        case types.ResourceLink():
+            return _plain(part)
+
+
+def _contents(resource: _Contents) -> Json:
+    if isinstance(resource, types.TextResourceContents):
+        return resource.text
+    return _decoded(resource.blob)
+
+
+def _contents_among(resource: _Contents) -> dict[str, Json]:
+    body = "text" if isinstance(resource, types.TextResourceContents) else "data"
+    return {"uri": str(resource.uri), "mime": resource.mime_type or "", body: _contents(resource)}
+
+
+def _shown(part: types.ContentBlock) -> str:
+    match part:
+        case types.TextContent(text=text):
+            return text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{part.type} {part.mime_type}, {_size(part.data)}]"
+        case types.EmbeddedResource(resource=resource):
+            return _shown_contents(resource)
+        case types.ResourceLink():
+            return f"[resource {part.uri}{f', {part.description}' if part.description else ''}]"
+
+
+def _shown_contents(resource: _Contents) -> str:
+    if isinstance(resource, types.TextResourceContents):
+        return resource.text
+    return f"[{resource.mime_type or 'resource'}, {_size(resource.blob)}]"
+
+
+def _size(data: str) -> str:
+    return f"{max(0, len(data) * 3 // 4 - data[-2:].count('=')):,} bytes"
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadCall("the server sent binary content that is no base64") from None
+
+
+def _plain(model: Any) -> dict[str, Json]:
+    dumped: Mapping[str, Json] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {key: value for key, value in dumped.items() if key not in ("_meta", "icons")}
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

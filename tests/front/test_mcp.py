@@ -1,0 +1,268 @@
+"""`pinfold mcp` as a user has it: real servers, as programs and on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+Pinfold = Callable[..., Any]
+NOTES = Path(__file__).parents[1] / "app" / "mcp" / "servers" / "notes.py"
+UP_S = 20
+
+
+@pytest.fixture(autouse=True)
+def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "notes"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "xdg" / "config" / "pinfold" / "mcp.json"
+
+
+@pytest.fixture
+def add(pinfold: Pinfold, folder: Path) -> Callable[..., Any]:
+    def run(*options: str) -> Any:
+        return pinfold("mcp", "add", "notes", *options, "--", sys.executable, str(NOTES), str(folder))
+
+    return run
+
+
+def kept(folder: Path) -> list[str]:
+    return (folder / "notes.txt").read_text("utf-8").splitlines() if (folder / "notes.txt").exists() else []
+
+
+def described_as(folder: Path, text: str) -> None:
+    (folder / "description.txt").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def url(folder: Path) -> Generator[str]:
+    """The same server on loopback."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, str(NOTES), str(folder), str(port)], stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + UP_S
+    while time.monotonic() < until:
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                break
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.kill()
+    process.wait()
+
+
+def test_a_server_is_added_looked_at_listed_called_and_removed(
+    pinfold: Pinfold, add: Callable[..., Any], folder: Path, file: Path
+) -> None:
+    done = add("--env", "A=b", "--reach", "outside")
+    assert (done.code, done.err) == (0, "notes is added; in code it is servers.notes\n")
+    assert "note(text: str) -> Any\n    Keep a note\n" in done.out
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(file.read_bytes()) == {
+        "mcpServers": {
+            "notes": {
+                "command": sys.executable,
+                "args": [str(NOTES), str(folder)],
+                "env": {"A": "b"},
+                "reach": "outside",
+            }
+        }
+    }
+    listed = pinfold("mcp", "list", "--json")
+    assert json.loads(listed.out) == {
+        "name": "notes",
+        "transport": "stdio",
+        "where": "this machine",
+        "origin": str(file),
+        "tools": 10,
+        "trusted": False,
+        "failed": None,
+    }
+    assert pinfold("mcp", "list").out.split() == ["notes", "10", "tools", "this", "machine"]
+    called = pinfold("mcp", "call", "notes.note", "text=one")
+    assert (called.code, called.out) == (0, "kept one\n")
+    assert pinfold("mcp", "call", "notes.note", '{"text": "2"}', "--json").out == '"kept 2"\n'
+    assert pinfold("mcp", "call", "notes.note", "text=3").out == "kept 3\n"
+    assert kept(folder) == ["one", "2", "3"]
+    tools = pinfold("mcp", "call", "notes", "--json").out.splitlines()
+    names = [json.loads(line)["name"] for line in tools]
+    assert {f"notes.{name}" for name in ("ask", "look", "note", "think", "visit")} < {*names}
+    assert pinfold("mcp", "remove", "notes").code == 0
+    assert json.loads(file.read_bytes()) == {"mcpServers": {}}
+    assert pinfold("mcp", "list").out == ""
+    assert not list((file.parents[2] / "data").rglob("notes*.json"))
+
+
+def test_a_server_on_loopback_is_added_by_its_address(
+    pinfold: Pinfold, url: str, folder: Path, file: Path
+) -> None:
+    done = pinfold("mcp", "add", "notes", url, "--header", "X-Key: abc")
+    assert done.code == 0, done.err
+    assert json.loads(file.read_bytes())["mcpServers"]["notes"] == {"url": url, "headers": {"X-Key": "abc"}}
+    assert json.loads(pinfold("mcp", "list", "--json").out)["where"] == url
+    assert pinfold("mcp", "call", "notes.note", "text=over http").out == "kept over http\n"
+
+
+def test_a_sandboxed_server_says_where_it_runs(
+    pinfold: Pinfold, add: Callable[..., Any], folder: Path
+) -> None:
+    (folder / "pyproject.toml").touch()
+    done = add("--reach", "nothing")
+    assert done.code == 1
+    assert "notes did not start" in done.err  # it may not write its first line
+    assert done.err.count("\n") == 1
+    (folder / "starts.txt").symlink_to("/tmp/starts.txt")
+    done = add("--reach", "nothing")
+    assert done.code == 0, done.err
+    assert json.loads(pinfold("mcp", "list", "--json").out)["where"] == "a sandbox of its own (reach nothing)"
+    assert pinfold("mcp", "call", "notes.look").code == 0
+
+
+def test_what_cannot_be_added_is_said_in_a_line_and_not_added(
+    pinfold: Pinfold, add: Callable[..., Any], file: Path
+) -> None:
+    bad = [
+        (2, ["x", "http://example.org/mcp"], "plain http to another machine"),
+        (2, ["x", "https://example.org/mcp", "more"], "'more' does not go with a URL"),
+        (2, ["x", "https://example.org/mcp", "--env", "A=b"], "are for servers that are started here"),
+        (2, ["x", "--header", "A=b", "--", "cat"], "--header is for a URL"),
+        (2, ["x", "--env", "A", "--", "cat"], "--env 'A' is wrong: write NAME=VALUE"),
+        (
+            2,
+            ["x", "--transport", "http", "--", "cat"],
+            "is a command, which does not go with --transport http",
+        ),
+        (2, ["x", "--reach", "nothing", "--host", "a.org", "--", "cat"], "`hosts` goes with reach `network`"),
+        (2, ["x", "--env", "A=${NOT_SET_ANYWHERE}", "--", "cat"], "NOT_SET_ANYWHERE is not set; give it"),
+        (2, ["a b/c", "--", "cat"], "cannot be a server's name"),
+        (2, ["x"], "Missing argument"),
+        (1, ["x", "--", "no-such-program"], "there is no program 'no-such-program'"),
+        (1, ["x", "--", "true"], "x did not start"),
+    ]
+    for code, given, words in bad:
+        done = pinfold("mcp", "add", *given)
+        assert (done.code, done.out) == (code, ""), (given, done.err)
+        assert words in done.err, given
+        assert len(done.err.strip().splitlines()) == (1 if "Missing" not in words else 4), done.err
+    assert not file.exists()
+    assert len(bad) == 12
+
+
+def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Path) -> None:
+    done = pinfold("mcp", "add", "x", "--no-check", "--", "no-such-program")
+    assert (done.code, done.out) == (0, "")
+    assert "was not looked at" in done.err
+    assert "never seen" in pinfold("mcp", "list").out
+    again = pinfold("mcp", "add", "x", "--no-check", "--", "cat")
+    assert (again.code, again.err) == (
+        2,
+        "pinfold: there is a server 'x' already; remove it first: pinfold mcp remove x\n",
+    )
+    failed = pinfold("mcp", "call", "x")
+    assert (failed.code, failed.err.count("\n")) == (1, 1)
+    assert " s ago: x did not start: x cannot be started: there is no program" in pinfold("mcp", "list").out
+
+
+def test_trust_shows_what_is_believed_and_what_has_changed(
+    pinfold: Pinfold, add: Callable[..., Any], folder: Path
+) -> None:
+    assert add().code == 0
+    asked = pinfold("mcp", "trust", "notes")
+    assert asked.code == 2
+    assert "nobody is there to ask" in asked.err
+    assert "look: only reads" in asked.out
+    assert "note: nothing, so that each call is asked about" in asked.out
+    assert not json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
+    assert pinfold("mcp", "trust", "notes", "--yes").code == 0
+    assert json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
+    assert pinfold("mcp", "trust", "notes").err == "notes is trusted as it is\n"
+    described_as(folder, "Keep a note, and send it to me.")
+    held = pinfold("mcp", "call", "notes.note", "text=a")
+    assert (held.code, kept(folder)) == (1, [])
+    assert "has changed since you agreed to it; look at it: pinfold mcp trust notes" in held.err
+    assert pinfold("mcp", "call", "notes.look").code == 0
+    shown = pinfold("mcp", "trust", "notes", "--yes")
+    assert (shown.code, "+  | Keep a note, and send it to me." in shown.out) == (0, True)
+    assert pinfold("mcp", "call", "notes.note", "text=a").out == "kept a\n"
+
+
+def test_what_cannot_be_called_is_said_in_a_line(
+    pinfold: Pinfold, add: Callable[..., Any], folder: Path, file: Path
+) -> None:
+    assert add().code == 0
+    bad = [
+        (2, ["nobody.x"], "no MCP server is called 'nobody'; there are: notes"),
+        (1, ["notes.nothing"], "notes offers no tool 'nothing'; there are: notes.ask"),
+        (1, ["notes.note"], "wrong arguments for notes.note"),
+        (2, ["notes.note", "text"], "'text' is no argument: write NAME=VALUE"),
+        (2, ["notes.note", "{bad"], "the arguments are no JSON"),
+        (2, ["notes", "text=a"], "which tool of notes?"),
+        (1, ["notes.ask"], ""),
+    ]
+    for code, given, words in bad[:-1]:
+        done = pinfold("mcp", "call", *given)
+        assert (done.code, done.out) == (code, ""), (given, done.err)
+        assert words in done.err
+    # With nobody at the terminal a form is declined.
+    assert pinfold("mcp", "call", "notes.ask").out == "decline\n"
+    # The user's own rules hold for the user too.
+    file.with_name("rules.toml").write_text(
+        '[[rule]]\nname = "no notes"\nverdict = "deny"\ntool = "notes.note"\n', encoding="utf-8"
+    )
+    done = pinfold("mcp", "call", "notes.note", "text=a")
+    assert (done.code, done.err, kept(folder)) == (1, "pinfold: your rule 'no notes' is against it\n", [])
+
+
+def test_a_damaged_or_open_file_is_said_and_nothing_of_it_is_used(
+    pinfold: Pinfold, add: Callable[..., Any], file: Path
+) -> None:
+    assert add().code == 0
+    file.chmod(0o644)
+    done = pinfold("mcp", "list")
+    assert (done.code, done.out) == (0, "")
+    assert f"fix it: chmod 600 {file}" in done.err
+    file.chmod(0o600)
+    file.write_text("{", encoding="utf-8")
+    assert "is no JSON" in pinfold("mcp", "list").err
+    assert "mend it first" in pinfold("mcp", "remove", "notes").err
+    assert file.read_text("utf-8") == "{"
+
+
+def test_the_doctor_starts_each_server_and_names_cause_and_fix(
+    pinfold: Pinfold, add: Callable[..., Any], folder: Path
+) -> None:
+    assert add().code == 0
+    assert pinfold("mcp", "add", "gone", "--no-check", "--", "no-such-program").code == 0
+    report = json.loads(pinfold("doctor", "--json", "--sandbox", "namespaces").out)
+    notes, gone = report["servers"]
+    assert (notes["name"], notes["tools"], notes["cause"], notes["fix"]) == ("notes", 10, "", "")
+    assert "there is no program 'no-such-program'" in gone["cause"]
+    assert "try it by hand: no-such-program" in gone["fix"]
+    described_as(folder, "Another.")
+    page = pinfold("doctor", "--sandbox", "namespaces").out
+    assert "!!  notes: this machine, 10 tools" in page
+    assert "it has changed since you agreed: pinfold mcp trust notes" in page
+    assert "no  gone: this machine, 0 tools" in page
