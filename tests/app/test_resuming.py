@@ -59,7 +59,7 @@ async def test_undo_from_python_names_what_stays_and_tells_the_model(
 
     model = script(
         cell("items = [1]"),
-        {"expect": "[variables: added items]", **cell("items.append(2)\nopen('made.txt', 'w').close()")},
+        cell("items.append(2)\nopen('made.txt', 'w').close()"),
         {"calls": [{"tool": "send", "args": {"text": "hello"}}]},
         {"text": "done"},
         {

@@ -10,6 +10,7 @@ from pinfold.events import (
     Action,
     ActionId,
     AssistantMessage,
+    Changed,
     ModelReplied,
     Request,
     ToolMessage,
@@ -116,3 +117,26 @@ async def test_tools_that_may_fit_are_told_with_the_message_and_stay_there() -> 
     assert requests.all[0].messages == (first,)
     assert requests.all[1].messages[0] == first
     assert requests.all[1].messages[-1] == UserMessage(text="thanks")
+
+
+class InventingHands(EchoHands):
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+        cell: int | None,
+    ) -> Performed:
+        del id, action, on_output, on_call, cell
+        return Performed(outcome="ok", observation="done", variables=Changed(added=("rows", "hidden")))
+
+
+async def test_of_new_variables_those_are_told_that_the_code_does_not_name() -> None:
+    requests = Requests()
+    async with life(
+        [says("", cell("rows = 1")), says("done")], hands=InventingHands(), hooks=[requests]
+    ) as session:
+        await session.say()
+    [told] = [message.text for message in requests.all[1].messages if isinstance(message, ToolMessage)]
+    assert told == "done\n[variables: added hidden]"
