@@ -17,8 +17,7 @@ from bench.leaking.places import EVIL_IP, World, why_not, world
 from bench.leaking.scenario import PAGE_URL, Answers, Between, Scenario, Step
 
 from pinfold import Agent, Approval
-from pinfold.app import equipping
-from pinfold.app import Decision
+from pinfold.app import Decision, equipping
 from pinfold.app.forking import fork
 from pinfold.app.judging import Judging
 from pinfold.app.outgoing import NETWORK, WayOut
