@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.conforming.subjects import ROOT
 from bench.conforming.suite import Leg, Node, Ran
@@ -55,6 +56,7 @@ def inspected(node: Node, scratch: Path) -> Leg:
 
 
 def _ran(name: str, done: subprocess.CompletedProcess[bytes]) -> Ran:
+    answer: dict[str, Any]
     try:
         answer = json.loads(done.stdout)
     except ValueError:

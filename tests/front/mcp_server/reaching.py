@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 from mcp import Client, StdioServerParameters
@@ -98,5 +98,6 @@ def text_of(result: CallToolResult) -> str:
 
 
 def structure(result: CallToolResult) -> dict[str, Any]:
-    assert isinstance(result.structured_content, dict), result
-    return result.structured_content
+    given: object = result.structured_content
+    assert isinstance(given, dict), result
+    return cast("dict[str, Any]", given)

@@ -157,8 +157,8 @@ async def test_what_a_server_asks_reaches_the_client(
     async def log(params: Any) -> None:
         logged.append(params.data)
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        steps.append((done, total, message))
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, total, message))
 
     async with over_stdio(
         workspace,
@@ -168,7 +168,7 @@ async def test_what_a_server_asks_reaches_the_client(
         list_roots_callback=roots,
         logging_callback=log,
     ) as client:
-        answer = await client.call_tool("up__questions", {}, progress_callback=progress)
+        answer = await client.call_tool("up__questions", {}, progress_callback=heard)
     assert text_of(answer) == "red, word, ['file:///there']"
     assert logged == ["a line of the log"]
     assert steps == [(1.0, 2.0, "half")]
@@ -178,11 +178,12 @@ async def test_cancelling_reaches_the_server(workspace: Path, up: Up) -> None:
     async with over_stdio(workspace, *FULL) as client:
         began = anyio.Event()
 
-        async def progress(_: float, __: float | None, ___: str | None) -> None:
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            assert (progress, total, message) == (0, None, "waiting")
             began.set()
 
         async def endless() -> None:
-            await client.call_tool("up__wait", {}, progress_callback=progress)
+            await client.call_tool("up__wait", {}, progress_callback=heard)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(endless)
@@ -215,7 +216,7 @@ async def test_no_call_goes_past_policy(
         asked.append(params.message)
         return ElicitResult(action="accept", content={"decision": answer})
 
-    more = {"elicitation_callback": elicited} if answer else {}
+    more: dict[str, Any] = {"elicitation_callback": elicited} if answer else {}
     async with over_stdio(workspace, "--export", "up", "--mode", mode, **more) as client:
         done = await client.call_tool("up__echo", {"text": "x"})
         assert done.is_error is not called, text_of(done)

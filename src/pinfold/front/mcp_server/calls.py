@@ -35,6 +35,7 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 _Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
 _SHOWN = 100_000
 """Characters of a file that are told twice: as text, and in the structured result."""
+_REMEMBERED = 4096
 OWN = "mcp client"
 NAMED = "mcp:"
 """How the title of a session begins that clients opened by name; the user's own are not theirs to open."""
@@ -194,6 +195,8 @@ class Calls:
             offered = offered or await self._offering.open(title, client.key or ANYONE)
             if client.key:
                 self._own[client.key] = offered.id
+                if len(self._own) > _REMEMBERED:  # clients that left without a word
+                    del self._own[next(iter(self._own))]
         return offered
 
     def _named(self, name: str, client: Client) -> Offered:
