@@ -20,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import anyio
 import anyio.to_thread
+from bench.conforming.clients import client_legs
+from bench.conforming.inspecting import inspected
 from bench.conforming.subjects import everything, everything_had, pinfold
 from bench.conforming.suite import NEXT, STABLE, VACUOUS, Leg, Node, Ran, Suite
 
-SUBJECTS = ("everything", "exported", "pinfold", "client")
+SUBJECTS = ("everything", "exported", "pinfold", "inspector", "client")
 SETS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (STABLE, ("--suite", "all")),
     (NEXT, ("--requirements", "2025-11-25")),
@@ -93,9 +95,9 @@ async def _all(scratch: Path, given: Path | None, subjects: tuple[str, ...]) -> 
     if "pinfold" in subjects:
         async with pinfold() as own:
             await examine("pinfold", own, _fixture)
+    if "inspector" in subjects:
+        legs.append(await anyio.to_thread.run_sync(inspected, node, scratch))
     if "client" in subjects:
-        from bench.conforming.clients import client_legs
-
         legs += await anyio.to_thread.run_sync(client_legs, suites, scratch)
     return legs
 
@@ -147,7 +149,7 @@ def _lost(legs: list[Leg]) -> list[str]:
                 lines.append(
                     f"{leg.release} {leg.wanted}: {passed} checks pass behind Pinfold, {was} without"
                 )
-        elif leg.subject in ("pinfold", "client"):
+        elif leg.subject in ("pinfold", "inspector", "client"):
             lines += [f"{leg.subject} {leg.release} {leg.wanted}: {name} fails" for name in _failing(leg)]
     return lines
 

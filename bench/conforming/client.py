@@ -50,20 +50,33 @@ STUBS: Mapping[str, Any] = {
 }
 
 
-class Memory:
-    """Pins and credentials of one run."""
+class Pins:
+    """Of one run."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, Mapping[str, Json]] = {}
 
-    def get(self, server: str) -> Any:
+    def get(self, server: str) -> Mapping[str, Json] | None:
         return self._kept.get(server)
 
-    def put(self, server: str, kept: Any, /) -> None:
-        self._kept[server] = kept
+    def put(self, server: str, manifest: Mapping[str, Json]) -> None:
+        self._kept[server] = manifest
 
     def is_trusted(self, server: str) -> bool:
         return bool(server)
+
+
+class Tokens:
+    """Of one run."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, str | None] = {}
+
+    def get(self, server: str) -> str | None:
+        return self._kept.get(server)
+
+    def put(self, server: str, text: str | None) -> None:
+        self._kept[server] = text
 
 
 class Yes:
@@ -148,8 +161,8 @@ async def main(url: str, scenario: str) -> None:
     async with Servers(
         [spec],
         programs=NoPrograms(),
-        pins=Memory(),
-        credentials=Memory(),
+        pins=Pins(),
+        credentials=Tokens(),
         person=yes,
         sampler=yes,
         roots=(),

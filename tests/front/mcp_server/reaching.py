@@ -98,6 +98,6 @@ def text_of(result: CallToolResult) -> str:
 
 
 def structure(result: CallToolResult) -> dict[str, Any]:
-    found: Any = result.structured_content
-    assert isinstance(found, dict), result
-    return cast("dict[str, Any]", found)
+    given: object = result.structured_content
+    assert isinstance(given, dict), result
+    return cast("dict[str, Any]", given)

@@ -157,7 +157,7 @@ async def test_what_a_server_asks_reaches_the_client(
     async def log(params: Any) -> None:
         logged.append(params.data)
 
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
         steps.append((progress, total, message))
 
     async with over_stdio(
@@ -168,7 +168,7 @@ async def test_what_a_server_asks_reaches_the_client(
         list_roots_callback=roots,
         logging_callback=log,
     ) as client:
-        answer = await client.call_tool("up__questions", {}, progress_callback=on_progress)
+        answer = await client.call_tool("up__questions", {}, progress_callback=heard)
     assert text_of(answer) == "red, word, ['file:///there']"
     assert logged == ["a line of the log"]
     assert steps == [(1.0, 2.0, "half")]
@@ -178,12 +178,12 @@ async def test_cancelling_reaches_the_server(workspace: Path, up: Up) -> None:
     async with over_stdio(workspace, *FULL) as client:
         began = anyio.Event()
 
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            del progress, total, message
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            assert (progress, total, message) == (0, None, "waiting")
             began.set()
 
         async def endless() -> None:
-            await client.call_tool("up__wait", {}, progress_callback=on_progress)
+            await client.call_tool("up__wait", {}, progress_callback=heard)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(endless)

@@ -262,7 +262,8 @@ async def test_ask_runs_the_agent_in_the_clients_session(
     lines: list[str] = []
 
     async def told(progress: float, total: float | None, message: str | None) -> None:
-        del progress, total
+        assert progress == len(lines) + 1
+        assert total is None
         lines.append(message or "")
 
     async with over_stdio(workspace, "--agent", "--model", model) as client:
@@ -271,4 +272,4 @@ async def test_ask_runs_the_agent_in_the_clients_session(
         answer = await client.call_tool("ask", {"prompt": "double x"}, progress_callback=told)
     assert text_of(answer) == "It is 82."
     assert structure(answer)["session"] == own
-    assert any("python: print(x * 2)" in line for line in lines) or lines
+    assert lines

@@ -69,7 +69,7 @@ async def wait(ctx: Context) -> str:
         await anyio.sleep_forever()
     finally:
         did("was cancelled")
-    return ""
+    return "never"
 
 
 @server.resource("note://one")

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import ConfigError, Offering, Terms, new_session_options, server_token
+from pinfold.app import ConfigError, Offering, Terms, forget_scratch, new_session_options, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.running import (
     MORE_THAN_0,
@@ -103,5 +103,8 @@ def mcp_server_command(
 
 def _model(workspace: Path | None, flags: dict[str, Any]) -> str:
     """Chosen once, for every session."""
-    options = with_model(new_session_options(new_session_id(), workspace, flags))
-    return str(options.model)
+    session = new_session_id()
+    try:
+        return str(with_model(new_session_options(session, workspace, flags)).model)
+    finally:
+        forget_scratch(session)

@@ -33,6 +33,9 @@ from pinfold.text import first_line
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 _Do: TypeAlias = Callable[[Client, Any], Awaitable[CallToolResult]]
+_SHOWN = 100_000
+"""Characters of a file that are told twice: as text, and in the structured result."""
+_REMEMBERED = 4096
 OWN = "mcp client"
 NAMED = "mcp:"
 """How the title of a session begins that clients opened by name; the user's own are not theirs to open."""
@@ -124,16 +127,15 @@ class Calls:
     async def _get_file(self, client: Client, given: ask_for.GetFile) -> CallToolResult:
         offered = await self._session(client, given.session)
         data = await offered.get(given.path, approve=client.approve)
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            text = None
+        text = _text(data)
         encoded = None if text is not None else base64.b64encode(data).decode()
         structure = ask_for.FileResult(
             session=offered.id, path=given.path, size=len(data), text=text, base64=encoded
         )
+        shown = text if text is not None and len(text) <= _SHOWN else None
         return result(
-            text if text is not None else f"[{given.path}: {len(data):,} bytes, in base64]", structure
+            shown if shown is not None else f"[{given.path}: {len(data):,} bytes, in the structured result]",
+            structure,
         )
 
     async def _put_file(self, client: Client, given: ask_for.PutFile) -> CallToolResult:
@@ -193,6 +195,8 @@ class Calls:
             offered = offered or await self._offering.open(title, client.key or ANYONE)
             if client.key:
                 self._own[client.key] = offered.id
+                if len(self._own) > _REMEMBERED:  # clients that left without a word
+                    del self._own[next(iter(self._own))]
         return offered
 
     def _named(self, name: str, client: Client) -> Offered:
@@ -205,6 +209,14 @@ class Calls:
 
     def _found(self, name: str, client: Client) -> Offered | None:
         return self._offering.find(name, client.key)
+
+
+def _text(data: bytes) -> str | None:
+    """None for what is no text."""
+    try:
+        return None if b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _cell(offered: Offered, ran: RanCell) -> ask_for.CellResult:

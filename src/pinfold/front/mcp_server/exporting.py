@@ -326,6 +326,9 @@ class Exports:
         offered = await self._calls.session_of(client)
         known = self._each.get(client.key)
         if known is None or known[0].offered is not offered:
+            gone = [key for key, (one, _) in self._each.items() if one.offered.gone.is_set()]
+            for key in gone:
+                del self._each[key]
             self._each[client.key] = known = Upstream(offered), ClientPeer()
         return known[0]
 

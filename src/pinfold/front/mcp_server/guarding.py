@@ -17,6 +17,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SESSION = "mcp-session-id"
 _BEARER = "bearer "
+_REMEMBERED = 4096
 
 
 class Guard:
@@ -60,6 +61,8 @@ class Guard:
             opened = _Headers(message.get("headers", ())).only(SESSION) if begins else None
             if opened:
                 self._whose[opened] = whose
+                if len(self._whose) > _REMEMBERED:  # clients that left without a word
+                    del self._whose[next(iter(self._whose))]
             await send(message)
 
         with on_behalf(whose):
