@@ -139,7 +139,7 @@ async def test_an_import_starts_it_and_what_was_seen_once_is_offered_without_sta
     configured(folder)
     looking = cell("import servers\nprint(servers.search('keep a note', limit=1))\nimport servers.notes")
     first = await run(workspace, script, looking)
-    assert seen(first) == ["notes.note(text: str)  # Keep a note\n"]
+    assert seen(first) == ["notes.note(text)\n"]
     assert starts(folder) == 1
     again = await run(workspace, script, looking)
     assert seen(again) == seen(first)
