@@ -134,3 +134,80 @@ def test_lists_and_tables_can_come_from_the_environment(monkeypatch: pytest.Monk
 def test_the_published_schema_is_the_one_in_force() -> None:
     published = Path(__file__).parents[2] / "docs" / "reference" / "config.schema.json"
     assert json.loads(published.read_text(encoding="utf-8")) == json.loads(json.dumps(config_schema()))
+
+
+DATABASE = "[data.shop]\nurl = 'postgresql://ann:canary-1234@db.example.org/shop'\n"
+
+
+def test_databases_are_tables_with_a_name(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user_file.write_text(DATABASE + "max_rows = 10\n[data.other-one]\nurl = 'sqlite:///data/x.db'\n")
+    monkeypatch.setenv("PINFOLD_DATA_SHOP_MAX_ROWS", "20")
+    monkeypatch.setenv("PINFOLD_DATA_OTHER_ONE_TIMEOUT_S", "5")
+    loaded = load_config()
+    assert {name: (one.max_rows, one.max_mb, one.timeout_s) for name, one in loaded.config.data.items()} == {
+        "shop": (20, 256, 60.0),
+        "other-one": (1_000_000, 256, 5.0),
+    }
+    rows = {
+        key: (value, Path(origin).name) for key, value, origin in loaded.rows() if key.startswith("data.")
+    }
+    assert rows["data.shop.url"] == ("postgresql://ann@db.example.org/shop", "config.toml")
+    assert rows["data.shop.max_rows"] == (20, "PINFOLD_DATA_SHOP_MAX_ROWS")
+    assert rows["data.shop.max_mb"] == (256, "default")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[data]\nurl = 'x'", "[data] holds tables with a name: write [data.NAME]"),
+        ("[data.shop]\nur = 'x'", "unknown key 'ur' in [data.shop]; did you mean 'url'?"),
+        ("[data.shop]\nmax_rows = 1", "data.shop: Object missing required field `url`"),
+        (f"{DATABASE}max_rows = 'many'", "data.shop.max_rows: Expected `int`, got `str`"),
+        (f"{DATABASE}max_rows = 0", "data.shop.max_rows must be more than 0"),
+        (f"{DATABASE}timeout_s = inf", "data.shop.timeout_s must be more than 0 and finite"),
+        (
+            f"{DATABASE}password = 'x${{secret:A}}'",
+            "data.shop.password: write ${secret:NAME} and nothing else",
+        ),
+        ("[data.shop]\nurl = 'mysql://ann:canary-1234@b/c'", "data.shop.url is no address of a database"),
+        ("[data.shop]\nurl = 'sqlite:///x'\npassword = 'canary-1234'", "a sqlite file has none"),
+        ("[data.'a b']\nurl = 'sqlite:///x'", "a database's name is letters"),
+    ],
+)
+def test_a_database_that_is_configured_wrongly_is_named_without_its_password(
+    user_file: Path, text: str, words: str
+) -> None:
+    user_file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    assert words in str(caught.value)
+    assert "config.toml" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_project_names_no_database(workspace: Path) -> None:
+    project(workspace, DATABASE)
+    with pytest.raises(ConfigError, match=r"a project may not set data\.shop"):
+        load_config(workspace)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DATABASE,
+        "[data.shop]\nurl = 'postgresql://ann@db/shop?password=canary-1234'\n",
+        "[data.shop]\nurl = 'postgresql://ann@db/shop'\npassword = 'canary-1234'\n",
+        "[data.shop]\nurl = 'postgresql://ann@db/shop'\npassword = 'canary'\n",
+    ],
+)
+def test_no_password_is_shown_with_the_configuration(user_file: Path, text: str) -> None:
+    user_file.write_text(text)
+    loaded = load_config()
+    told = repr(list(loaded.rows())) + repr(loaded) + repr(loaded.config)
+    assert "db" in told
+    assert "canary" not in told
+
+
+def test_the_name_of_a_kept_password_is_shown(user_file: Path) -> None:
+    user_file.write_text("[data.shop]\nurl = 'postgresql://ann@db/shop'\npassword = '${secret:SHOP}'\n")
+    assert ("data.shop.password", "${secret:SHOP}") in [row[:2] for row in load_config().rows()]

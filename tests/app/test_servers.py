@@ -103,7 +103,7 @@ async def test_help_tells_how_to_call(workspace: Path, script: Script, cell: Any
     ("code", "end"),
     [
         ("from servers.tools import broken\nbroken()", "    broken()\nToolFailed: broken failed: RuntimeError: the mill is broken\n"),
-        ("from servers.nothing import x", "ModuleNotFoundError: no server is called 'nothing'; there are system, filesystem, data, web, tools\n"),
+        ("from servers.nothing import x", "ModuleNotFoundError: no server is called 'nothing'; there are system, filesystem, data, web, memory, tools\n"),
         ("from servers.tools import double\ndouble('x')", "ToolFailed: wrong arguments for double: 'n' should be a valid integer, unable to parse string as an integer, not \"x\"\n"),
         ("import servers\nservers.tools.halve(2)", "AttributeError: module 'servers.tools' has no attribute 'halve'\n"),
     ],

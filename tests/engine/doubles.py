@@ -120,6 +120,8 @@ class EchoHands:
     undone: list[int] = field(default_factory=list[int])
     files: str = ""
     """What a glance shows."""
+    hints: dict[str, str] = field(default_factory=dict[str, str])
+    """What is told of tools with a message."""
     is_exposed: bool = False
     pictures: dict[BlobId, bytes] = field(default_factory=dict[BlobId, bytes])
     got: list[Performed] = field(default_factory=list[Performed])
@@ -169,6 +171,9 @@ class EchoHands:
 
     async def glance(self) -> str:
         return self.files
+
+    def hint(self, text: str) -> str:
+        return self.hints.get(text, "")
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
         """Goes back by one cell, or forth by one; before the first there is nothing."""

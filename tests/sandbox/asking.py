@@ -11,7 +11,7 @@ from pinfold.sandbox import OnCall, Session
 
 async def value(session: Session, code: str, on_call: OnCall | None = None) -> str | None:
     """Of a cell that ends well."""
-    outcome = await session.run(code, **({"on_call": on_call} if on_call else {}))
+    outcome = await (session.run(code, on_call=on_call) if on_call else session.run(code))
     assert outcome.status == "ok", outcome
     return outcome.value
 

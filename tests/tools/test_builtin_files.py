@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import venv
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,14 @@ async def test_what_cannot_be_done_is_said_so_that_it_can_be_mended(registry: Re
             "data_view failed: there is no src/app.pu; did you mean src/app.py?",
         ]
     )
-    assert "data_view needs duckdb" in await failure(registry, "data_view", path="src/app.py")
+
+
+async def test_a_python_without_duckdb_says_how_to_have_one(workspace: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    (workspace / "a.csv").write_text("a\n1\n")
+    async with open_session(workspace, Namespaces(tmp_path / "bare" / "bin" / "python")) as session:
+        registry = Registry(file_tools(session, Shelf()))
+        assert "data_view needs duckdb" in await failure(registry, "data_view", path="a.csv")
 
 
 async def test_a_result_that_was_cut_is_opened_again(registry: Registry) -> None:

@@ -39,9 +39,9 @@ def test_the_tool_that_is_meant_is_among_the_first_three() -> None:
 def test_a_hit_is_enough_to_call_the_tool() -> None:
     assert search("comment on an issue", KNOWN, limit=3) == snapshot(
         [
-            "github.add_issue_comment(owner: str, repo: str, issue_number: int, body: str)  # Add a comment to an existing issue",
-            "github.get_issue_comments(owner: str, repo: str, issue_number: int, page?: int, perPage?: int)  # Get comments for a GitHub issue",
-            "jira.jira_get_issue(issue_key: str)  # Get details of a specific Jira issue including its fields, comments and links",
+            "github.add_issue_comment(owner, repo, issue_number: int, body)",
+            "github.get_issue_comments(owner, repo, issue_number: int, page?: int, perPage?: int)  # Get comments for a GitHub issue",
+            "jira.jira_get_issue(issue_key)  # Get details of a specific Jira issue including its fields, comments and links",
         ]
     )
 
@@ -51,7 +51,7 @@ def test_a_tool_that_is_asked_for_by_name_is_told_with_its_parameters() -> None:
     assert told == snapshot(
         [
             """\
-github.create_branch(owner: str, repo: str, branch: str, from_branch?: str)  # Create a new branch in a GitHub repository
+github.create_branch(owner, repo, branch, from_branch?)  # Create a new branch in a GitHub repository
     owner: Repository owner
     repo: Repository name
     branch: Name for new branch
@@ -71,7 +71,7 @@ def test_one_word_that_is_a_name_does_not_hide_other_tools() -> None:
 def test_what_stands_out_is_told_in_detail_and_the_rest_by_name() -> None:
     first, *others = search("edit a file", KNOWN)
     assert first.startswith(
-        "filesystem.edit_file(path: str, edits: list[{oldText: str, newText: str}], dryRun?: bool)"
+        "filesystem.edit_file(path, edits: list[{oldText: str, newText: str}], dryRun?: bool)"
     )
     assert "\n    dryRun: Preview changes" in first
     assert others

@@ -82,6 +82,6 @@ async def test_a_question_that_nobody_took_up_has_no_answer() -> None:
 
 def test_none_of_them_reaches_anything() -> None:
     tools = small_tools()
-    assert [tool.name for tool in tools] == ["calculator", "now", "todo", "ask_user"]
+    assert [tool.name for tool in tools] == ["calculator", "now", "todo", "ask_user", "answer"]
     assert {tool.reach for tool in tools} == {"nothing"}
     assert [schema.name for schema in Registry(tools).schemas()][1:] == [tool.name for tool in tools]

@@ -338,7 +338,12 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 def test_the_model_is_told_python_first_then_the_tools() -> None:
     registry = Registry([forecast])
-    assert registry.schemas() == (PYTHON, forecast.schema)
+    python, told = registry.schemas()
+    assert python == PYTHON
+    whole = dict(forecast.schema.parameters)
+    assert whole.pop("additionalProperties") is False  # checked, but not worth telling with every request
+    assert (told.name, told.description) == (forecast.schema.name, forecast.schema.description)
+    assert told.parameters == whole
     assert registry.get("forecast") is forecast
     assert registry.get("nothing") is None
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from pinfold.app.databases import DataConfig, check_data
 from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
 from pinfold.app.obeyed import SETTINGS, VARIABLES
@@ -161,7 +162,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sessions: SessionsConfig = SessionsConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
+    data: dict[str, DataConfig] = {}
 
+
+_NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
+"""Sections of tables that the user names: `[data.NAME]`."""
 
 _LIMITS = (
     "run.max_steps",
@@ -201,9 +206,14 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Every key with its value and where that came from."""
-        for section, values in msgspec.to_builtins(self.config).items():
-            for key, value in values.items():
+        for section in Config.__struct_fields__:
+            if section in _NAMED:
+                continue
+            for key, value in msgspec.to_builtins(getattr(self.config, section)).items():
                 yield f"{section}.{key}", value, self.origins.get(f"{section}.{key}", "default")
+        for name, table in self.config.data.items():
+            for key, value in table.rows().items():
+                yield f"data.{name}.{key}", value, self.origins.get(f"data.{name}.{key}", "default")
 
     def keys(self) -> dict[str, str]:
         """Keys for models that a trusted `.env` gives."""
@@ -260,15 +270,30 @@ def _parsed(data: bytes, path: Path) -> Values:
             )
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: {section} must be a section: write [{section}] and its keys below")
-        for key in cast(dict[str, Any], content):
-            known = _fields(section)
-            if key not in known:
-                raise ConfigError(f"{path}: unknown key {key!r} in [{section}]{_nearest(key, known)}")
+        if section in _NAMED:
+            _check_tables(path, section, cast(dict[str, Any], content))
+        else:
+            _check_keys(path, section, cast(dict[str, Any], content), _fields(getattr(Config(), section)))
     return parsed
 
 
-def _fields(section: str) -> tuple[str, ...]:
-    return tuple(field.name for field in msgspec.structs.fields(getattr(Config(), section)))
+def _check_tables(path: Path, section: str, tables: dict[str, Any]) -> None:
+    for name, content in tables.items():
+        if not isinstance(content, dict):
+            raise ConfigError(
+                f"{path}: [{section}] holds tables with a name: write [{section}.NAME] and {name} below"
+            )
+        _check_keys(path, f"{section}.{name}", cast(dict[str, Any], content), _fields(_NAMED[section]))
+
+
+def _check_keys(path: Path, section: str, content: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in content:
+        if key not in known:
+            raise ConfigError(f"{path}: unknown key {key!r} in [{section}]{_nearest(key, known)}")
+
+
+def _fields(section: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(section))
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
@@ -280,46 +305,66 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
     for section, content in given.items():
         for key, value in content.items():
             dotted = f"{section}.{key}"
+            if section in _NAMED:
+                raise _not_a_projects(path, dotted)
             ceiling = getattr(getattr(above, section), key)
             if dotted in _ADDED and isinstance(value, list):
                 content[key] = [*ceiling, *cast(list[Any], value)]
                 continue
             if dotted not in (*_LIMITS, *_ADDED):
-                raise ConfigError(
-                    f"{path}: a project may not set {dotted}; put it into {config_dir()}/config.toml"
-                )
+                raise _not_a_projects(path, dotted)
             if not isinstance(value, int | float) or (ceiling is not None and value > ceiling):
                 raise ConfigError(f"{path}: a project may only lower {dotted}; it is {ceiling}")
     return given
 
 
+def _not_a_projects(path: Path, dotted: str) -> ConfigError:
+    return ConfigError(f"{path}: a project may not set {dotted}; put it into {config_dir()}/config.toml")
+
+
 def _overlay(values: Values, origins: dict[str, str], layer: Values, origin: str) -> None:
     for section, content in layer.items():
         for key, value in content.items():
-            values.setdefault(section, {})[key] = value
-            origins[f"{section}.{key}"] = origin
+            if section in _NAMED:
+                values.setdefault(section, {}).setdefault(key, {}).update(value)
+                origins.update({f"{section}.{key}.{inner}": origin for inner in value})
+            else:
+                values.setdefault(section, {})[key] = value
+                origins[f"{section}.{key}"] = origin
 
 
 def _overlay_environment(values: Values, origins: dict[str, str]) -> None:
     for section in Config.__struct_fields__:
-        hints = {field.name: field.type for field in msgspec.structs.fields(getattr(Config(), section))}
-        for key, hint in hints.items():
-            variable = f"PINFOLD_{section}_{key}".upper()
-            if (text := os.environ.get(variable)) is None:
-                continue
-            try:
-                value = msgspec.convert(text, hint, strict=False)
-            except msgspec.ValidationError:
-                try:
-                    value = msgspec.json.decode(text, type=hint)
-                except msgspec.MsgspecError as error:
-                    raise ConfigError(
-                        f"the environment variable {variable}={text!r} is wrong: {error}"
-                    ) from error
+        if section in _NAMED:
+            for name in values.get(section, {}):
+                given = _from_environment(f"{section}_{name}".replace("-", "_"), _NAMED[section])
+                for variable, key, value in given:
+                    _overlay(values, origins, {section: {name: {key: value}}}, variable)
+            continue
+        for variable, key, value in _from_environment(section, getattr(Config(), section)):
             _overlay(values, origins, {section: {key: value}}, variable)
 
 
+def _from_environment(prefix: str, section: Any) -> Iterator[tuple[str, str, Any]]:
+    for field in msgspec.structs.fields(section):
+        variable = f"PINFOLD_{prefix}_{field.name}".upper()
+        if (text := os.environ.get(variable)) is None:
+            continue
+        try:
+            value = msgspec.convert(text, field.type, strict=False)
+        except msgspec.ValidationError:
+            try:
+                value = msgspec.json.decode(text, type=field.type)
+            except msgspec.MsgspecError as error:
+                raise ConfigError(
+                    f"the environment variable {variable}={text!r} is wrong: {error}"
+                ) from error
+        yield variable, field.name, value
+
+
 def _checked(values: Values, origins: Mapping[str, str]) -> Config:
+    for name, table in values.get("data", {}).items():
+        _check_database(name, table, origins)
     try:
         config = msgspec.convert(values, Config)
     except msgspec.ValidationError as error:
@@ -338,3 +383,14 @@ def _checked(values: Values, origins: Mapping[str, str]) -> Config:
     except EnvironmentFailed as error:
         raise ConfigError(f"{origins.get(_PACKAGES, 'configuration')}: {_PACKAGES}: {error}") from error
     return config
+
+
+def _check_database(name: str, table: Any, origins: Mapping[str, str]) -> None:
+    origin = next((origins[key] for key in origins if key.startswith(f"data.{name}.")), "configuration")
+    try:
+        check_data(name, msgspec.convert(table, DataConfig))
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$")
+        raise ConfigError(f"{origin}: data.{name}{where.rstrip('`')}: {message}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.app.catalogue import Catalogue
+from pinfold.app.databases import Configured
 from pinfold.app.doing import InSession
 from pinfold.app.environment import install_tool
 from pinfold.app.errors import ConfigError
@@ -16,6 +18,7 @@ from pinfold.app.judging import Judging
 from pinfold.app.outgoing import WayOut
 from pinfold.app.policies import user_rules
 from pinfold.app.privacy import Privacy
+from pinfold.app.remembering import memory_of, memory_tools
 from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec
@@ -72,6 +75,21 @@ def equipped(
     inside = InSession(started)
     handed = [as_tool(tool) for tool in given]
     own = [install_tool(spec.site, python)] if spec.site and python else []
+    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
+
+    async def about_to_read() -> None:
+        if privacy.reveal():
+            await way.cut()  # what is connected was let through while there was nothing to tell
+
+    databases = _databases(options, spec, about_to_read)
+    if databases:
+        own += databases.tools()
+    own += memory_tools(
+        partial(memory_of, spec.workspace, log.session),
+        can_write=spec.writable and log.folder is not None,
+        is_untrusted=lambda: judging.is_untrusted,
+        about_to_read=about_to_read,
+    )
     tools, faults = tools_of(
         options,
         [*own, *handed],
@@ -85,7 +103,6 @@ def equipped(
     registry = registry_of(options, tools, names, small=small)
     if servers:
         servers.register(registry)
-    privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
     judging = Judging(
         registry=registry,
         workspace=spec.workspace,
@@ -110,5 +127,15 @@ def equipped(
         glances=small,
         journal=log,
         blobs=log.blobs,
+        closing=(databases.close,) if databases else (),
     )
     return hands, faults
+
+
+def _databases(
+    options: ToolOptions, spec: Spec, about_to_read: Callable[[], Awaitable[None]]
+) -> Configured | None:
+    if not options.data:
+        return None
+    writable = (mount.path for mount in spec.mounts if mount.writable)
+    return Configured(options.data, (spec.workspace, *writable), about_to_read)

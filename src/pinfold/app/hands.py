@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -89,9 +89,15 @@ class SandboxAndTools:
     """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
+    closing: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """What tools hold that ends with the session."""
     _session: Session | None = field(default=None, init=False)
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
+    _hinted: set[str] = field(default_factory=set[str], init=False)
+    """Tools the model has been told of."""
+    _used: set[str] = field(default_factory=set[str], init=False)
+    """Servers that were called."""
 
     @property
     def limits(self) -> Limits:
@@ -230,6 +236,13 @@ class SandboxAndTools:
         except BlobMissing:
             return None
 
+    def hint(self, text: str) -> str:
+        if self.glances:
+            return ""  # a small model does better with what it was told of at first
+        lines = self.registry.fitting(text, without=self._hinted, used=self._used)
+        self._hinted |= set(lines)
+        return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
+
     async def glance(self) -> str:
         if not self.glances:
             return ""
@@ -284,6 +297,8 @@ class SandboxAndTools:
         if self._session:
             await self._session.close()
             self._session = None
+        for close in self.closing:
+            await close()
 
     async def started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
@@ -341,6 +356,8 @@ class SandboxAndTools:
         except BadCall as error:
             return Performed(outcome="error", observation=f"{action.tool} failed: {error}")
         tool = self.registry.get(action.tool)
+        if tool:
+            self._used.add(tool.server)
         shown, blobs = self._bounded(result.text, tool.max_output if tool else OBSERVATION)
         if result.notices:
             await self.journal.append(*(Noticed(text=text) for text in result.notices))

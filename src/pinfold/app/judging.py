@@ -50,6 +50,8 @@ class Judging:
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
     """Of MCP."""
+    is_untrusted: bool = field(default=False, init=False)
+    """As of what was judged last, the session has read others' words."""
     _known: dict[str, tuple[Tool[..., Any], Facts]] = field(default_factory=dict[str, Any], init=False)
     """Of tools that do the same whatever they are given."""
 
@@ -60,6 +62,7 @@ class Judging:
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = self.facts(action)
+        self.is_untrusted = given.untrusted
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
         if connects and taint.is_full:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pinfold.app.config import Loaded, load_config
+from pinfold.app.databases import keep_passwords
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
@@ -95,6 +96,7 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
     )
     sandbox = config.sandbox
     calling = Calling.of(config, loaded.keys())
+    keep_passwords(config.data)
     keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
     return {
         "limits": sandbox.limits(),
@@ -112,5 +114,6 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
             ),
             mcp=loaded.obeyed.get(SERVERS),
+            data=config.data,
         ),
     }

@@ -36,6 +36,11 @@ class Privacy:
         was, self.is_exposed = self.is_exposed, self.is_exposed or self.holds
         return self.is_exposed and not was
 
+    def reveal(self) -> bool:
+        """Something of the user's own is read that is not in the workspace; whether that is the first time."""
+        self.holds = True
+        return self.about_to_read()
+
     def has_acted(self) -> None:
         if not self.holds:
             now = self._now()

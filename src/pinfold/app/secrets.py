@@ -171,10 +171,14 @@ def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
         value
         for name, value in environment.items()
         if (name.upper().endswith(_ENDINGS) or name.upper() in _ALSO)
-        and len(value) >= 8
-        and (len(value) >= 20 or any(letter.isdigit() for letter in value))
+        and is_telling(value)
         and not (value.startswith(("/", "~")) and Path(value).expanduser().exists())
     )
+
+
+def is_telling(value: str) -> bool:
+    """Whether it is no everyday word, so that it can be kept out of all that is shown."""
+    return len(value) >= 8 and (len(value) >= 20 or any(letter.isdigit() for letter in value))
 
 
 def host_pattern(text: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from pinfold.app.databases import DataConfig
 from pinfold.app.on_host import OnHost
 from pinfold.app.outgoing import WayOut
 from pinfold.app.paths import config_dir
@@ -33,6 +35,10 @@ class ToolOptions:
     """`.mcp.json` of the workspace, if it is trusted."""
     more_mcp: tuple[str, bytes] | None = None
     """Servers that the caller names: where, and what such a file would hold."""
+    data: Mapping[str, DataConfig] = field(default_factory=dict[str, DataConfig])
+    """Databases of the user's, by name."""
+    served: tuple[Tool[..., Any], ...] = ()
+    """Tools of servers that are known already, one server after the other."""
 
 
 class _ByHost:
@@ -90,4 +96,7 @@ def registry_of(
 ) -> Registry:
     """A small model is told of `python` alone, and of what the user handed over."""
     shown = ("python",) if small else SHOWN
-    return Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    for server, served in groupby(options.served, key=lambda tool: tool.server):
+        registry.put(server, served)
+    return registry

@@ -271,8 +271,11 @@ class Engine:
             await self._close(state.turn.id, end)
         glance = await self.core.hands.glance()
         private = bool(say.images) or self.core.hands.is_exposed
+        tools = self.core.hands.hint(say.text)
         await self.core.record(
-            UserSpoke(turn=say.turn, text=say.text, images=say.images, glance=glance, private=private)
+            UserSpoke(
+                turn=say.turn, text=say.text, images=say.images, glance=glance, tools=tools, private=private
+            )
         )
         return await self._turn(say.turn)
 

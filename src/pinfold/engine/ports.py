@@ -186,6 +186,10 @@ class Hands(Protocol):
         """What the model is told of the files there are, without asking; empty where it can look by itself."""
         ...
 
+    def hint(self, text: str) -> str:
+        """What the model is told of tools that may be of use for `text`; empty where it knows them all, or none is."""
+        ...
+
     async def rewind(self, command: Undo | Redo) -> Rewound:
         """Raises PinfoldError, and then nothing has changed."""
         ...

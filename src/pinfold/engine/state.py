@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pinfold.engine.words import changed_in_words, rewound_in_words
 from pinfold.events import (
     FILES_TOLD,
+    Action,
     ActionAllowed,
     ActionDenied,
     ActionFinished,
@@ -26,6 +27,7 @@ from pinfold.events import (
     AssistantMessage,
     Call,
     CallTool,
+    Changed,
     Checkpointed,
     Effect,
     Entry,
@@ -62,10 +64,13 @@ _EFFECTS = 500
 _EFFECT = 120
 """Characters of one."""
 _EXECUTED = 64
+ANSWER = "answer"
+"""The tool by which code tells the user the result."""
 REPEATS = 3
 """How often an action may have the same result before the model is told."""
 _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is."""
+_NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
@@ -85,6 +90,8 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     bundle: frozenset[str] = frozenset()
     """Of a cell: patterns whose calls it may make without being asked again."""
     cell: int | None = None
+    answer: str | None = None
+    """Of a cell: what its code has told the user."""
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -98,7 +105,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     cost: float | None = 0.0
     """None once any reply had no known price."""
     answer: str | None = None
-    """The last reply's text if it proposed nothing: the turn can end."""
+    """The last reply's text if it proposed nothing, or what its code has told the user: the turn can end."""
     model: str = ""
     """Who replied last."""
     corrections: int = 0
@@ -192,7 +199,7 @@ def apply(state: State, entry: Entry) -> State:
         case ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
         case TurnEnded(turn=turn):
-            return _closed(state, turn, "ended", note=None)
+            return _closed(_spoken_for(state), turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
             return _closed(state, turn, "interrupted", note=f"[The previous turn was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
@@ -209,6 +216,8 @@ def _spoken(state: State, event: UserSpoke) -> State:
     parts = [*state.notes, event.text]
     if event.glance and event.glance != state.glance:
         parts.append(f"{FILES_TOLD}\n{event.glance}]")
+    if event.tools:
+        parts.append(event.tools)
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
@@ -312,6 +321,14 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
 
 
+def _spoken_for(state: State) -> State:
+    """What code has told the user stands in the conversation as if the model had said it."""
+    turn = state.turn
+    if turn is None or not turn.answer or isinstance(turn.messages[-1], AssistantMessage):
+        return state
+    return replace(state, turn=_saying(turn, AssistantMessage(text=turn.answer)))
+
+
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
     if state.turn is None or state.turn.id != turn:
         return state
@@ -376,19 +393,39 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     elif isinstance(action, CallTool) and event.outcome == "ok":
         state = _having(state, the_tool(action.tool))
     still = {id_: other for id_, other in state.open.items() if id_ != event.id}
+    cell = still.get(item.proposed.parent) if item.proposed.parent else None
+    if cell and isinstance(action, CallTool) and action.tool == ANSWER and event.outcome == "ok":
+        still[cell.proposed.id] = replace(cell, answer=str(action.given.get("text", "")))
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
     told = event.observation
-    if event.variables:
-        told = f"{told.rstrip()}\n[{changed_in_words(event.variables)}]".lstrip()
+    if (unsaid := _unsaid(event.variables, action)) is not None:
+        told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
     result = _CELL.sub("<cell>", event.observation)
     act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
     times = state.turn.acts.get(act, 0) + 1
     if times == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
     turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
-    return replace(state, open=still, turn=_answering(turn, ToolMessage(id=event.id, text=told)))
+    turn = _answering(turn, ToolMessage(id=event.id, text=told))
+    # Of several calls the last one decides: what was said before a failure was said too early.
+    turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
+    return replace(state, open=still, turn=turn)
+
+
+def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
+    """What became of variables that the code does not name itself: the rest its author knows."""
+    if variables is None or not isinstance(action, RunCell):
+        return variables
+    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
+    rest = replace(
+        variables,
+        added=tuple(name for name in variables.added if name not in known),
+        changed=tuple(name for name in variables.changed if name not in known),
+        removed=tuple(name for name in variables.removed if name not in known),
+    )
+    return rest if rest != Changed() else None
 
 
 def _paid(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:

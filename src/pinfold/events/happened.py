@@ -161,6 +161,8 @@ class UserSpoke(_Event, frozen=True, kw_only=True):
     images: tuple[Image, ...] = ()
     glance: str = ""
     """What files there were, where the model is told without asking."""
+    tools: str = ""
+    """What it is told of tools that may be of use, where there are more than it knows."""
     private: bool = False
     """It was told, or has seen, what is the user's own."""
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from types import CodeType, ModuleType
 
-from . import arrivals, displays, figures, plots
+from . import answering, arrivals, displays, figures, plots
 from .displays import Displays
 from .interrupts import Interrupts
 from .origins import Origins
@@ -86,6 +86,7 @@ class Engine:
         self.finish: Callable[[], None] | None = None
         """Called at the end of a cell that ends well: what it began is finished."""
         displays.install(self.displays)
+        answering.install()
         arrivals.watch()
         warmed = _modules.get(f"{__package__}.ipython")
         if warmed is not None and warmed.is_made():

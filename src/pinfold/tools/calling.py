@@ -33,10 +33,14 @@ async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
             if task and task.cancelling():
                 raise  # it is we who were cancelled, and not something of the tool's own
             raise ToolFailed(f"{tool.name} failed: it cancelled itself", at_fault=True) from error
-        except ToolFailed:
-            raise  # the tool knows best what became of its call
         except BadCall as error:
-            raise ToolFailed(f"{tool.name} failed: {error}", untrusted=foreign, sent=error.sent) from error
+            raise ToolFailed(
+                f"{tool.name} failed: {error}",
+                at_fault=error.at_fault,
+                may_have_happened=error.may_have_happened,
+                untrusted=foreign,
+                sent=error.sent,
+            ) from error
         except (
             Exception,
             SystemExit,

@@ -10,7 +10,7 @@ class ToolError(PinfoldError):
 
     ToolError
       BadTool       the author's: a function or a file that cannot be a tool, a name in the config that is none
-      BadCall       raised by a tool: what it was asked for cannot be had, and that is no fault of its own
+      BadCall       raised by a tool: what it was asked for cannot be had; no fault of its own, unless it says so
       ToolFailed    shown to the model: unknown name, wrong arguments, or the tool's own failure
     """
 
@@ -20,8 +20,17 @@ class BadTool(ToolError):
 
 
 class BadCall(ToolError):
-    def __init__(self, message: str, *, sent: tuple[Sent, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        at_fault: bool = False,
+        may_have_happened: bool = False,
+        sent: tuple[Sent, ...] = (),
+    ) -> None:
         super().__init__(message)
+        self.at_fault = at_fault
+        self.may_have_happened = may_have_happened
         self.sent = sent
         """What had left this machine by then."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import listed
@@ -19,29 +21,32 @@ from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
 from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool
 
+if TYPE_CHECKING:
+    from pinfold.tools.searching import Index
+
 PYTHON = ToolSchema(
     name="python",
-    description=(
-        "Run Python in the session's interpreter. Variables, imports and files stay for later calls. "
-        "You see what the code prints, the value of its last expression, and errors."
-    ),
+    description="Run Python in the session.",
     parameters={
         "type": "object",
         "properties": {"code": {"type": "string"}},
         "required": ["code"],
-        "additionalProperties": False,
     },
 )
 _CODE = (Argument(name="code", hint=str),)
 SHOWN = ("python", "shell", "read_file", "edit_file", "ask_user")
 """Told to the model in full when it is not told of all; the rest are named in one line."""
+ANSWER = "answer"
+"""Is there for code, which has it by name."""
+FITTING = 4
+"""Tools that are told with a message of the user's."""
 _NAMED = 12
 """Tools named to a model that called one that is not there."""
 _CATALOGUE = (
     "More tools are Python functions: `from servers.{} import {}`, then call or await it; "
     '`servers.search("words")` finds them, `help(f)` explains one. Servers: {}.'
 )
-_CATALOGUED = 12
+_CATALOGUED = 8
 """Servers of the one line."""
 
 
@@ -66,6 +71,8 @@ class Registry:
         self._put: dict[str, tuple[Tool[..., Any], ...]] = {}
         self._shown = None if shown is None else tuple(shown)
         self._cache = _Cache()
+        self._index: Index | None = None
+        """Of what servers have, once it is asked for."""
         there: dict[str, Tool[..., Any]] = {}
         for tool in tools:
             if tool.name in there or tool.name == PYTHON.name:
@@ -91,6 +98,7 @@ class Registry:
             self._tools.pop(tool.name, None)
             self._every.pop(tool.name, None)
         self._put[server] = tuple(tools)
+        self._index = None
         for tool in self._put[server]:
             self._add(tool)
 
@@ -127,7 +135,8 @@ class Registry:
     def schemas(self) -> tuple[ToolSchema, ...]:
         """What the model is told in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        return *told, *(tool.schema for name, tool in self._tools.items() if self._is_shown(name))
+        told += [tool.schema for name, tool in self._tools.items() if self._is_shown(name)]
+        return tuple(map(_briefly, told))
 
     def catalogue(self) -> str:
         """A line on what `schemas` leaves out; its length does not grow with the number of tools."""
@@ -140,8 +149,26 @@ class Registry:
         if example is None:
             return ""
         return _CATALOGUE.format(
-            example.server, example.name.rpartition(".")[2], listed(list(servers), _CATALOGUED)
+            example.server,
+            example.name.rpartition(".")[2],
+            # What the user has added says more than what is always there.
+            listed(sorted(servers, key=lambda server: server not in self._put), _CATALOGUED),
         )
+
+    def fitting(self, text: str, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
+        """Tools of servers that may be of use for what a user says, a line each; `without` those lines.
+
+        `used` are servers that were called before.
+        """
+        if not self._put:
+            return []
+        if self._index is None:
+            from pinfold.tools.searching import Index
+
+            self._index = Index(
+                tool for tools in self._put.values() for tool in tools if tool.name in self._tools
+            )
+        return self._index.fitting(text, FITTING, without=without, used=used)
 
     def _is_shown(self, name: str) -> bool:
         return self._is_on(name) and (self._shown is None or _matches(name, self._shown))
@@ -211,6 +238,23 @@ class Registry:
         if name == PYTHON.name:
             return 'wrong arguments for python: it takes {"code": "..."} and nothing else'
         return _no_such(name, self.names)
+
+
+def _briefly(schema: ToolSchema) -> ToolSchema:
+    """Without what a model can do without, and pays for with every request."""
+    parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
+    properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
+    parameters["properties"] = {name: _plainly(one) for name, one in properties.items()}
+    return msgspec.structs.replace(schema, parameters=parameters)
+
+
+def _plainly(schema: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What may be left out need not be null as well."""
+    match schema:
+        case {"anyOf": [{"type": str()} as only, {"type": "null"}], "default": None, **rest}:
+            return {**only, **rest}
+        case _:
+            return schema
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

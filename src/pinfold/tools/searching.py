@@ -31,9 +31,18 @@ from pinfold.tools.tool import Tool
 
 LIMIT = 8
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
+_MESSAGE_CHARS = 4_000
+_MESSAGE_WORDS = 200
+_TELLING = 0.8
+"""The score below which a tool has nothing to do with a message."""
+_FITTING = 0.3
+"""Of the best score; what has less is not told with a message."""
+_AGAIN = 1.5
+"""Times its score for a tool of a server that was used before."""
 _TEXT_CHARS = 2_000
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
@@ -61,6 +70,13 @@ _RELATED = 0.4
 _ELSEWHERE = 0.6
 """Of a tool of another server than the one that was named."""
 _DOMINANT = 2.0
+_MEANS: Mapping[str, str] = {
+    **dict.fromkeys(("tell", "inform", "notify"), "send message"),
+    "folder": "directory",
+    "make": "create",
+    "share": "post send",
+}
+"""What people say, and what tools call it."""
 _STOP = frozenset(
     {
         *("a", "an", "the", "this", "that", "some", "any", "its", "my", "your", "it", "me", "i", "we", "you"),
@@ -165,6 +181,43 @@ class Index:
             lines[0] = self._in_detail(told[0])
         return lines
 
+    def fitting(
+        self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()
+    ) -> list[str]:
+        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it.
+
+        Those of servers in `used` come first among equals: conversations stay with their subject.
+        """
+        if not self._entries:
+            self._read()
+        said = text[:_MESSAGE_CHARS]
+        meant = (_MEANS.get(word.lower(), "") for word in _WORD.findall(said))
+        scores = self._scores(f"{said} {' '.join(meant)}", most=_MESSAGE_WORDS)
+        for at in scores:
+            if self._entries[at].tool.server in used:
+                scores[at] *= _AGAIN
+        least = max(_TELLING, _FITTING * max(scores.values(), default=0.0))
+        best = sorted((at for at in scores if scores[at] >= least), key=lambda at: (-scores[at], at))
+        with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
+        lines = (self._line(at) for at in with_sources)
+        return list(islice((line for line in lines if line not in without), limit))
+
+    def _named_by(self, at: int) -> list[int]:
+        """Tools that this one's author names: mostly where an argument comes from."""
+        tool = self._entries[at].tool
+        told = [tool.description[:_TEXT_CHARS]]
+        for schema in islice(
+            as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS
+        ):
+            description: Json = as_object(schema).get("description")
+            told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
+        words = set(_IDENTIFIER.findall(" ".join(told)))
+        return [
+            other
+            for other, entry in enumerate(self._entries)
+            if other != at and entry.tool.server == tool.server and local_name(entry.tool) in words
+        ]
+
     def _read(self) -> None:
         by_server: dict[str, list[Tool[..., Any]]] = {}
         for tool in self._tools:
@@ -185,8 +238,8 @@ class Index:
         self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
         self._forms = [word for word in self._postings if word[0] == "="]
 
-    def _scores(self, asked: str) -> dict[int, float]:
-        given = [word.lower() for word in _WORD.findall(asked)][:_QUERY_WORDS]
+    def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
+        given = [word.lower() for word in _WORD.findall(asked)][:most]
         kept = [word for word in given if word not in _STOP] or given
         stems = {_stem(word): word for word in kept}
         together = {_stem(first + second) for first, second in pairwise(kept)} & self._postings.keys()
@@ -327,7 +380,13 @@ def _stems(text: str) -> frozenset[str]:
 
 def _noted(call: str, entry: _Entry) -> str:
     sentence = first_sentence(entry.tool.description)
-    return f"{call}  # {sentence}" if sentence else call
+    return f"{call}  # {sentence}" if _says_more(sentence, entry) else call
+
+
+def _says_more(sentence: str, entry: _Entry) -> bool:
+    """Whether it is worth its room: more than one word of it is not in the name."""
+    said = {_stem(word) for word in _WORD.findall(sentence) if word.lower() not in _STOP}
+    return len(said - _stems(local_name(entry.tool)) - _stems(entry.tool.server)) > 1
 
 
 def _squashed(name: str) -> str:

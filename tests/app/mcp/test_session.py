@@ -237,7 +237,7 @@ async def test_a_tool_that_changed_is_asked_about_with_the_difference_and_agreed
     assert kept(folder) == ["0", "1", "2"]
     notices = [event.text for event in events if isinstance(event, Noticed)]
     assert notices == [
-        "notes: 1 tools changed since you agreed; `pinfold mcp trust notes` shows the difference"
+        "notes: 1 tool changed since you agreed; `pinfold mcp trust notes` shows the difference"
     ]
     # From here on it is what was agreed to.
     asked = Asked(True)
@@ -252,6 +252,28 @@ async def test_a_tool_that_changed_is_not_called_by_a_session_that_only_knows_wh
     events = await run(workspace, script, calls("notes.note", text="a"), mode="full")
     assert "describes it otherwise than when the user agreed to it; nothing was called" in seen(events)[0]
     assert kept(folder) == []
+
+
+async def test_a_server_that_changes_while_the_user_looks_has_no_yes(
+    workspace: Path, script: Script, folder: Path
+) -> None:
+    await changed_since(workspace, script, folder)
+    looks: list[Approval] = []
+
+    async def slow_reader(approval: Approval) -> bool:
+        looks.append(approval)
+        described_as(folder, "What nobody has seen.")
+        for process in running(folder):
+            os.kill(process, signal.SIGKILL)
+        return True
+
+    note = calls("notes.note", text="again")
+    events = await run(workspace, script, *HELD, note, mode="full", approve=slow_reader)
+    assert looks
+    # The first call may have gone to the server that was ended; the second meets the one that nobody has seen.
+    assert "ok" not in outcomes(events)[-2:]
+    assert kept(folder) == []
+    assert "What nobody has seen" not in str(FilePins(users_own().specs).get("notes"))
 
 
 @pytest.mark.parametrize("mode", ["read-only", "ask", "auto", "full"])
@@ -498,6 +520,20 @@ async def test_pins_lie_where_no_session_can_be_pointed(
     assert "FileNotFoundError" in seen(events)[0]
 
 
+async def test_a_damaged_pin_offers_nothing_and_says_so(
+    workspace: Path, script: Script, folder: Path
+) -> None:
+    configured(folder)
+    await see(workspace, script)
+    (file,) = FilePins(users_own().specs).folder.glob("*.json")
+    file.write_bytes(b"{")
+    events = await run(
+        workspace, script, cell("import servers.notes"), calls("notes.note", text="a"), mode="full"
+    )
+    assert any("is damaged; remove it" in text for text in seen(events))
+    assert kept(folder) == []
+
+
 @pytest.mark.parametrize("how", ["table", "servers", "path"])
 async def test_an_agent_is_given_servers_as_a_table_or_a_file(
     workspace: Path, script: Script, folder: Path, tmp_path: Path, how: str
@@ -538,7 +574,8 @@ async def test_a_server_ends_with_its_session_and_a_crashed_one_is_started_again
 ) -> None:
     configured(folder)
     code = cell("from servers.notes import note\nprint(note(text='a'))")
-    model = script(code, {"text": "1"}, code, {"text": "2"})
+    # The first call after its death may have been on its way to it.
+    model = script(code, {"text": "1"}, code, code, {"text": "2"})
     async with agent_of(workspace, model, mode="full") as agent:
         await agent.run("go")
         (first,) = running(folder)

@@ -110,7 +110,7 @@ async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_
         "html": "Unexpected content type: text/html",
         "accepted": "server answered a request with 202 Accepted",
         "away": "Redirect to https://elsewhere.example/mcp not followed",
-        "hang": "gave no sign for 1 s and was given up",
+        "hang": "it gave no sign for 1 s and was given up",
     }
     for name, words in told.items():
         assert words in became[name][0], name
@@ -152,7 +152,9 @@ async def test_a_server_that_went_away_was_not_asked_and_is_asked_again_when_it_
     async with House().servers(_spec(f"http://127.0.0.1:{free_port}/mcp"), limits=LIMITS) as servers:
         async with serving(odd.app, port=free_port):
             tools = Registry(await servers.tools("web"))
-        with pytest.raises(ToolFailed, match=r"failed and was not done: 127\.0\.0\.1:\d+: ") as failed:
+        with pytest.raises(
+            ToolFailed, match=r"web.fine failed: 127\.0\.0\.1:\d+: .*; it was not done"
+        ) as failed:
             await tools.call("web.fine", {})
         assert not failed.value.may_have_happened
         assert servers.status("web").state == "failed"

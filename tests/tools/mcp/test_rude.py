@@ -129,7 +129,10 @@ async def test_a_hanging_call_is_given_up_and_others_of_the_same_server_go_on() 
     async with House().servers(spec("rude", timeout_s=0.5), limits=LIMITS) as servers:
         tools = Registry(await servers.tools("rude"))
         said, may_have_happened = await _called(tools, "rude.hang")
-        assert said == "rude.hang gave no sign for 0.5 s and was given up; whether it was done is not known"
+        assert (
+            said
+            == "rude.hang failed: it gave no sign for 0.5 s and was given up; whether it was done is not known"
+        )
         assert may_have_happened
         assert await _called(tools, "rude.fine") == ("fine", True)
 

@@ -186,6 +186,8 @@ class House401:
     grants: list[str] = field(default_factory=list[str])
     scopes: list[str] = field(default_factory=list[str])
     visits: list[str] = field(default_factory=list[str])
+    shown: list[str] = field(default_factory=list[str])
+    """Tokens that were brought, good or not."""
     authorised: list[str] = field(default_factory=list[str])
     clients: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     codes: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
@@ -210,6 +212,7 @@ class House401:
 
     async def _guarded(self, request: Request) -> Response:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        self.shown.append(token)
         if token not in self.good:
             where = f"{_base(request)}/.well-known/oauth-protected-resource/mcp"
             challenge = f'Bearer resource_metadata="{where}"'

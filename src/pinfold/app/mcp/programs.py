@@ -26,6 +26,7 @@ from pinfold.tools.mcp.spec import ServerSpec
 _GRACE_S = 1.0
 """For it to end by itself when there is nothing more to read, and again when it is told to."""
 _KILLED_S = 5.0
+_LOOK_S = 0.01
 
 
 class Programs:
@@ -115,14 +116,28 @@ class _Hosted:
         """And whatever it started that did not leave its group."""
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self.stdin.aclose()
-        for sign, grace_s in ((None, _GRACE_S), (signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _KILLED_S)):
-            if sign is not None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, sign)
+        with anyio.move_on_after(_GRACE_S):
+            await self._process.wait()
+        for sign, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _KILLED_S)):
+            if not self._signalled(sign):
+                break
             with anyio.move_on_after(grace_s):
                 await self._process.wait()
+                # Nobody tells of the end of what is not our child.
+                while self._signalled(0):  # noqa: ASYNC110
+                    await anyio.sleep(_LOOK_S)
         with suppress(anyio.BrokenResourceError, OSError):
             await self._process.aclose()
+
+    def _signalled(self, sign: int) -> bool:
+        """Whether anybody of its group was there to hear it."""
+        try:
+            os.killpg(self._process.pid, sign)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
 
 
 @asynccontextmanager

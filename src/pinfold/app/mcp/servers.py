@@ -25,7 +25,7 @@ from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.session import Around
 from pinfold.engine import Performed
-from pinfold.events import CallTool
+from pinfold.events import CallTool, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, Sampler
@@ -41,7 +41,11 @@ _SPARE = 100
 
 
 class SessionServers:
-    def __init__(self, named: Named, servers: Servers, asking: ForTheUser) -> None:
+    def __init__(
+        self, named: Named, servers: Servers, asking: ForTheUser, notice: Callable[[str], None]
+    ) -> None:
+        """`notice` takes a line for the user."""
+        self._notice = notice
         self._specs = {spec.name: spec for spec in named.specs}
         self._servers = servers
         self._asking = asking
@@ -66,12 +70,12 @@ class SessionServers:
         """What a server offers is not what it was."""
         if self._registry is None:
             return
-        if self._servers.status(name).state == "ready":
-            note_success(name)
         try:
             found = self._servers.pinned_tools(name)
+            if self._servers.status(name).state == "ready":
+                note_success(name)
         except ConfigError as error:  # what was agreed to cannot be read: nothing was
-            logger.warning("%s: %s", name, error)
+            self._notice(str(error))
             found = None
         if found is not None:
             self._known.add(name)
@@ -118,7 +122,10 @@ class SessionServers:
 
     def note_failures(self) -> None:
         for name in self.names:
-            status = self._servers.status(name)
+            try:
+                status = self._servers.status(name)
+            except ConfigError:
+                continue
             if status.why:
                 note_failure(name, status.why, status.retry_in_s)
 
@@ -190,10 +197,13 @@ async def serve(named: Named, around: Around, *, task_status: TaskStatus[Session
         notice=told,
     )
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking)
+        mine = SessionServers(named, servers, asking, told)
         task_status.started(mine)
         async for line in heard:
-            await around.notice(line)
+            try:
+                await around.notice(line)
+            except PinfoldError as error:  # the session has more to lose than a line
+                logger.warning("%s (not recorded: %s)", line, error)
 
 
 def connections(

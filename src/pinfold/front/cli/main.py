@@ -35,6 +35,7 @@ _COMMANDS = {
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
+    "bench": ("bench", "Measure Pinfold, offline and repeatably."),
     "config": ("configuration", "Show the configuration and where it comes from."),
 }
 """Each with the module it lives in and its line of help."""

@@ -9,15 +9,9 @@ from pinfold.events import Json
 DESCRIPTIONS: Mapping[str, str] = {
     "list_files": "List a folder: folders end in a slash, files have their size in bytes.",
     "list_directory": 'List a folder: {"entries": [{"name", "type", "size"}]}.',
-    "read_file": (
-        "Read a text file, 10 KB at a time; a last line in brackets says which lines these are and how to go on. "
-        "`blob:HANDLE` opens a result again that was cut."
-    ),
+    "read_file": ("Read a text file, 10 KB at a time. `blob:HANDLE` opens a result that was cut."),
     "write_file": "Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file.",
-    "edit_file": (
-        "Replace a piece of text in a file; `old` is the exact text, with enough around it to be there "
-        "`expected_matches` times. Returns the diff."
-    ),
+    "edit_file": ("Replace exact text in a file; `old` must be there `expected_matches` times."),
     "apply_patch": (
         "Apply a unified diff (git's too), or a patch between *** Begin Patch and *** End Patch, to any number of files: "
         "all of it or nothing."
@@ -49,8 +43,8 @@ PARAMETERS: Mapping[str, Mapping[str, Json]] = {
     "read_file": _object(
         ("path",),
         path=_PATH,
-        start_line={"type": "integer", "default": 1, "minimum": 1},
-        max_lines={"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
+        start_line={"type": "integer", "default": 1},
+        max_lines={"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
     ),
     "write_file": _object(
         ("path", "content"),
@@ -63,7 +57,7 @@ PARAMETERS: Mapping[str, Mapping[str, Json]] = {
         path=_PATH,
         old={"type": "string"},
         new={"type": "string"},
-        expected_matches={"type": "integer", "default": 1, "minimum": 1},
+        expected_matches={"type": "integer", "default": 1},
     ),
     "apply_patch": _object(("patch",), patch={"type": "string"}),
     "glob": _object(("pattern",), pattern={"type": "string"}, path=_HERE),
@@ -77,6 +71,6 @@ PARAMETERS: Mapping[str, Mapping[str, Json]] = {
         ("path",),
         path=_PATH,
         view={"type": "string", "enum": ["peek", "shape", "columns", "stats"], "default": "peek"},
-        rows={"type": "integer", "default": 5, "minimum": 1, "description": "of a peek"},
+        rows={"type": "integer", "default": 5, "description": "of a peek"},
     ),
 }

@@ -58,13 +58,10 @@ def shell_tool(
         timeout_s: float | None = None,
         where: Literal["sandbox", "host"] = "sandbox",
     ) -> Result:
-        """Run a shell command in the workspace. What ends in & goes on in the background, with a log to look at.
+        """Run bash in the workspace; what ends in & goes on in the background, with a log.
 
         Args:
-            command: For bash; one command line or several.
-            workdir: A folder of the workspace; by default the workspace itself.
-            timeout_s: Seconds until it is ended; 30 unless given.
-            where: The sandbox, or the user's machine itself, which the user must allow.
+            where: The user must allow `host`, their own machine.
         """
         folder = _folder(workdir, workspace)
         limit_s = _limit(timeout_s, default_s, most_s)

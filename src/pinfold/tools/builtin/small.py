@@ -124,15 +124,20 @@ todo: Tool[..., Any] = Tool(
 
 @tool(effect="pure", reach="nothing", server="system")
 def ask_user(question: str, options: list[str] | None = None) -> str:
-    """Ask the user something only they can know, and wait for the answer.
-
-    Args:
-        question: One clear question.
-        options: Answers to choose from; the user may still answer in their own words.
-    """
+    """Ask the user what only they can know, with `options` to choose from if there are any."""
     del options
     raise BadCall(f"nobody answered {first_line(question)!r}")
 
 
+@tool(effect="pure", reach="nothing", server="system")
+def answer(text: str) -> None:
+    """Tell the user the result from code and end the turn, unless the code fails later on.
+
+    Args:
+        text: The answer, as the user shall read it.
+    """
+    del text  # the engine takes it from the record
+
+
 def small_tools(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Sequence[Tool[..., Any]]:
-    return calculator, now_tool(clock), todo, ask_user
+    return calculator, now_tool(clock), todo, ask_user, answer

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pinfold._version import __version__
 from pinfold.events import Json
 from pinfold.text import capped, presentable_line
-from pinfold.tools.errors import BadCall, ToolFailed
+from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.answering import Answers
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Manifest, read_tools
@@ -100,16 +100,14 @@ class Connection:
         async def ask(heard: ProgressFnT) -> types.CallToolResult:
             return await self._client.call_tool(tool, dict(arguments), progress_callback=heard)
 
-        return await self._asked(tool, ask, timeout_s)
+        return await self._asked(ask, timeout_s)
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        return await self._asked(
-            "read_resource", lambda _: self._client.read_resource(uri), self._spec.timeout_s
-        )
+        return await self._asked(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         return await self._asked(
-            "get_prompt", lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s
+            lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s
         )
 
     async def listed(self, what: str) -> Sequence[Any]:
@@ -119,7 +117,7 @@ class Connection:
             "list_resource_templates": self._templates_page,
             "list_prompts": self._prompts_page,
         }
-        return await self._asked(what, lambda _: self._all(pages[what]), self._spec.timeout_s)
+        return await self._asked(lambda _: self._all(pages[what]), self._spec.timeout_s)
 
     async def tell_roots(self) -> None:
         if self.version not in MODERN_PROTOCOL_VERSIONS:
@@ -141,9 +139,8 @@ class Connection:
             await anyio.sleep(self._limits.reread_s)
             changed()  # what was missed meanwhile
 
-    async def _asked(self, what: str, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
-        """The answer, or what became of the question: BadCall in the server's words, else ToolFailed."""
-        title = f"{self._spec.name}.{what}"
+    async def _asked(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
+        """The answer, or BadCall with what became of the question."""
         with self._patience.waiting(timeout_s) as wait:
 
             async def heard(progress: float, total: float | None, message: str | None) -> None:
@@ -153,22 +150,22 @@ class Connection:
             try:
                 answer = await ask(heard)
             except MCPError as error:
-                raise await self._told(title, error) from error
+                raise await self._told(error) from error
             except ValidationError as error:
-                words = f"{title} failed: the server's answer is not what the protocol says: {_first(error)}"
-                raise ToolFailed(words, at_fault=True, may_have_happened=True, untrusted=True) from error
+                words = f"the server's answer is not what the protocol says: {_first(error)}"
+                raise BadCall(words, at_fault=True, may_have_happened=True) from error
             except InputRequiredRoundsExceededError as error:
-                words = f"{title} failed: the server never stopped asking for more"
-                raise ToolFailed(words, at_fault=True, may_have_happened=True) from error
+                words = "the server never stopped asking for more"
+                raise BadCall(words, at_fault=True, may_have_happened=True) from error
             self.worked = True
             return answer
-        words = f"{title} gave no sign for {timeout_s:g} s and was given up; whether it was done is not known"
-        raise ToolFailed(words, at_fault=True, may_have_happened=True)
+        words = f"it gave no sign for {timeout_s:g} s and was given up; whether it was done is not known"
+        raise BadCall(words, at_fault=True, may_have_happened=True)
 
-    async def _told(self, title: str, error: MCPError) -> Exception:
+    async def _told(self, error: MCPError) -> Exception:
         said = presentable_line(capped(error.error.message, _MESSAGE))
         if error.error.data == UNSENT:
-            return ToolFailed(f"{title} failed and was not done: {said}", at_fault=True)
+            return BadCall(f"{said}; it was not done", at_fault=True)
         if error.error.message == "Session terminated":
             return SessionLost(said)
         if error.code == types.URL_ELICITATION_REQUIRED:
@@ -176,15 +173,15 @@ class Connection:
         if error.error.message == _BAD_STATUS:
             said = f"the server answered HTTP {self.over.status}"
             if 400 <= self.over.status < 500:
-                return ToolFailed(f"{title} failed and was not done: {said}", at_fault=True)
+                return BadCall(f"{said}; it was not done", at_fault=True)
         elif error.error.message == "Connection closed":
             with anyio.move_on_after(_SETTLE_S):
                 await self.over.event.wait()
             said = self.over.why or "the connection ended"
         elif error.error.data != UNKNOWN and not error.error.message.startswith(_SDK_GAVE_UP):
             return BadCall(said)
-        words = f"{title} failed: {said}; whether it was done is not known"
-        return ToolFailed(words, at_fault=True, may_have_happened=True, untrusted=True)
+        words = f"{said}; whether it was done is not known"
+        return BadCall(words, at_fault=True, may_have_happened=True)
 
     async def _pages_first(self, error: MCPError) -> BadCall:
         match error.error.data:
@@ -307,7 +304,7 @@ def explain(error: BaseException, over: Over) -> str:
     if over.why:
         return over.why
     match error:
-        case BadCall() | ToolFailed():
+        case BadCall():
             return str(error)
         case MCPError() if error.error.message == _BAD_STATUS:
             return f"the server answered HTTP {over.status}"

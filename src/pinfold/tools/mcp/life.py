@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from pinfold.events import Json
 from pinfold.text import listed
-from pinfold.tools.errors import BadCall, ToolFailed
+from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
 from pinfold.tools.mcp.patience import Patience
@@ -136,7 +136,7 @@ class Life:
         assert start is not None
         await start.done.wait()
         if start.connection is None:
-            raise BadCall(start.why)
+            raise BadCall(start.why, at_fault=True)
         return start.connection
 
     async def call(self, tool: str, arguments: Mapping[str, Json], agreed: str) -> types.CallToolResult:
@@ -165,7 +165,7 @@ class Life:
             except SessionLost as lost:
                 connection.over.end(f"the server ended the session: {lost}")
                 connection = await self.connected()
-        raise ToolFailed(f"{self.spec.name} ended two sessions in a row", at_fault=True)
+        raise BadCall(f"{self.spec.name} ended two sessions in a row; it was not done", at_fault=True)
 
     async def ask(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
         """For what is no call of a tool."""
@@ -189,7 +189,8 @@ class Life:
         if left > 0 and self._failures >= self._limits.quick_failures:
             raise BadCall(
                 f"{self.spec.name} is left alone for another {math.ceil(left)} s, "
-                f"after {self._failures} failures in a row; the last one: {self._why}"
+                f"after {self._failures} failures in a row; the last one: {self._why}",
+                at_fault=True,
             )
         self._start = _Start()
         self._idle = anyio.Event()

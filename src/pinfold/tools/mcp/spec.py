@@ -41,7 +41,7 @@ class ServerSpec:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str = ""
-    """Where it starts; empty: in the workspace."""
+    """Where it starts; empty: in the home folder, where nothing the agent can write is."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: OAuth | None = None

@@ -46,7 +46,7 @@ def short_call(form: Form, name: str) -> str:
         chars += len(part)
     if form.more is not None:
         parts.append(f"**{form.more[0]}")
-    result = "" if form.result == ANY else f" -> {short(form.result, form.result_records)}"
+    result = "" if form.result == ANY else f" -> {short(form.result, form.result_records, keys=True)}"
     return f"{name}({', '.join(parts)}){result}"
 
 
@@ -58,11 +58,11 @@ def bare_call(form: Form, name: str) -> str:
     return f"{name}({', '.join(parts)})"
 
 
-def short(shape: Type, records: Records) -> str:
-    """With as much of its objects as there is room for."""
+def short(shape: Type, records: Records, *, keys: bool = False) -> str:
+    """With as much of its objects as there is room for; with `keys`, of what is plain in them only the name."""
     text = ""
     for depth in range(DEPTH, -1, -1):
-        text = _Notation(records).of(shape, depth)
+        text = _Notation(records, keys=keys).of(shape, depth)
         if len(text) <= TYPE_CHARS:
             return text
     return f"{text[: TYPE_CHARS - 3]}..."
@@ -70,20 +70,38 @@ def short(shape: Type, records: Records) -> str:
 
 def _part(parameter: Parameter, records: Records) -> str:
     shape = parameter.type
-    if parameter.default is None and not parameter.is_required and isinstance(shape, Either):
+    if parameter.default in (None, "None") and not parameter.is_required and isinstance(shape, Either):
         # Leaving it out says as much.
         kept = tuple(member for member in shape.members if member != NONE)
         shape = kept[0] if len(kept) == 1 else Either(kept)
     typed = "" if shape == ANY else f": {short(shape, records)}"
-    if parameter.default is None:
+    told = "" if parameter.default in (None, "None") else parameter.default or ""
+    if shape == Plain("str") or (told and _is_plain(shape, choices=False)):
+        typed = ""  # most things are text, and a default shows what it is
+    if not told:
         return f"{parameter.identifier}{'' if parameter.is_required else '?'}{typed}"
-    default = printable_line(parameter.default)
+    default = printable_line(told)
     return f"{parameter.identifier}{typed} = {default}" if typed else f"{parameter.identifier}={default}"
 
 
+def _is_plain(shape: Type, *, choices: bool = True) -> bool:
+    match shape:
+        case Plain():
+            return True
+        case Choice():
+            return choices
+        case ListOf(item):
+            return isinstance(item, Plain)
+        case Either(members):
+            return all(_is_plain(member, choices=choices) for member in members)
+        case _:
+            return False
+
+
 class _Notation:
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, *, keys: bool) -> None:
         self._records = records
+        self._keys = keys
         self._left = TYPES
 
     def of(self, shape: Type, depth: int) -> str:
@@ -110,10 +128,12 @@ class _Notation:
                 return self._object(self._records[name], depth) if depth else "dict"
 
     def _object(self, fields: tuple[Field, ...], depth: int) -> str:
-        parts = [self._field(field, depth) for field in fields[:FIELDS]]
-        return f"{{{', '.join([*parts, '...'] if len(fields) > FIELDS else parts)}}}"
+        most = 2 * FIELDS if self._keys else FIELDS
+        parts = [self._field(field, depth) for field in fields[:most]]
+        return f"{{{', '.join([*parts, '...'] if len(fields) > most else parts)}}}"
 
     def _field(self, field: Field, depth: int) -> str:
         name = field.name if field.name.isidentifier() and field.name.isascii() else repr(field.name)
-        typed = "" if field.type == ANY else f": {self.of(field.type, depth - 1)}"
+        is_plain = field.type == ANY or (self._keys and _is_plain(field.type))
+        typed = "" if is_plain else f": {self.of(field.type, depth - 1)}"
         return f"{printable_line(name)}{'' if field.is_required else '?'}{typed}"

@@ -1,0 +1,80 @@
+"""A few tasks done by a real model of this machine, beside the script: it may need more steps, or fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pinfold.app.bench.measuring import facts
+from pinfold.app.bench.task import Task
+from pinfold.app.live import Options, own
+from pinfold.app.models import Calling
+from pinfold.events import (
+    Entry,
+    ModelReplied,
+    Say,
+    TurnEnded,
+    TurnFailed,
+    TurnInterrupted,
+    Usage,
+    new_session_id,
+    new_turn_id,
+)
+
+TASKS = (
+    "staff of a small firm",
+    "errors of a service",
+    "prices of houses",
+    "bikes for rent",
+    "temperatures of a week",
+    "sales by region",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    task: str
+    turns: int
+    right: int
+    """Turns whose answer holds all that it should."""
+    usage: Usage
+    """As the model's own server counts."""
+    calls: int
+
+
+async def live(task: Task) -> Lived:
+    """Raises ModelError where there is no model."""
+    usage, calls, right = Usage(), 0, 0
+    with TemporaryDirectory(prefix="pinfold-bench-") as folder:
+        for name, make in task.files.items():
+            (Path(folder) / name).write_text(make(), encoding="utf-8")
+        options = Options(workspace=Path(folder), model="builtin", mode="full", calling=Calling(cache=False))
+        async with own(None, new_session_id(), options) as session:
+            for turn, known in zip(task.turns, facts()[task.name], strict=True):
+                answer = ""
+                async with session.subscribe(session.log.seq) as feed:
+                    await session.submit(Say(turn=new_turn_id(), text=turn.asks))
+                    async for item in feed:
+                        match item.event if isinstance(item, Entry) else item:
+                            case ModelReplied(usage=used):
+                                usage += used
+                                calls += bool(used.total)
+                            case TurnEnded(text=answer):
+                                break
+                            case TurnFailed() | TurnInterrupted():
+                                break
+                            case _:
+                                pass
+                right += all(_is_in(fact, answer) for fact in known)
+    return Lived(task=task.name, turns=len(task.turns), right=right, usage=usage, calls=calls)
+
+
+def _is_in(fact: str, answer: str) -> bool:
+    """A number may be rounded further."""
+    try:
+        number = float(fact)
+    except ValueError:
+        return fact in answer
+    plain = answer.replace(",", "")
+    return any(f"{number:.{places}f}" in plain for places in range(4)) or fact in plain

@@ -1,0 +1,175 @@
+"""What was measured, in figures and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from pinfold.app.bench.ladder import Rung
+from pinfold.app.bench.live import Lived
+from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row
+from pinfold.app.bench.weighing import Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    rows: Sequence[Row]
+    tools: int = 0
+    """How many there are."""
+    schemas: int = 0
+    """Tokens of all of them as JSON."""
+    sizes: Sequence[Rung] = ()
+    prompts: dict[int, int] = field(default_factory=dict[int, int])
+    """Tokens of the first request by the number of tools."""
+    lived: Sequence[Lived] = ()
+
+    @property
+    def failed(self) -> list[Row]:
+        return [row for row in self.rows if row.problems]
+
+    def against(self, baseline: Baseline) -> list[Row]:
+        return [row for row in self.rows if not row.problems and baseline in row.baselines]
+
+    def saving(self, baseline: Baseline) -> float | None:
+        """Of all tokens of all tasks: what one pays."""
+        rows = self.against(baseline)
+        if not rows:
+            return None
+        theirs = sum(row.baselines[baseline].total for row in rows)
+        return 1 - sum(row.pinfold.total for row in rows) / theirs
+
+    def losing(self) -> list[tuple[Row, Baseline]]:
+        return [(row, one) for one in BASELINES for row in self.against(one) if row.saving(one) < 0]
+
+    @property
+    def cached_share(self) -> float:
+        """Of what is sent after the first call of each conversation: a byte-exact beginning of the call before."""
+        later = sum(row.pinfold.later for row in self.rows)
+        return sum(row.pinfold.cached for row in self.rows) / later if later else 0.0
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    there: list[Baseline] = [one for one in BASELINES if report.against(one)]
+    return {
+        "tokeniser": "o200k",
+        "tasks": len(report.rows),
+        "failed": [{"task": row.task, "problems": row.problems} for row in report.failed],
+        "savings": {one: _rounded(report.saving(one)) for one in there},
+        "mean": {one: _rounded(fmean(row.saving(one) for row in report.against(one))) for one in there},
+        "median": {one: _rounded(median(row.saving(one) for row in report.against(one))) for one in there},
+        "compared": {one: len(report.against(one)) for one in there},
+        "losing": [
+            {
+                "task": row.task,
+                "baseline": one,
+                "pinfold": row.pinfold.total,
+                "theirs": row.baselines[one].total,
+                "saving": _rounded(row.saving(one)),
+            }
+            for row, one in report.losing()
+        ],
+        "cached_share": _rounded(report.cached_share),
+        "tools": {"count": report.tools, "schema_tokens": report.schemas},
+        "prompt_tokens": {str(number): size for number, size in report.prompts.items()},
+        "sizes": [
+            {
+                "bytes": rung.bytes,
+                "data_tokens": rung.data,
+                "pinfold": rung.pinfold.total,
+                "data_once": rung.once.total,
+                "data_resent": rung.resent.total,
+                "problems": rung.problems,
+            }
+            for rung in report.sizes
+        ],
+        "live": [
+            {
+                "task": one.task,
+                "turns": one.turns,
+                "right": one.right,
+                "input": one.usage.input_tokens,
+                "output": one.usage.output_tokens,
+                "model_calls": one.calls,
+            }
+            for one in report.lived
+        ],
+        "rows": [
+            {
+                "task": row.task,
+                "domain": row.domain,
+                "turns": row.turns,
+                "data_tokens": row.data,
+                "pinfold": _weight(row.pinfold),
+                **{one: _weight(weight) for one, weight in row.baselines.items()},
+            }
+            for row in report.rows
+        ],
+    }
+
+
+def _weight(weight: Weight) -> dict[str, int]:
+    return {"input": weight.input, "output": weight.output, "model_calls": weight.calls}
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
+
+
+def as_text(report: Report) -> Iterator[str]:
+    for row in report.failed:
+        yield f"FAILED  {row.task}: {'; '.join(row.problems)}"
+    yield f"{len(report.rows)} tasks, {len(report.failed)} failed; tokens of o200k, everything sent and written"
+    if report.tools:
+        yield f"{report.tools} tools, {report.schemas:,} tokens as JSON"
+    yield ""
+    yield f"{'fewer tokens than':<26}{'in all':>8}{'mean':>8}{'median':>8}{'tasks':>7}{'calls':>7}{'theirs':>8}"
+    for one in BASELINES:
+        rows = report.against(one)
+        if rows:
+            shares = [row.saving(one) for row in rows]
+            ours, theirs = (sum(weight.calls for weight in some) for some in _both(rows, one))
+            yield (
+                f"{one:<26}{report.saving(one):>8.1%}{fmean(shares):>8.1%}{median(shares):>8.1%}"
+                f"{len(rows):>7}{ours:>7}{theirs:>8}"
+            )
+    beyond = [row.task for row in report.rows if row.data > WINDOW]
+    if beyond:
+        yield f"More than {WINDOW:,} tokens of data, compared with nothing: {', '.join(beyond)}"
+    yield f"{report.cached_share:.1%} of what is sent after a first call was sent before, byte for byte"
+    yield from _losing(report)
+    yield from _steps(report)
+
+
+def _both(rows: Sequence[Row], baseline: Baseline) -> tuple[list[Weight], list[Weight]]:
+    return [row.pinfold for row in rows], [row.baselines[baseline] for row in rows]
+
+
+def _losing(report: Report) -> Iterator[str]:
+    losing = report.losing()
+    yield ""
+    yield "More tokens than" if losing else "Nowhere more tokens than any of them."
+    for row, one in losing:
+        yield f"  {one:<26}{row.task:<34}{row.pinfold.total:>8,}{row.baselines[one].total:>9,}"
+
+
+def _steps(report: Report) -> Iterator[str]:
+    if report.prompts:
+        yield ""
+        told = ", ".join(f"{size} tokens with {number}" for number, size in report.prompts.items())
+        yield f"A first request, by the number of tools: {told}"
+    if report.lived:
+        yield ""
+        yield f"{'by a real model':<34}{'right':>7}{'tokens':>9}{'calls':>7}{'script':>9}"
+    script = {row.task: row.pinfold.total for row in report.rows}
+    for one in report.lived:
+        yield f"{one.task:<34}{f'{one.right}/{one.turns}':>7}{one.usage.total:>9,}{one.calls:>7}{script[one.task]:>9,}"
+    if report.sizes:
+        yield ""
+        yield f"{'a log of bytes':>16}{'its tokens':>14}{'Pinfold':>9}{'once':>14}{'resent':>16}"
+    for rung in report.sizes:
+        yield (
+            f"{rung.bytes:>16,}{rung.data:>14,}{rung.pinfold.total:>9,}"
+            f"{rung.once.total:>14,}{rung.resent.total:>16,}{'  FAILED' if rung.problems else ''}"
+        )

@@ -1,0 +1,91 @@
+"""The benches by name, and how each is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pinfold.app.bench.ladder import SIZES, TOOLS, Rung, climb, prompt_size
+from pinfold.app.bench.live import Lived
+from pinfold.app.bench.measuring import Row, measure
+from pinfold.app.bench.report import Report
+from pinfold.app.bench.servers import new_tools
+from pinfold.app.bench.tasks import TASKS
+from pinfold.app.bench.weighing import tokens, tool_text
+from pinfold.app.errors import ConfigError
+
+BENCHES = ("tokens",)
+Progress = Callable[[str, int, int], None]
+"""What was done, how much of it, and how much there is."""
+
+
+def _quiet(_what: str, _done: int, _all: int) -> None:
+    pass
+
+
+async def tokens_of_tasks(names: Sequence[str] = (), progress: Progress = _quiet) -> Report:
+    """All tasks, or those named; only all of them with the sizes of data and the numbers of tools."""
+    chosen = [task for task in TASKS if not names or task.name in names]
+    for name in names:
+        if all(task.name != name for task in TASKS):
+            near = get_close_matches(name, [task.name for task in TASKS], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"no task is called {name!r}{hint}")
+    with _nobodys_configuration():
+        rows: list[Row] = []
+        for place, task in enumerate(chosen):
+            progress("playing tasks", place, len(chosen))
+            rows.append(await measure(task))
+        sizes: list[Rung] = []
+        prompts: dict[int, int] = {}
+        if not names:
+            for place, size in enumerate(SIZES):
+                progress("reading logs", place, len(SIZES))
+                if rung := await climb(size):
+                    sizes.append(rung)
+            prompts = {number: await prompt_size(number) for number in TOOLS}
+    tools = new_tools()
+    schemas = sum(tokens(tool_text(tool.schema)) for tool in tools)
+    return Report(rows=rows, tools=len(tools), schemas=schemas, sizes=sizes, prompts=prompts)
+
+
+async def tokens_live(names: Sequence[str] = (), progress: Progress = _quiet) -> Report:
+    """Some tasks by script, and by the model of this machine. Raises ModelError where there is none."""
+    from pinfold.app.bench.live import TASKS as LIVE
+    from pinfold.app.bench.live import live
+
+    report = await tokens_of_tasks(names or LIVE, progress)
+    chosen = [task for task in TASKS if task.name in (names or LIVE)]
+    lived: list[Lived] = []
+    for place, task in enumerate(chosen):
+        progress("asking the model", place, len(chosen))
+        lived.append(await live(task))
+    return replace(report, lived=lived)
+
+
+async def tokens_of_bfcl(folder: Path, progress: Progress = _quiet) -> Report:
+    """The public multi-turn set, whole, from a copy of it."""
+    from pinfold.app.bench.bfcl import measured
+
+    with _nobodys_configuration():
+        return await measured(folder, progress)
+
+
+@contextmanager
+def _nobodys_configuration() -> Generator[None]:
+    """The user's own tools, rules and servers are not what is measured."""
+    with TemporaryDirectory(prefix="pinfold-bench-") as empty:
+        before = os.environ.get("XDG_CONFIG_HOME")
+        os.environ["XDG_CONFIG_HOME"] = empty
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["XDG_CONFIG_HOME"]
+            else:
+                os.environ["XDG_CONFIG_HOME"] = before

@@ -1,0 +1,69 @@
+"""`pinfold bench`: measures that anyone can repeat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import click
+
+from pinfold.front.cli.progress import shown_progress
+from pinfold.text import presentable_line
+
+
+class _Benches(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in self.commands and not name.startswith("-"):
+            ctx.fail(f"there is no bench {name!r}; there is {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("bench", cls=_Benches)
+def bench_command() -> None:
+    """Measure Pinfold, offline and repeatably."""
+
+
+@bench_command.command("tokens")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this task; may be repeated.")
+@click.option(
+    "--bfcl",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The public multi-turn set instead: a copy of bfcl_eval of the Berkeley leaderboard.",
+)
+@click.option("--live", is_flag=True, help="Let the built-in model do some of the tasks, beside the script.")
+def tokens_command(as_json: bool, tasks: tuple[str, ...], bfcl: Path | None, live: bool) -> None:
+    """Count the tokens of real sessions, and of what they are compared with.
+
+    Sessions are played by the product itself, with a scripted model that makes no detour; tokens are those of o200k.
+    """
+    from pinfold.app import bench
+
+    if bfcl is not None and (tasks or live):
+        raise click.UsageError("--bfcl stands alone; leave --task and --live out")
+    shown = shown_progress()
+
+    def show(what: str, done: int, all_: int) -> None:
+        shown.show(what, done, all_, f"{done}/{all_}")
+
+    try:
+        if bfcl is not None:
+            report = anyio.run(bench.tokens_of_bfcl, bfcl, show)
+        elif live:
+            report = anyio.run(bench.tokens_live, tasks, show)
+        else:
+            report = anyio.run(bench.tokens_of_tasks, tasks, show)
+    finally:
+        shown.end()
+    if as_json:
+        click.echo(json.dumps(bench.as_json(report)))
+    else:
+        for line in bench.as_text(report):
+            click.echo(presentable_line(line))
+    if report.failed:
+        raise SystemExit(1)

@@ -1,0 +1,192 @@
+"""Notes in one SQLite file, with full text beside them. Bounded in size and number; safe for several processes at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pinfold.memory.errors import MemoryUnusable, NoteRefused
+from pinfold.memory.notes import Note
+from pinfold.memory.words import question_of
+
+NOTE_CHARS = 4000
+TAG_CHARS = 40
+MOST_TAGS = 8
+MOST_NOTES = 5000
+MOST_UNTRUSTED = 500
+"""Of those, written while reading others' words: they push out each other, never a trusted one."""
+MOST_GIVEN = 100
+_WAIT_S = 10.0
+"""For another process that writes."""
+_VERSION = 1
+_NEARER = 1.6
+"""How much more a note of the same workspace counts."""
+_SCHEMA = (
+    """CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, workspace TEXT NOT NULL,
+    session TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL, trusted INTEGER NOT NULL)""",
+    "CREATE INDEX notes_workspace ON notes (workspace)",
+    """CREATE VIRTUAL TABLE words USING fts5(text, tags, content='notes', content_rowid='id',
+    tokenize='porter unicode61 remove_diacritics 2', prefix='3 4')""",
+    """CREATE TRIGGER note_in AFTER INSERT ON notes BEGIN
+    INSERT INTO words(rowid, text, tags) VALUES (new.id, new.text, new.tags); END""",
+    """CREATE TRIGGER note_out AFTER DELETE ON notes BEGIN
+    INSERT INTO words(words, rowid, text, tags) VALUES ('delete', old.id, old.text, old.tags); END""",
+)
+_COLUMNS = "notes.id, notes.text, notes.tags, notes.at, notes.trusted, notes.session, notes.workspace"
+
+
+class Memory:
+    """`file` is made when the first note is."""
+
+    def __init__(
+        self, file: Path, workspace: str, session: str, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        self._file = file
+        self._workspace = workspace
+        self._session = session
+        self._clock = clock or (lambda: datetime.now(UTC))
+
+    def remember(self, text: str, tags: Iterable[str] = (), *, trusted: bool) -> int:
+        """Its number. The same words again are the same note. Raises NoteRefused, MemoryUnusable."""
+        words, marks = _checked(text, tuple(tags))
+        with self._open(make=True) as connection:
+            known = connection.execute(
+                "SELECT id FROM notes WHERE text = ? AND tags = ? AND workspace = ? AND trusted = ?",
+                (words, marks, self._workspace, trusted),
+            ).fetchone()
+            if known:
+                return known[0]
+            if not trusted:
+                connection.execute(
+                    "DELETE FROM notes WHERE id IN (SELECT id FROM notes WHERE NOT trusted ORDER BY id DESC LIMIT -1 OFFSET ?)",
+                    (MOST_UNTRUSTED - 1,),
+                )
+            if connection.execute("SELECT count(*) FROM notes").fetchone()[0] >= MOST_NOTES:
+                raise NoteRefused(f"there are {MOST_NOTES:,} notes already; forget some first")
+            at = self._clock().astimezone(UTC).isoformat(timespec="seconds")
+            cursor = connection.execute(
+                "INSERT INTO notes (at, workspace, session, text, tags, trusted) VALUES (?, ?, ?, ?, ?, ?)",
+                (at, self._workspace, self._session, words, marks, trusted),
+            )
+            assert cursor.lastrowid is not None
+            return cursor.lastrowid
+
+    def recall(self, words: str, limit: int = 5) -> list[Note]:
+        """Best first, those of this workspace before equals from elsewhere. Raises NoteRefused, MemoryUnusable."""
+        question = question_of(words)
+        if not question or not self._file.exists():
+            return []
+        with self._open() as connection:
+            # bm25 is the smaller, the better the note fits.
+            rows = connection.execute(
+                f"""SELECT {_COLUMNS} FROM words JOIN notes ON notes.id = words.rowid WHERE words MATCH ?
+                ORDER BY bm25(words, 1.0, 2.0) * CASE WHEN notes.workspace = ? THEN {_NEARER} ELSE 1 END, notes.id DESC
+                LIMIT ?""",  # noqa: S608 - names and a number of our own
+                (question, self._workspace, _limited(limit)),
+            ).fetchall()
+        return [self._note(row) for row in rows]
+
+    def latest(self, limit: int = 20) -> list[Note]:
+        """The newest first, those of this workspace before all others. Raises NoteRefused, MemoryUnusable."""
+        if not self._file.exists():
+            return []
+        with self._open() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM notes ORDER BY workspace = ? DESC, id DESC LIMIT ?",  # noqa: S608 - as above
+                (self._workspace, _limited(limit)),
+            ).fetchall()
+        return [self._note(row) for row in rows]
+
+    def forget(self, id: int, *, trusted: bool) -> None:  # noqa: A002 - it is the note's
+        """Who has read others' words forgets only what such a session wrote, or its own. Raises NoteRefused, MemoryUnusable."""
+        with self._open(make=self._file.exists()) as connection:
+            row = connection.execute("SELECT trusted, session FROM notes WHERE id = ?", (id,)).fetchone()
+            if row is None:
+                raise NoteRefused(f"there is no note {id}; memories() lists those there are")
+            if row[0] and not trusted and row[1] != self._session:
+                raise NoteRefused(
+                    f"note {id} is not this session's, which has read others' words; it can be forgotten in another one"
+                )
+            connection.execute("DELETE FROM notes WHERE id = ?", (id,))
+
+    def _note(self, row: tuple[Any, ...]) -> Note:
+        number, text, tags, at, trusted, session, workspace = row
+        return Note(
+            id=number,
+            text=text,
+            tags=tuple(json.loads(tags)),
+            at=at,
+            trusted=bool(trusted),
+            session=session,
+            here=workspace == self._workspace,
+        )
+
+    @contextmanager
+    def _open(self, *, make: bool = False) -> Generator[sqlite3.Connection]:
+        """One transaction: all of it, or nothing."""
+        try:
+            if make:
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Made by us, for its owner alone; SQLite gives what it puts beside it the same rights.
+                os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            connection = sqlite3.connect(self._file, timeout=_WAIT_S, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise MemoryUnusable(f"{self._file} cannot be opened: {error}; fix its permissions") from error
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE" if make else "BEGIN")
+            self._prepare(connection, make=make)
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise MemoryUnusable(_words(self._file, error)) from error
+        finally:
+            connection.close()
+
+    def _prepare(self, connection: sqlite3.Connection, *, make: bool) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise MemoryUnusable(f"{self._file} was written by a newer Pinfold; update this one")
+        if version == 0:
+            if not make:
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _checked(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
+    words = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
+    if not words:
+        raise NoteRefused("there is nothing to remember; give a text")
+    if len(words) > NOTE_CHARS:
+        raise NoteRefused(
+            f"the text has {len(words):,} characters; {NOTE_CHARS:,} is the most: remember the gist"
+        )
+    marks = tuple(dict.fromkeys(tag.strip().casefold() for tag in tags if tag.strip()))
+    if len(marks) > MOST_TAGS or any(len(mark) > TAG_CHARS for mark in marks):
+        raise NoteRefused(f"at most {MOST_TAGS} tags of {TAG_CHARS} characters each")
+    clean = [mark.encode("utf-8", "replace").decode("utf-8") for mark in marks]
+    return words, json.dumps(clean, ensure_ascii=False)
+
+
+def _limited(limit: int) -> int:
+    if limit < 1:
+        raise NoteRefused("limit is at least 1")
+    return min(limit, MOST_GIVEN)
+
+
+def _words(file: Path, error: sqlite3.DatabaseError) -> str:
+    if "locked" in str(error):
+        return f"{file} is in use by another process for longer than {_WAIT_S:g} s; try again"
+    if "full" in str(error):
+        return f"{file} cannot be written: {error}; make room on the disk"
+    return f"{file} cannot be used: {error}; if it is damaged, move it away, and a new one is made"

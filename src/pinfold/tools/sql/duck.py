@@ -1,0 +1,146 @@
+"""DuckDB, held to reading by the library itself: the file read-only, no other file, no extension, no change of settings."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pinfold.tools.sql.bounds import Bounds, Gathered, gathered
+from pinfold.tools.sql.columns import Columns
+from pinfold.tools.sql.decimals import as_decimals
+from pinfold.tools.sql.faults import DatabaseFault
+from pinfold.tools.sql.files import Opened
+from pinfold.tools.sql.infinite import refuse_infinite
+from pinfold.tools.sql.libraries import arrow, duckdb
+from pinfold.tools.sql.sources import Source
+from pinfold.tools.sql.statements import Statement
+
+THREADS = 2
+MEMORY_MB = 1024
+_ROWS = 20_000
+_AS_TEXT = ("UHUGEINT", "BIGNUM", "VARINT", "BIT", "TIME WITH TIME ZONE", "TIMETZ", "GEOMETRY", "VARIANT")
+"""Types that would arrive as something else: a number too wide, a time without its zone."""
+_NUMBERS = _AS_TEXT[:3]
+_LOCKED = ("temp_directory = ''", "enable_external_access = false", "lock_configuration = true")
+"""In this order: the last forbids any other."""
+
+
+class DuckDB:
+    def __init__(self, source: Source) -> None:
+        """Raises Refused, DatabaseFault."""
+        self._timeout_s = source.timeout_s
+        self._is_out_of_time = False
+        opened = Opened(source, (".wal",))
+        settings = {
+            "threads": THREADS,
+            "memory_limit": f"{max(MEMORY_MB, 2 * (source.max_bytes >> 20))}MB",
+            "allow_community_extensions": False,
+            "allow_unsigned_extensions": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+        }
+        with _faults():
+            self._connection: Any = duckdb().connect(opened.path, read_only=True, config=settings)
+        try:
+            opened.check()
+            with _faults():
+                for setting in _LOCKED:
+                    self._connection.execute(f"SET {setting}")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def cancel(self) -> None:
+        """From any thread."""
+        with suppress(Exception):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._connection.close()
+
+    def is_as_new(self) -> bool:
+        """Each statement opens the file anew: an open one would keep others from writing it."""
+        return False
+
+    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+        """Raises Refused, DatabaseFault."""
+        with self._in_time(), _faults(self._words):
+            if statement.form == "told":
+                return self._told(statement.text, bounds, params)
+            asked = self._connection.sql(statement.text, params=params)
+            kinds = [str(kind) for kind in asked.types]
+            if any(_cast(kind) for kind in kinds):
+                names = [f"c{at}" for at in range(len(kinds))]
+                columns = ", ".join(f"{name}{_cast(kind)}" for name, kind in zip(names, kinds, strict=True))
+                wrapped = f"SELECT {columns} FROM (\n{statement.text}\n) AS q({', '.join(names)})"
+                reader = self._connection.sql(wrapped, params=params).to_arrow_reader(_ROWS)
+            else:
+                reader = asked.to_arrow_reader(_ROWS)
+            found = gathered(iter(reader), reader.schema, bounds)
+            return _plain(found, list(asked.columns), kinds)
+
+    def _told(self, text: str, bounds: Bounds, params: Any) -> Gathered:
+        cursor = self._connection.execute(text, params)
+        names = [column[0] for column in cursor.description or ()]
+        rows = [tuple(map(_as_told, row)) for row in cursor.fetchmany(bounds.rows)]
+        return Columns(names).given([rows] if rows else [], bounds)
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        """A question of our own."""
+        with self._in_time(), _faults(self._words):
+            return self._connection.execute(sql).fetch_arrow_table().to_pylist()
+
+    @contextmanager
+    def _in_time(self) -> Generator[None]:
+        def end() -> None:
+            self._is_out_of_time = True
+            self.cancel()
+
+        timer = threading.Timer(self._timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _words(self, error: Exception) -> str:
+        if self._is_out_of_time:
+            return f"it took longer than {self._timeout_s:g} s"
+        return str(error)
+
+
+def _cast(kind: str) -> str:
+    """What makes of a column something that arrives as it is."""
+    return "::VARCHAR" if any(re.search(rf"\b{name}\b", kind) for name in _AS_TEXT) else ""
+
+
+def _plain(found: Gathered, names: list[str], kinds: list[str]) -> Gathered:
+    """Under the names that were asked for, exact numbers exact."""
+    pa = arrow()
+    columns: list[Any] = []
+    for column, name, kind in zip(found.table.columns, names, kinds, strict=True):
+        refuse_infinite(column, name)
+        columns.append(as_decimals(column, -1) if kind in _NUMBERS else column)
+    fields = [
+        pa.field(name, column.type, metadata={"sql:type": kind})
+        for name, column, kind in zip(names, columns, kinds, strict=True)
+    ]
+    return Gathered(pa.table(columns, schema=pa.schema(fields)), found.cut)
+
+
+def _as_told(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str | bytes) else str(value)
+
+
+@contextmanager
+def _faults(words: Any = str) -> Generator[None]:
+    try:
+        yield
+    except duckdb().Error as error:
+        raise DatabaseFault(words(error)[:2000]) from None

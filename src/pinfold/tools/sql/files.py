@@ -1,0 +1,101 @@
+"""Opens a database that is a file: that file and no other, whatever code does to its folder meanwhile.
+
+Where the session's code can write, a name may be a link to a file that is none of its business, and files beside the
+database (its journal) may be somebody's making. The database is then opened without them, and what was opened is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from pinfold.tools.sql.faults import DatabaseFault
+from pinfold.tools.sql.sources import Source
+from pinfold.tools.sql.spelling import Refused
+
+_MOST_LINKS = 40
+
+
+class Opened:
+    """Made before the library opens the file; `check` comes after, and before anything is read."""
+
+    def __init__(self, source: Source, side_files: tuple[str, ...]) -> None:
+        """Raises Refused, DatabaseFault."""
+        self.path = source.address.where
+        folders = tuple(Path(folder).resolve() for folder in source.changeable)
+        visited = _visited(self.path)
+        self.is_changeable = any(place.is_relative_to(folder) for place in visited for folder in folders)
+        self._before = _open_files()
+        try:
+            status = Path(self.path).stat(follow_symlinks=not self.is_changeable)
+        except OSError as error:
+            raise DatabaseFault(f"its file cannot be opened: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused("the database is not a file, or a link in a folder that code can write")
+        if self.is_changeable:
+            self._refuse_links(visited, folders)
+            for ending in side_files:
+                if _size(self.path + ending):
+                    raise Refused(
+                        f"the database has changes in its {ending} file and lies where code can write; "
+                        "open it from Python instead"
+                    )
+        self._identity = (status.st_dev, status.st_ino)
+
+    def check(self) -> None:
+        """Raises Refused unless the file that is open now is the one that was looked at."""
+        if not self.is_changeable:
+            return
+        new = _open_files() - self._before
+        if self._identity not in new or len(new) > 1:
+            raise Refused(
+                "the database's file was exchanged while it was opened; open it from Python instead"
+            )
+
+    def _refuse_links(self, visited: list[Path], folders: tuple[Path, ...]) -> None:
+        for place in visited:
+            if place.is_symlink() and any(
+                place.parent.resolve().is_relative_to(folder) for folder in folders
+            ):
+                raise Refused(
+                    "the way to the database leads over a link that code can change; name the file itself"
+                )
+
+
+def _visited(path: str) -> list[Path]:
+    """Every name on the way, links followed one by one."""
+    seen: list[Path] = []
+    waiting = list(Path(path).parts)[1:]
+    at = Path("/")
+    links = 0
+    while waiting:
+        name = waiting.pop(0)
+        at = at.parent if name == ".." else at / name
+        seen.append(at)
+        if at.is_symlink() and links < _MOST_LINKS:
+            links += 1
+            target = at.readlink()
+            waiting = [*(target.parts[1:] if target.is_absolute() else target.parts), *waiting]
+            at = Path("/") if target.is_absolute() else at.parent
+    return seen
+
+
+def _open_files() -> set[tuple[int, int]]:
+    """What this process holds open, of regular files."""
+    found: set[tuple[int, int]] = set()
+    for fd in range(3, 256):
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,293 @@
+"""PostgreSQL, held to reading by the server: a read-only transaction, a time limit, and no powers beyond reading.
+
+Whatever the text of a statement says, nothing in here relies on its having been checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pinfold.tools.sql.bounds import Bounds, Gathered, gathered
+from pinfold.tools.sql.decimals import as_decimals
+from pinfold.tools.sql.faults import DatabaseFault
+from pinfold.tools.sql.infinite import refuse_infinite
+from pinfold.tools.sql.known import HARMLESS
+from pinfold.tools.sql.libraries import arrow, compute, driver_error, postgres_driver
+from pinfold.tools.sql.sources import Source
+from pinfold.tools.sql.spelling import Refused
+from pinfold.tools.sql.statements import Statement
+
+CONNECT_S = 10
+_BATCH = 4 << 20
+_POWERS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+# Once a query has been answered, no statement can make the transaction one that writes.
+_STANDING = f"""
+SELECT current_setting('transaction_read_only') = 'on' AS holds, current_setting('is_superuser') = 'on' AS superuser,
+  ARRAY(SELECT rolname::text FROM pg_roles WHERE rolname IN {_POWERS!r} AND pg_has_role(oid, 'MEMBER')) AS powers,
+  EXISTS (SELECT FROM pg_roles WHERE rolname = 'pg_read_all_data') AS reader
+"""
+_VOLATILE = """
+SELECT DISTINCT proname::text AS name FROM pg_catalog.pg_proc
+WHERE provolatile = 'v' AND prorettype <> 'tsm_handler'::regtype AND proname = ANY({})
+"""
+
+
+class Postgres:
+    """One connection, for one statement."""
+
+    def __init__(self, source: Source) -> None:
+        """Raises DatabaseFault where there is no way in."""
+        driver = postgres_driver()
+        self._source = source
+        # In the environment of a process that is this database's own: an address that an error quotes holds no password.
+        if source.address.password:
+            os.environ["PGPASSWORD"] = source.address.password
+        os.environ.setdefault("PGCONNECT_TIMEOUT", str(CONNECT_S))
+        os.environ.setdefault("PGAPPNAME", "pinfold")
+        with _faults():
+            self._connection: Any = driver.connect(source.address.where, autocommit=True)
+
+    def cancel(self) -> None:
+        """From any thread."""
+        with suppress(Exception):
+            self._connection.adbc_cancel()
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._connection.close()
+
+    def is_as_new(self) -> bool:
+        """Whether it can be used again, with nothing left of what came before."""
+        try:
+            self._run("DISCARD ALL")
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, another is made
+            return False
+        return True
+
+    def query(self, statement: Statement, bounds: Bounds, params: Any = None) -> Gathered:
+        """Raises Refused, DatabaseFault. `params` are in the statement already."""
+        assert params is None
+        with self.reading():
+            self._refuse_volatile(statement.called)
+            if statement.form == "told":
+                return self._rows(statement.text, bounds, copy=False)
+            plan = _Plan(self._described(statement.text))
+            found = self._rows(plan.wrapped(statement.text), bounds, copy=True)
+            return plan.given(found)
+
+    @contextmanager
+    def reading(self) -> Generator[None]:
+        """A transaction in which nothing can be written. Raises Refused where the server's word for that is not to be had."""
+        with _faults():
+            self._run(_BEGIN)
+            try:
+                self._settle()
+                yield
+            finally:
+                with suppress(Exception):
+                    self._run("ROLLBACK")
+
+    def _settle(self) -> None:
+        limit_ms = int(self._source.timeout_s * 1000)
+        for name, value in (
+            ("statement_timeout", limit_ms),
+            ("lock_timeout", limit_ms),
+            ("idle_in_transaction_session_timeout", limit_ms * 2),
+            ("standard_conforming_strings", "on"),
+            ("default_transaction_read_only", "on"),
+        ):
+            self._run(f"SET LOCAL {name} = {value}")
+        standing = self.ask(_STANDING)[0]
+        if not standing["holds"]:
+            raise Refused("the server did not make the transaction read-only, so nothing is run")
+        if standing["superuser"]:
+            self._step_down(has_reader=standing["reader"])
+        elif standing["powers"]:
+            powers = ", ".join(standing["powers"])
+            raise Refused(
+                f"the database user has {powers}, with which a query could reach files or programs of the server; "
+                "the user must configure another one"
+            )
+
+    def _step_down(self, *, has_reader: bool) -> None:
+        """A superuser reads as one who can read everything and do nothing else."""
+        if not has_reader:
+            raise Refused(
+                "the database user is a superuser of an old server; the user must configure another one"
+            )
+        self._run("SET LOCAL ROLE pg_read_all_data")
+        # Rows that this role may not see are an error, not silently missing.
+        self._run("SET LOCAL row_security = off")
+        if self.ask("SELECT current_setting('is_superuser') = 'on' AS still")[0]["still"]:
+            raise Refused("the server did not take the powers of a superuser away, so nothing is run")
+
+    def _refuse_volatile(self, called: frozenset[str]) -> None:
+        """A function that may write says so to the server by being volatile, which is also what it is if nobody said."""
+        asked = sorted(called - HARMLESS - frozenset(self._source.functions))
+        if not asked:
+            return
+        names = ", ".join("'" + name.replace("'", "''") + "'" for name in asked)
+        found = [row["name"] for row in self.ask(_VOLATILE.format(f"ARRAY[{names}]"))]
+        if found:
+            raise Refused(
+                f"the server says that {found[0]}() may change something (it is volatile); do without it, or the user "
+                f"can vouch for it: [data.{self._source.name}] functions = [{found[0]!r}]"
+            )
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        """A question of our own."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table().to_pylist()
+
+    def _run(self, sql: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    def _described(self, sql: str) -> Any:
+        with self._connection.cursor() as cursor:
+            return cursor.adbc_execute_schema(sql)
+
+    def _rows(self, sql: str, bounds: Bounds, *, copy: bool) -> Gathered:
+        with self._connection.cursor() as cursor:
+            # A batch holds up to this; what is beyond a bound was asked for in vain.
+            batch = str(min(_BATCH, max(bounds.bytes // 4, 1 << 16)))
+            cursor.adbc_statement.set_options(
+                **{
+                    "adbc.postgresql.use_copy": str(copy).lower(),
+                    "adbc.postgresql.batch_size_hint_bytes": batch,
+                }
+            )
+            cursor.execute(f"{sql}\n")  # a comment at its end must not swallow what the driver puts after it
+            reader = cursor.fetch_record_batch()
+            found = gathered(iter(reader), reader.schema, bounds)
+            if found.cut:
+                self.cancel()  # else the rest would come first, to be thrown away
+            return found
+
+
+class _Plan:
+    """How to ask for columns so that each can be given as what it is, and what to make of what comes."""
+
+    def __init__(self, schema: Any) -> None:
+        self._fields = list(schema)
+        self._kinds = [_kind(field) for field in self._fields]
+        self._casts = [_cast(field, kind) for field, kind in zip(self._fields, self._kinds, strict=True)]
+        self._lists = [at for at, kind in enumerate(self._kinds) if kind.startswith("_")]
+
+    def wrapped(self, sql: str) -> str:
+        if not any(self._casts) and not self._lists:
+            return sql
+        names = [f"c{at}" for at in range(len(self._fields))]
+        columns = [f"{name}{cast}" for name, cast in zip(names, self._casts, strict=True)]
+        # Arrays arrive flat; how many dimensions they had must come along.
+        columns += [f"coalesce(array_ndims(c{at}), 0)" for at in self._lists]
+        return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
+
+    def given(self, found: Gathered) -> Gathered:
+        pa = arrow()
+        pc = compute()
+        columns: list[Any] = list(found.table.columns)
+        for at, dimensions in zip(self._lists, columns[len(self._fields) :], strict=True):
+            if (pc.max(dimensions).as_py() or 0) > 1:
+                raise Refused(
+                    f"the column {self._fields[at].name!r} holds arrays of several dimensions, which would arrive flat; "
+                    "select to_json(column) instead"
+                )
+        fields: list[Any] = []
+        for at, (field, kind) in enumerate(zip(self._fields, self._kinds, strict=True)):
+            columns[at] = _plain(columns[at], field, kind)
+            fields.append(pa.field(field.name, columns[at].type, metadata={"sql:type": kind}))
+        return Gathered(pa.table(columns[: len(fields)], schema=pa.schema(fields)), found.cut)
+
+
+def _kind(field: Any) -> str:
+    return _metadata(field).get(b"POSTGRESQL:type", b"").decode()
+
+
+def _metadata(field: Any) -> dict[bytes, bytes]:
+    return field.metadata or {}
+
+
+def _cast(field: Any, kind: str) -> str:
+    """What makes of a column something that arrives as it is."""
+    base = kind.removeprefix("_")
+    many = "[]" if kind.startswith("_") else ""
+    if base == "oid":
+        return f"::int8{many}"
+    if base == "money":
+        return f"::numeric{many}"
+    opaque = base != "numeric" and _is_opaque(field.type)
+    if base in ("uuid", "record") or opaque or kind == "_record":
+        return f"::text{many}"
+    return ""
+
+
+def _is_opaque(type_: Any) -> bool:
+    pa = arrow()
+    if pa.types.is_list(type_):
+        return _is_opaque(type_.value_type)
+    if pa.types.is_struct(type_):
+        return any(_is_opaque(field.type) for field in type_)
+    return getattr(type_, "extension_name", "") == "arrow.opaque"
+
+
+def _plain(column: Any, field: Any, kind: str) -> Any:
+    """A column of types that every reader of Arrow knows."""
+    pa = arrow()
+    type_ = column.type
+    if kind in ("numeric", "money"):
+        limit = _metadata(field).get(b"POSTGRESQL:typmod", b"-1")
+        return as_decimals(
+            pa.chunked_array([chunk.storage for chunk in column.chunks], type=pa.string()), int(limit)
+        )
+    if kind in ("_numeric", "_money"):
+        return _decimal_lists(column)
+    refuse_infinite(column, field.name)
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], type=type_.storage_type)
+    if pa.types.is_list(type_) and isinstance(type_.value_type, pa.BaseExtensionType):
+        plain = pa.list_(type_.value_type.storage_type)
+        return pa.chunked_array(
+            [_list_of(chunk, chunk.values.storage) for chunk in column.chunks], type=plain
+        )
+    return column
+
+
+def _list_of(chunk: Any, values: Any) -> Any:
+    pa = arrow()
+    return pa.ListArray.from_arrays(chunk.offsets, values, mask=chunk.is_null() if chunk.null_count else None)
+
+
+def _decimal_lists(column: Any) -> Any:
+    pa = arrow()
+    chunks = [chunk.values.storage for chunk in column.chunks]
+    values = as_decimals(pa.chunked_array(chunks, type=pa.string()), -1)
+    lists = [_list_of(chunk, part) for chunk, part in zip(column.chunks, values.chunks, strict=True)]
+    return pa.chunked_array(lists, type=pa.list_(values.type))
+
+
+@contextmanager
+def _faults() -> Generator[None]:
+    """What the driver says, as words for whoever wrote the statement."""
+    try:
+        yield
+    # What goes wrong while rows come is told by the reader of the stream, not by the driver.
+    except (driver_error(), OSError) as error:
+        raise DatabaseFault(_words(str(error))) from None
+
+
+def _words(said: str) -> str:
+    said = said.partition("\n\nQuery was:")[0].partition(". SQLSTATE")[0]
+    found = re.search(r"(?:ERROR|FATAL):\s+(.*)", said, re.DOTALL)
+    text = found[1] if found else said.partition("] ")[2] or said
+    # The place it points at is in our own wrapping of the statement, not in theirs.
+    lines = [
+        line for line in text.splitlines() if line.strip() and not re.match(r"\s*\^\s*$|LINE \d+: COPY", line)
+    ]
+    return "\n".join(lines).strip()[:2000]

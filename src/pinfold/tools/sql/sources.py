@@ -1,0 +1,123 @@
+"""Where the user's databases are, read from the addresses of the configuration. No password stays in an address."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+Kind: TypeAlias = Literal["postgresql", "sqlite", "duckdb"]
+MAX_ROWS = 1_000_000
+MAX_MB = 256
+TIMEOUT_S = 60.0
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_SCHEMES: dict[str, Kind] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "sqlite": "sqlite",
+    "duckdb": "duckdb",
+}
+_WRITE = "write postgresql://user@host/name, sqlite:///whole/path or duckdb:///whole/path"
+_PASSWORDS = ("password", "sslpassword", "passfile")
+
+
+class BadAddress(ValueError):
+    """What is wrong with it; never holds the address, which may hold a password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    kind: Kind
+    where: str
+    """Without any password: what the driver is told, or a file."""
+    password: str = field(default="", repr=False)
+    hosts: tuple[str, ...] = ()
+    """Of a server; empty for a file. A socket in a folder is `localhost`."""
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A database that code may read."""
+
+    name: str
+    address: Address
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_MB << 20
+    timeout_s: float = TIMEOUT_S
+    functions: tuple[str, ...] = ()
+    """Of the database's own, that the user vouches for though the server says that they might write."""
+    changeable: tuple[str, ...] = ()
+    """Folders that the session's code can write: a file in them may be a trap."""
+
+    @property
+    def kind(self) -> Kind:
+        return self.address.kind
+
+
+def read_address(url: str) -> Address:
+    """Raises BadAddress."""
+    scheme, sign, rest = url.partition("://")
+    kind = _SCHEMES.get(scheme.strip().lower().partition("+")[0])
+    if kind is None or not sign:
+        raise BadAddress(f"is no address of a database; {_WRITE}")
+    if any(ord(letter) < 32 for letter in url) or "${" in url:
+        what = "has `${...}` in it; that goes into `password`" if "${" in url else "has control characters"
+        raise BadAddress(f"{what}; {_WRITE}")
+    return _server(f"postgresql://{rest}") if kind == "postgresql" else _file(kind, rest)
+
+
+def _file(kind: Kind, rest: str) -> Address:
+    host, slash, path = rest.partition("/")
+    path = unquote(path).lstrip("/")
+    if host or not slash or not path or path == ":memory:":
+        raise BadAddress(f"names no file; write {kind}:///whole/path")
+    if path.startswith("~/"):
+        from pathlib import Path
+
+        return Address(kind=kind, where=str(Path(path).expanduser()))
+    return Address(kind=kind, where=f"/{path}")
+
+
+def _server(url: str) -> Address:
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise BadAddress(f"cannot be read; {_WRITE}") from error
+    account, _, places = parts.netloc.rpartition("@")
+    user, _, password = account.partition(":")
+    given = dict(options)
+    password = unquote(given.get("password", "")) or unquote(password)
+    options = [(key, value) for key, value in options if key not in _PASSWORDS]
+    if any(key in given for key in _PASSWORDS[1:]):
+        raise BadAddress("has a password of a certificate or a file of passwords; leave that to libpq's own")
+    hosts = _hosts(given.get("host") or places, bool(given.get("host")))
+    more = f"?{urlencode(options, quote_via=quote)}" if options else ""
+    where = f"postgresql://{user}{'@' if user else ''}{places}{parts.path}{more}"
+    port = given.get("port") or places.rpartition(":")[2]
+    return Address(
+        kind="postgresql",
+        where=where,
+        password=password,
+        hosts=hosts,
+        port=int(port) if port.isascii() and port.isdigit() else 5432,
+    )
+
+
+def _hosts(places: str, is_bare: bool) -> tuple[str, ...]:
+    hosts: list[str] = []
+    for place in unquote(places).split(","):
+        host = place if is_bare else re.sub(r":\d*$", "", place)
+        hosts.append("localhost" if not host or host.startswith(("/", "@")) else host)
+    return tuple(dict.fromkeys(hosts))
+
+
+def shown(url: str) -> str:
+    """An address as anybody may see it."""
+    try:
+        address = read_address(url)
+    except BadAddress:
+        return "(not readable)"
+    return address.where if address.kind == "postgresql" else f"{address.kind}://{address.where}"

@@ -1,0 +1,189 @@
+"""The host's side: processes that talk to databases, a few at a time, kept while the session lives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from pinfold.text import without_known
+from pinfold.tools.errors import BadCall
+from pinfold.tools.sql.messages import Asked, Told
+from pinfold.tools.sql.sources import Source
+
+SIDE_BY_SIDE = 4
+"""Statements at once; more wait."""
+GRACE_S = 20.0
+"""For starting, connecting and putting together, beyond the time a statement may take."""
+_ENDING_S = 3.0
+"""For ending what runs on the server, before the process is ended for it."""
+_LONGEST = 64 << 20
+_NEEDED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+_FAMILIES = ("PG", "LC_", "KRB5")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    told: Told
+    table: bytes
+
+
+@dataclass(eq=False, kw_only=True)
+class _Worker:
+    process: anyio.abc.Process
+    shelf: int
+    _held: bytearray = field(default_factory=bytearray)
+
+    async def ask(self, asked: Asked) -> Told:
+        """Raises _Gone."""
+        assert self.process.stdin is not None
+        message = msgspec.msgpack.encode(asked)
+        try:
+            await self.process.stdin.send(len(message).to_bytes(4, "big") + message)
+            size = int.from_bytes(await self._exactly(4), "big")
+            if size > _LONGEST:
+                raise _Gone
+            return msgspec.msgpack.decode(await self._exactly(size), type=Told)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
+            raise _Gone from error
+
+    async def _exactly(self, count: int) -> bytes:
+        assert self.process.stdout is not None
+        while len(self._held) < count:
+            self._held += await self.process.stdout.receive()
+        data = bytes(self._held[:count])
+        del self._held[:count]
+        return data
+
+    def table(self, size: int) -> bytes:
+        """What it put on the shelf, which is empty then."""
+        with os.fdopen(os.dup(self.shelf), "rb") as file:
+            file.seek(0)
+            data = file.read(size)
+        os.ftruncate(self.shelf, 0)
+        return data
+
+    async def end(self) -> int:
+        """How it ended. It ends what it runs on the server first, if there is time."""
+        assert self.process.stdin is not None
+        code = 0
+        with anyio.CancelScope(shield=True):
+            await self.process.stdin.aclose()
+            with anyio.move_on_after(_ENDING_S):
+                code = await self.process.wait()
+            await self.process.aclose()  # ends it, should it be there still
+        os.close(self.shelf)
+        return code
+
+
+class _Gone(Exception):
+    """The process ended."""
+
+
+class Workers:
+    def __init__(self) -> None:
+        self._idle: dict[str, list[_Worker]] = {}
+        self._limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
+
+    async def ask(self, source: Source, sql: str | None, params: Any = None) -> Answered:
+        """Raises BadCall with words for the model. Cancelled, what runs on the server is ended."""
+        async with self._limit:
+            worker = self._taken(source) or await _started()
+            answered: Answered | None = None
+            with anyio.move_on_after(source.timeout_s + GRACE_S):
+                try:
+                    answered = await _asked(worker, Asked(source=source, sql=sql, params=params))
+                    self._idle.setdefault(source.name, []).append(worker)
+                except _Gone:
+                    code = await worker.end()
+                    raise BadCall(_ended(code)) from None
+                except BaseException:
+                    await worker.end()
+                    raise
+            if answered is None:
+                raise BadCall(
+                    f"{source.name} did not answer in {source.timeout_s:g} s; ask for less, or aggregate in SQL"
+                )
+        if answered.told.refused:
+            raise BadCall(_without_secrets(answered.told.refused, source))
+        return answered
+
+    def _taken(self, source: Source) -> _Worker | None:
+        idle = self._idle.get(source.name, [])
+        while idle:
+            worker = idle.pop()
+            if worker.process.returncode is None:
+                return worker
+            os.close(worker.shelf)
+        return None
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """Processes that wait for the next statement, by their ids."""
+        return tuple(worker.process.pid for workers in self._idle.values() for worker in workers)
+
+    async def close(self) -> None:
+        for workers in self._idle.values():
+            while workers:
+                await workers.pop().end()
+
+
+async def _asked(worker: _Worker, asked: Asked) -> Answered:
+    told = await worker.ask(asked)
+    table = await anyio.to_thread.run_sync(worker.table, told.bytes) if told.bytes else b""
+    return Answered(told=told, table=table)
+
+
+async def _started() -> _Worker:
+    shelf = os.memfd_create("pinfold-table") if hasattr(os, "memfd_create") else _temporary()
+    # `-P`: a folder that the process happens to be started in gives it no modules.
+    process = await anyio.open_process(
+        [sys.executable, "-P", "-m", "pinfold.tools.sql.worker", str(shelf)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=_environment(os.environ),
+        pass_fds=(shelf,),
+        start_new_session=True,
+    )
+    return _Worker(process=process, shelf=shelf)
+
+
+def _temporary() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _environment(whole: Mapping[str, str]) -> dict[str, str]:
+    """What a driver may want of the user's: none of the keys of models."""
+    return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}
+
+
+def _ended(code: int) -> str:
+    why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
+    return f"what reads the database ended before it answered: {why}; ask for less"
+
+
+def _without_secrets(text: str, source: Source) -> str:
+    return without_known(text, (source.address.password,) if source.address.password else ())

@@ -1,0 +1,131 @@
+"""`pinfold bench tokens`: tasks are played by the product, counted whole, and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from pinfold.app.bench import as_json, tokens_of_tasks
+from pinfold.app.bench.baselines import data_text
+from pinfold.app.bench.ladder import TOOLS, climb, prompt_size
+from pinfold.app.bench.measuring import facts, measure, told_by
+from pinfold.app.bench.o200k import count
+from pinfold.app.bench.oracle import Move, moves
+from pinfold.app.bench.playing import play
+from pinfold.app.bench.servers import new_tools
+from pinfold.app.bench.tasks import TASKS
+from pinfold.app.bench.weighing import digest, known_counts
+
+pytestmark = pytest.mark.integration
+
+BY_NAME = {task.name: task for task in TASKS}
+FEW = ("buy on the dip", "drive to Stonebrook", "staff with gaps", "a customer changes her mind")
+
+
+def test_the_set_is_as_large_and_as_mixed_as_it_is_said_to_be() -> None:
+    assert len(TASKS) == len(BY_NAME) == len(facts()) >= 60
+    assert len({task.domain for task in TASKS}) >= 12
+    tools = [task for task in TASKS if task.kind == "tools"]
+    assert 3.3 < sum(len(task.turns) for task in tools) / len(tools) < 4.0  # the public set has 3.7
+    assert 0.6 < sum(len(task.servers) > 1 for task in tools) / len(tools) < 0.75  # there 0.68
+    assert any(turn.looks for task in tools for turn in task.turns)  # some fail at first
+
+
+def test_counts_that_are_shipped_are_true() -> None:
+    small = [text for task in TASKS for text in data_text(task) if 1_000 < len(text) < 70_000]
+    assert len(small) >= 10
+    assert all(known_counts()[digest(text)] == count(text) for text in small)
+    assert {digest(text) for task in TASKS for text in data_text(task) if len(text) > 1_000} == set(
+        known_counts()
+    )
+
+
+@pytest.mark.parametrize("name", FEW)
+async def test_a_task_is_played_by_the_product_and_costs_less(name: str) -> None:
+    row = await measure(BY_NAME[name])
+    assert row.problems == ()
+    assert row.pinfold.calls >= row.turns
+    assert all(row.saving(one) > 0 for one in row.baselines if one != "json_calls_called_tools")
+
+
+async def test_a_wrong_answer_is_a_failure() -> None:
+    task = BY_NAME["staff of a small firm"]
+    tools = new_tools()
+    hints, finds = told_by(tools)
+    wrong = [("1",), ("Nobody", "0")]
+    played = await play(task, moves(task, wrong, tools, hints=hints, search=finds), tools)
+    assert any("instead of" in problem for problem in played.problems)
+
+
+async def test_a_tool_that_the_model_was_not_told_of_is_noticed() -> None:
+    task = replace(BY_NAME["call the trip off"], turns=BY_NAME["call the trip off"].turns[:1])
+    code = "from servers.posts import unfollow_user\nprint(1)"
+    move = Move(cells=(code,), says="x", facts=("1",), answers=False)
+    played = await play(task, [move], new_tools())
+    assert played.problems == ["posts.unfollow_user was used without having been told of"]
+
+
+async def test_the_prompt_does_not_grow_with_the_tools() -> None:
+    few, some, many = [await prompt_size(number) for number in TOOLS]
+    assert few <= some <= many <= 1.05 * few
+
+
+async def test_the_same_questions_cost_the_same_over_more_data() -> None:
+    small, large = await climb(10_000), await climb(1_000_000)
+    assert small is not None
+    assert large is not None
+    assert small.problems == large.problems == ()
+    assert large.data > 90 * small.data
+    assert large.pinfold.total < 1.02 * small.pinfold.total
+
+
+async def test_the_report_holds_what_the_checks_read() -> None:
+    report = await tokens_of_tasks(["buy on the dip", "staff of a small firm"])
+    told = json.loads(json.dumps(as_json(report)))
+    assert told["tasks"] == 2
+    assert told["failed"] == []
+    assert set(told["savings"]) >= {
+        "json_calls_all_tools",
+        "json_calls_needed_tools",
+        "data_resent",
+        "data_once",
+    }
+    assert {(one["task"], one["baseline"]) for one in told["losing"]} == {
+        ("staff of a small firm", "data_once")
+    }
+    assert 0.5 < told["cached_share"] < 1
+
+
+def pinfold(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pinfold", *args], capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_from_the_command_line() -> None:
+    done = pinfold("bench", "tokens", "--task", "money in and out", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tasks"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("bench", "speed"), "there is no bench 'speed'; there is tokens."),
+        (("bench", "tokens", "--task", "money in and up"), "did you mean 'money in and out'?"),
+        (("bench", "tokens", "--bfcl", "/nowhere"), "/nowhere is no copy of the set"),
+        (("bench", "tokens", "--bfcl", "/nowhere", "--live"), "--bfcl stands alone"),
+    ],
+)
+def test_bad_names_get_one_clear_line(args: tuple[str, ...], words: str) -> None:
+    done = pinfold(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    told = [line for line in done.stderr.splitlines() if line and not re.match(r"Usage|Try", line)]
+    assert len(told) == 1
+    assert words in told[0]

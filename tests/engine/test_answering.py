@@ -1,0 +1,118 @@
+"""Code that tells the user the result ends the turn; tools that may fit are told with a message."""
+
+from __future__ import annotations
+
+import pytest
+from tests.engine.doubles import EchoHands, calls, cell, life, says
+
+from pinfold.engine import OnCall, OnOutput, Performed
+from pinfold.events import (
+    Action,
+    ActionId,
+    AssistantMessage,
+    ModelReplied,
+    Request,
+    ToolMessage,
+    TurnEnded,
+    TurnId,
+    UserMessage,
+)
+from pinfold.tools import tool
+
+pytestmark = pytest.mark.unit
+
+
+@tool(effect="pure")
+def answer(text: str) -> None:
+    """Tell the user."""
+
+
+@tool(effect="pure")
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+class Requests:
+    def __init__(self) -> None:
+        self.all: list[Request] = []
+
+    async def before_model(self, request: Request) -> Request:
+        self.all.append(request)
+        return request
+
+
+class FailingHands(EchoHands):
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+        cell: int | None,
+    ) -> Performed:
+        performed = await super().perform(id, action, on_output, on_call, cell)
+        failed = "fail" in getattr(action, "code", "")
+        return Performed(outcome="error", observation="failed") if failed else performed
+
+
+TELL = 'call answer {"text": "It is 42."}'
+
+
+async def test_what_code_tells_the_user_is_the_answer_and_the_model_is_not_asked_again() -> None:
+    requests = Requests()
+    async with life(
+        [says("", cell(TELL)), says("next")], hands=EchoHands(tools=[answer]), hooks=[requests]
+    ) as session:
+        end = await session.say("what is it?")
+        assert isinstance(end, TurnEnded)
+        assert end.text == "It is 42."
+        assert len(session.all(ModelReplied)) == 1
+        again = await session.say("and now?", TurnId("t_2"))
+    assert isinstance(again, TurnEnded)
+    assert again.text == "next"
+    before = requests.all[1].messages
+    assert [type(message) for message in before] == [
+        UserMessage,
+        AssistantMessage,
+        ToolMessage,
+        AssistantMessage,
+        UserMessage,
+    ]
+    assert before[3] == AssistantMessage(text="It is 42.")
+
+
+async def test_an_answer_of_code_that_fails_is_none() -> None:
+    script = [says("", cell(f"{TELL}\nfail")), says("sorry")]
+    async with life(script, hands=FailingHands(tools=[answer])) as session:
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "sorry"
+
+
+async def test_of_several_calls_the_last_one_decides() -> None:
+    script = [says("", cell(TELL), calls("look")), says("looked")]
+    async with life(script, hands=EchoHands(tools=[answer, look])) as session:
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "looked"
+
+
+async def test_other_calls_of_code_end_nothing() -> None:
+    script = [says("", cell("call look {}")), says("looked")]
+    async with life(script, hands=EchoHands(tools=[answer, look])) as session:
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "looked"
+
+
+async def test_tools_that_may_fit_are_told_with_the_message_and_stay_there() -> None:
+    requests = Requests()
+    hands = EchoHands(hints={"close it": "[Tools that may fit:\ndesk.close(id)]"})
+    async with life([says("closed"), says("fine")], hands=hands, hooks=[requests]) as session:
+        await session.say("close it")
+        await session.say("thanks", TurnId("t_2"))
+    first = UserMessage(text="close it\n\n[Tools that may fit:\ndesk.close(id)]")
+    assert requests.all[0].messages == (first,)
+    assert requests.all[1].messages[0] == first
+    assert requests.all[1].messages[-1] == UserMessage(text="thanks")

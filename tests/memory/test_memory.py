@@ -1,0 +1,248 @@
+"""Notes that outlive sessions: kept, found by their words, bounded, safe for several processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold.memory import (
+    MOST_TAGS,
+    MOST_UNTRUSTED,
+    NOTE_CHARS,
+    Memory,
+    MemoryUnusable,
+    NoteRefused,
+)
+from pinfold.memory import store as store_module
+from pinfold.memory.words import question_of
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "memory.db"
+
+
+def here(file: Path, *, workspace: str = "/work/a", session: str = "s_1") -> Memory:
+    return Memory(file, workspace, session)
+
+
+def texts(memory: Memory, words: str) -> list[str]:
+    return [note.text for note in memory.recall(words)]
+
+
+def test_a_note_is_found_again_by_its_words_in_another_session(file: Path) -> None:
+    number = here(file).remember("Revenue is in thousands of euros", ["finance", "Units"], trusted=True)
+    here(file).remember("The warehouse closes on Fridays", trusted=True)
+    (note,) = here(file, session="s_2").recall("which currency is revenue in?")
+    assert (note.id, note.text, note.tags, note.trusted) == (
+        number,
+        "Revenue is in thousands of euros",
+        ("finance", "units"),
+        True,
+    )
+    assert note.at.endswith("+00:00")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("customers", True),
+        ("customer", True),
+        ("custom", True),
+        ("CUSTOMER", True),
+        ("exporting", True),
+        ("Sao Paulo", True),
+        ("São", True),
+        ("crm", True),
+        ("invoice", False),
+        ("", False),
+        ("?!", False),
+        ('" OR 1', False),
+    ],
+)
+def test_words_are_found_by_stem_beginning_and_without_accents(file: Path, asked: str, found: bool) -> None:
+    here(file).remember("Customers of São Paulo are exported nightly", ["crm"], trusted=True)
+    assert bool(here(file).recall(asked)) is found
+
+
+def test_the_note_that_fits_best_comes_first_and_this_workspaces_before_its_like(file: Path) -> None:
+    here(file, workspace="/work/b").remember("sales table has duplicates", trusted=True)
+    here(file).remember("sales are booked late; the sales table is rebuilt on Mondays", trusted=True)
+    here(file).remember("the office is in Bonn", trusted=True)
+    here(file).remember("sales table has gaps", trusted=True)
+    assert texts(here(file), "sales table")[0] == "sales table has gaps"
+    assert texts(here(file, workspace="/work/b"), "sales table")[0] == "sales table has duplicates"
+    assert len(texts(here(file), "sales table")) == 3
+    assert [note.here for note in here(file, workspace="/work/b").latest()] == [True, False, False, False]
+
+
+def test_the_same_words_are_one_note(file: Path) -> None:
+    first = here(file).remember("a", trusted=True)
+    assert here(file).remember(" a ", trusted=True) == first
+    assert here(file).remember("a", trusted=False) != first
+
+
+def test_a_forgotten_note_is_gone_and_its_words_with_it(file: Path) -> None:
+    memory = here(file)
+    number = memory.remember("canary sentence", trusted=True)
+    memory.forget(number, trusted=True)
+    assert memory.recall("canary") == memory.latest() == []
+    with pytest.raises(NoteRefused, match="no note"):
+        memory.forget(number, trusted=True)
+    assert memory.remember("canary sentence", trusted=True) != number  # a number is never given twice
+
+
+def test_who_has_read_others_words_cannot_make_the_user_forget(file: Path) -> None:
+    old = here(file).remember("the user's own", trusted=True)
+    turned = here(file, session="s_turned")
+    own = turned.remember("written before it was turned", trusted=True)
+    later = turned.remember("written after", trusted=False)
+    with pytest.raises(NoteRefused, match="has read others' words"):
+        turned.forget(old, trusted=False)
+    turned.forget(own, trusted=False)
+    turned.forget(later, trusted=False)
+    here(file, session="s_3").forget(old, trusted=True)
+    assert here(file).latest() == []
+
+
+def test_untrusted_notes_push_out_each_other_and_no_trusted_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST_UNTRUSTED == 500
+    monkeypatch.setattr(store_module, "MOST_UNTRUSTED", 5)
+    here(file).remember("trusted", trusted=True)
+    for at in range(12):
+        here(file).remember(f"untrusted {at}", trusted=False)
+    assert [note.text for note in here(file).latest(100)] == [
+        *(f"untrusted {at}" for at in range(11, 6, -1)),
+        "trusted",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "tags", "words"),
+    [
+        ("", [], "nothing to remember"),
+        (" \0 ", [], "nothing to remember"),
+        ("x" * (NOTE_CHARS + 1), [], "4,000 is the most"),
+        ("x", [str(at) for at in range(MOST_TAGS + 1)], "at most 8 tags"),
+        ("x", ["t" * 41], "40 characters"),
+    ],
+)
+def test_what_is_too_long_or_nothing_is_refused(file: Path, text: str, tags: list[str], words: str) -> None:
+    with pytest.raises(NoteRefused, match=words):
+        here(file).remember(text, tags, trusted=True)
+
+
+def test_there_is_an_end_to_notes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_NOTES", 3)
+    for at in range(3):
+        here(file).remember(str(at), trusted=True)
+    with pytest.raises(NoteRefused, match="forget some first"):
+        here(file).remember("one more", trusted=True)
+    assert len(here(file).latest(10**9)) == 3
+    with pytest.raises(NoteRefused, match="at least 1"):
+        here(file).latest(0)
+
+
+def test_nobody_else_can_read_the_file_and_asking_makes_none(file: Path) -> None:
+    assert here(file).recall("x") == here(file).latest() == []
+    assert not file.parent.exists()
+    os.umask(before := os.umask(0))
+    try:
+        here(file).remember("x", trusted=True)
+        connection = sqlite3.connect(file)
+        connection.execute("SELECT count(*) FROM notes").fetchall()
+        rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
+        connection.close()
+    finally:
+        os.umask(before)
+    assert rights["memory.db"] == 0o600
+    assert set(rights.values()) == {0o600}
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"not a database at all" * 500, "move it away"), (None, "newer Pinfold")]
+)
+def test_a_file_that_cannot_be_used_is_said_with_what_to_do(
+    file: Path, content: bytes | None, words: str
+) -> None:
+    here(file).remember("x", trusted=True)
+    if content is None:
+        connection = sqlite3.connect(file)
+        connection.execute("PRAGMA user_version = 99")
+        connection.close()
+    else:
+        for path in file.parent.iterdir():
+            path.unlink()
+        file.write_bytes(content)
+    for attempt in (lambda: here(file).recall("x"), lambda: here(file).remember("y", trusted=True)):
+        with pytest.raises(MemoryUnusable, match=words):
+            attempt()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pinfold.memory import Memory
+memory = Memory(Path(sys.argv[1]), "/work/" + sys.argv[2], sys.argv[2])
+for at in range(int(sys.argv[3])):
+    number = memory.remember(f"note {at} of {sys.argv[2]}", trusted=True)
+    assert any(note.id == number for note in memory.recall(f"{at} of {sys.argv[2]}", 100))
+    if at % 5 == 0:
+        memory.forget(number, trusted=True)
+"""
+
+
+def test_processes_that_write_at_once_lose_nothing_and_break_nothing(file: Path) -> None:
+    each = 40
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, file, name, str(each)], stderr=subprocess.PIPE)
+        for name in "abcd"
+    ]
+    for writer in writers:
+        assert writer.communicate(timeout=90)[1] == b""
+        assert writer.returncode == 0
+    connection = sqlite3.connect(file)
+    try:
+        assert connection.execute("SELECT count(*) FROM notes").fetchone() == (4 * (each - each // 5),)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
+    finally:
+        connection.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.text(min_size=1, max_size=60), st.booleans()), max_size=5), st.text(max_size=60))
+def test_whatever_is_said_is_kept_or_refused_and_asking_never_fails(
+    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, bool]], asked: str
+) -> None:
+    memory = here(tmp_path_factory.mktemp("m") / "memory.db")
+    kept: dict[int, str] = {}
+    for text, trusted in said:
+        try:
+            kept[memory.remember(text, trusted=trusted)] = text
+        except NoteRefused:
+            assert not text.replace("\0", "").strip()
+    notes = {note.id: note.text for note in memory.latest(100)}
+    assert notes == {number: text.replace("\0", "").strip() for number, text in kept.items()}
+    assert {note.id for note in memory.recall(asked, 100)} <= kept.keys()
+
+
+@given(st.text(max_size=200))
+def test_a_question_is_words_in_quotes_and_nothing_else(asked: str) -> None:
+    for part in question_of(asked).split(" OR "):
+        assert part == "" or (
+            part.startswith('"') and part.rstrip("*").endswith('"') and part.count('"') == 2
+        )
