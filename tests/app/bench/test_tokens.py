@@ -15,7 +15,7 @@ from pinfold.app.bench.baselines import data_text
 from pinfold.app.bench.ladder import TOOLS, climb, prompt_size
 from pinfold.app.bench.measuring import facts, measure, told_by
 from pinfold.app.bench.o200k import count
-from pinfold.app.bench.oracle import Move, moves
+from pinfold.app.bench.oracle import Move, moves, read_first
 from pinfold.app.bench.playing import play
 from pinfold.app.bench.servers import new_tools
 from pinfold.app.bench.tasks import TASKS
@@ -71,8 +71,8 @@ async def test_a_tool_that_the_model_was_not_told_of_is_noticed() -> None:
 
 
 async def test_the_prompt_does_not_grow_with_the_tools() -> None:
-    few, some, many = [await prompt_size(number) for number in TOOLS]
-    assert few <= some <= many <= 1.05 * few
+    sizes = [await prompt_size(number) for number in TOOLS]
+    assert max(sizes) <= 1.05 * min(sizes)
 
 
 async def test_the_same_questions_cost_the_same_over_more_data() -> None:
@@ -105,6 +105,16 @@ def pinfold(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pinfold", *args], capture_output=True, text=True, timeout=90, check=False
     )
+
+
+async def test_what_is_read_first_costs_more() -> None:
+    task = BY_NAME["buy on the dip"]
+    careful = read_first(task, new_tools())
+    assert sum(turn.reads for turn in careful.turns) > sum(turn.reads for turn in task.turns)
+    assert careful.turns[1].reads is False  # an order is placed: that is no looking up
+    quick, slow = await measure(task), await measure(careful)
+    assert quick.problems == slow.problems == ()
+    assert quick.pinfold.total < slow.pinfold.total
 
 
 def test_from_the_command_line() -> None:

@@ -1,6 +1,15 @@
 """Measures of Pinfold that anyone can repeat: `pinfold bench NAME`."""
 
-from pinfold.app.bench.report import Report, as_json, as_text
+from pinfold.app.bench.report import Report, Rule, as_json, as_text
 from pinfold.app.bench.running import BENCHES, tokens_live, tokens_of_bfcl, tokens_of_tasks
 
-__all__ = ["BENCHES", "Report", "as_json", "as_text", "tokens_live", "tokens_of_bfcl", "tokens_of_tasks"]
+__all__ = [
+    "BENCHES",
+    "Report",
+    "Rule",
+    "as_json",
+    "as_text",
+    "tokens_live",
+    "tokens_of_bfcl",
+    "tokens_of_tasks",
+]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any, cast
 
 from pinfold.app.bench.baselines import json_calls, steps_of
 from pinfold.app.bench.measuring import Baseline, Row, told_by
-from pinfold.app.bench.oracle import moves
+from pinfold.app.bench.oracle import LOOKS, moves
 from pinfold.app.bench.playing import play
 from pinfold.app.bench.report import Report
 from pinfold.app.bench.task import Seen, Task, Turn
@@ -43,11 +42,6 @@ _CLASSES = {
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 _ABOUT = "Tool description: "
 """What stands before it is said of each tool of a class, and of the class."""
-_LOOKS = re.compile(
-    r"get_|list_|view_|find|search|check|display|estimate|calculate|compute|compare|filter|verify|retrieve|"
-    r"ls|cat|tail|head|grep|diff|wc|sort|du|pwd|mean|standard|liter_|gallon_|imperial|si_unit|percentage|logarithm"
-)
-"""Functions by their names whose result is what the user wants to hear; of others, that it was done."""
 _TOLD = 120
 """Characters of a result that an answer quotes."""
 _SETUP = """
@@ -205,7 +199,7 @@ async def _task(
         if not read:
             turns.append(Turn(asks=asks, does="print()", says="I need to know more for that."))
             facts.append(())
-        elif _LOOKS.match(read[-1][0].name):
+        elif LOOKS.match(read[-1][0].name):
             code = f"print({', '.join(text for *_, text in read)})"
             turns.append(Turn(asks=asks, does=code, says=f"{{{len(read) - 1}:.{_TOLD}}}", reads=True))
             facts.append(tuple(results))

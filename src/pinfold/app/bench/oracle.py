@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pinfold.app.bench.task import Seen, Task, Turn
@@ -21,6 +21,13 @@ Hints = Callable[[str, Collection[str]], Sequence[str]]
 """The same, with the servers that were used before."""
 _NAMED = re.compile(r"^(\w+\.\w+)\(", re.MULTILINE)
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+LOOKS = re.compile(
+    r"get_|list_|view_|find|search|check|display|estimate|calculate|compute|compare|filter|verify|retrieve|track|"
+    r"ls|cat|tail|head|grep|diff|wc|sort|du|pwd|read_|mean|standard|liter_|gallon_|imperial|si_unit|percentage|logarithm"
+)
+"""Functions by their names whose result is what the user wants to hear; of others, that it was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,7 @@ def moves(
     answers: bool = True,
 ) -> list[Move]:
     """`hints` are what the product tells with a message, `search` is what it finds; `answers`: code may end a turn."""
-    local = {tool.name.rpartition(".")[2]: tool.name for tool in tools if tool.server in task.servers}
+    local = _local(task, tools)
     shown: set[str] = set()
     imported: set[str] = set()
     servers: set[str] = set()
@@ -80,6 +87,31 @@ def moves(
     return made
 
 
+def read_first(task: Task, tools: Sequence[Tool[..., Any]]) -> Task:
+    """The same task for a model that reads whatever it looked up before it answers: a turn that ends so is not ended by code."""
+    local = _local(task, tools)
+
+    def read(turn: Turn) -> Turn:
+        calls = [name for name in _calls(turn.does) if name in local]
+        return replace(turn, reads=turn.reads or bool(calls and LOOKS.match(calls[-1])))
+
+    return replace(task, turns=tuple(map(read, task.turns)))
+
+
+def _local(task: Task, tools: Sequence[Tool[..., Any]]) -> dict[str, str]:
+    """Tools of the task by the names that its code calls them, but for those it has from elsewhere."""
+    taken = {
+        alias.asname or alias.name
+        for turn in task.turns
+        for cell in turn.cells
+        for node in ast.walk(ast.parse(cell))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    named = {tool.name.rpartition(".")[2]: tool.name for tool in tools if tool.server in task.servers}
+    return {local: name for local, name in named.items() if local not in taken}
+
+
 def names_in(text: str) -> set[str]:
     """Tools that a hint or a search tells of."""
     return set(_NAMED.findall(text))
@@ -105,11 +137,13 @@ def _queries(unknown: Sequence[str], search: Told) -> list[str]:
 
 
 def _calls(code: str) -> list[str]:
-    return [
-        node.func.id
+    """In the order they are written."""
+    found = [
+        (node.lineno, node.col_offset, node.func.id)
         for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
+    return [name for *_, name in sorted(found)]
 
 
 def _with_imports(code: str, local: dict[str, str], imported: set[str]) -> str:

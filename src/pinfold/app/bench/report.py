@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pinfold.app.bench.ladder import Rung
 from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row
 from pinfold.app.bench.weighing import Weight
 
+Rule: TypeAlias = Literal["answered", "read"]
+"""Whether code ends a turn where the task says it can, or what was looked up is always read before the answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     rows: Sequence[Row]
+    rule: Rule = "answered"
     tools: int = 0
     """How many there are."""
     schemas: int = 0
@@ -54,6 +58,7 @@ def as_json(report: Report) -> dict[str, Any]:
     there: list[Baseline] = [one for one in BASELINES if report.against(one)]
     return {
         "tokeniser": "o200k",
+        "rule": report.rule,
         "tasks": len(report.rows),
         "failed": [{"task": row.task, "problems": row.problems} for row in report.failed],
         "savings": {one: _rounded(report.saving(one)) for one in there},
@@ -121,6 +126,8 @@ def as_text(report: Report) -> Iterator[str]:
     for row in report.failed:
         yield f"FAILED  {row.task}: {'; '.join(row.problems)}"
     yield f"{len(report.rows)} tasks, {len(report.failed)} failed; tokens of o200k, everything sent and written"
+    if report.rule == "read":
+        yield "what was looked up is read before it is answered"
     if report.tools:
         yield f"{report.tools} tools, {report.schemas:,} tokens as JSON"
     yield ""

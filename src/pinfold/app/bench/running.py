@@ -17,7 +17,8 @@ import anyio
 from pinfold.app.bench.ladder import SIZES, TOOLS, Rung, climb, prompt_size
 from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import measure
-from pinfold.app.bench.report import Report
+from pinfold.app.bench.oracle import read_first
+from pinfold.app.bench.report import Report, Rule
 from pinfold.app.bench.servers import new_tools
 from pinfold.app.bench.tasks import TASKS
 from pinfold.app.bench.weighing import tokens, tool_text
@@ -35,9 +36,13 @@ def _quiet(_what: str, _done: int, _all: int) -> None:
     pass
 
 
-async def tokens_of_tasks(names: Sequence[str] = (), progress: Progress = _quiet) -> Report:
+async def tokens_of_tasks(
+    names: Sequence[str] = (), progress: Progress = _quiet, rule: Rule = "answered"
+) -> Report:
     """All tasks, or those named; only all of them with the sizes of data and the numbers of tools."""
     chosen = [task for task in TASKS if not names or task.name in names]
+    if rule == "read":
+        chosen = [read_first(task, new_tools()) for task in chosen]
     for name in names:
         if all(task.name != name for task in TASKS):
             near = get_close_matches(name, [task.name for task in TASKS], n=1)
@@ -53,7 +58,12 @@ async def tokens_of_tasks(names: Sequence[str] = (), progress: Progress = _quiet
     tools = new_tools()
     schemas = sum(tokens(tool_text(tool.schema)) for tool in tools)
     return Report(
-        rows=rows, tools=len(tools), schemas=schemas, sizes=[rung for rung in sizes if rung], prompts=prompts
+        rows=rows,
+        tools=len(tools),
+        schemas=schemas,
+        sizes=[rung for rung in sizes if rung],
+        prompts=prompts,
+        rule=rule,
     )
 
 

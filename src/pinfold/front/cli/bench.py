@@ -37,15 +37,18 @@ def bench_command() -> None:
     help="The public multi-turn set instead: a copy of bfcl_eval of the Berkeley leaderboard.",
 )
 @click.option("--live", is_flag=True, help="Let the built-in model do some of the tasks, beside the script.")
-def tokens_command(as_json: bool, tasks: tuple[str, ...], bfcl: Path | None, live: bool) -> None:
+@click.option("--read", is_flag=True, help="The script reads whatever it looks up before it answers.")
+def tokens_command(as_json: bool, tasks: tuple[str, ...], bfcl: Path | None, live: bool, read: bool) -> None:
     """Count the tokens of real sessions, and of what they are compared with.
 
     Sessions are played by the product itself, with a scripted model that makes no detour; tokens are those of o200k.
     """
     from pinfold.app import bench
 
-    if bfcl is not None and (tasks or live):
-        raise click.UsageError("--bfcl stands alone; leave --task and --live out")
+    if bfcl is not None and (tasks or live or read):
+        raise click.UsageError("--bfcl stands alone; leave --task, --live and --read out")
+    if live and read:
+        raise click.UsageError("--live and --read do not go together; leave one out")
     shown = shown_progress()
 
     def show(what: str, done: int, all_: int) -> None:
@@ -57,7 +60,7 @@ def tokens_command(as_json: bool, tasks: tuple[str, ...], bfcl: Path | None, liv
         elif live:
             report = anyio.run(bench.tokens_live, tasks, show)
         else:
-            report = anyio.run(bench.tokens_of_tasks, tasks, show)
+            report = anyio.run(bench.tokens_of_tasks, tasks, show, "read" if read else "answered")
     finally:
         shown.end()
     if as_json:
