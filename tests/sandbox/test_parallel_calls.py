@@ -231,3 +231,8 @@ async def test_two_sessions_do_not_wait_for_each_other(place: Path, session: Ses
             code = "for n in range(500): call('echo', n=n)\nn"
             assert await value(session, code, on_call=host) == "499"
         tasks.cancel_scope.cancel()
+
+
+async def test_where_nobody_answers_a_tool_is_refused(session: Session) -> None:
+    outcome = await session.run("from servers.tools import double\ndouble(1)")
+    assert (outcome.error or "").endswith("ToolRefused: nobody is there to answer calls from this code\n")

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 
 from .calls import current, is_possible
-from .values import ToolError
+from .values import ToolError, ToolRefused
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def _later(module: ModuleType, tool: str) -> Any:
     def late(*args: object, **named: object) -> Any:
         from importlib import reload
 
+        if not is_possible():
+            raise ToolRefused("nobody is there to answer calls from this code")
         return getattr(reload(module), tool)(*args, **named)
 
     late.__name__ = late.__qualname__ = tool
