@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ PYTHON = (
 )
 NODE = ("server-filesystem", "server-everything", "server-memory")
 NODE_VERSION = "2026.8.31"
-INSTALL_S = 240
+INSTALL_S = 100
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+"""Of this machine; Node knows only its own."""
 
 
 class Unreachable(Exception):
@@ -57,7 +60,15 @@ def _install(folder: Path) -> None:
     _run([uv.find_uv_bin(), "pip", "install", "-q", "--python", str(python / "bin" / "python"), *PYTHON])
     npm = _node(folder).parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     packages = [f"@modelcontextprotocol/{name}@{NODE_VERSION}" for name in NODE]
-    options = ["--silent", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(folder)]
+    options = [
+        "--silent",
+        "--fetch-retries=0",
+        "--no-fund",
+        "--no-audit",
+        "--ignore-scripts",
+        "--prefix",
+        str(folder),
+    ]
     _run([str(_node(folder)), str(npm), "install", *options, *packages])
 
 
@@ -67,8 +78,11 @@ def _node(folder: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
+    env = dict(os.environ)
+    if Path(CERTIFICATES).exists():
+        env.setdefault("NODE_EXTRA_CA_CERTS", CERTIFICATES)
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S, env=env)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
         raise Unreachable(f"{Path(command[0]).name}: {said.strip()[-300:]}") from error
