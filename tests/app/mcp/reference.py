@@ -23,7 +23,7 @@ NODE = ("server-filesystem", "server-everything", "server-memory")
 NODE_VERSION = "2026.8.31"
 INSTALL_S = 100
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-"""Of this machine; Node knows only its own."""
+"""Of this machine; Node and uv know only their own."""
 
 
 class Unreachable(Exception):
@@ -80,7 +80,12 @@ def _node(folder: Path) -> Path:
 def _run(command: list[str]) -> None:
     env = dict(os.environ)
     if Path(CERTIFICATES).exists():
-        env.setdefault("NODE_EXTRA_CA_CERTS", CERTIFICATES)
+        env = {
+            "NODE_EXTRA_CA_CERTS": CERTIFICATES,
+            "SSL_CERT_FILE": CERTIFICATES,
+            "UV_SYSTEM_CERTS": "1",
+            **env,
+        }
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S, env=env)
     except (OSError, subprocess.SubprocessError) as error:
