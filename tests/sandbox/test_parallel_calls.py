@@ -15,7 +15,7 @@ from pinfold.events import Json
 from pinfold.sandbox import Answer, Limits, Resumable, Session, open_session
 from pinfold.sandbox.channel import OPEN_CALLS
 
-pytestmark = [pytest.mark.integration, pytest.mark.safety]
+pytestmark = pytest.mark.integration
 IMPORT = "import asyncio\nfrom _pinfold_guest.calls import call\nfrom _pinfold_guest.servers import call as call2\n"
 ECHO = "def echo(n): return call2('echo', {'n': n})\n"
 
