@@ -23,7 +23,7 @@ from pinfold.tools.mcp.ports import Process
 from pinfold.tools.mcp.spec import ServerSpec
 
 pytestmark = [
-    pytest.mark.safety,
+    pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 LIMIT_S = 30

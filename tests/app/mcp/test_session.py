@@ -34,7 +34,7 @@ from pinfold.events import (
 )
 
 pytestmark = [
-    pytest.mark.safety,
+    pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 Script = Callable[..., str]
