@@ -113,9 +113,22 @@ def command(*argv: str | Path) -> Callable[[], Outcome]:
     return lambda: run(*argv).outcome
 
 
-def pytest(marker: str, *options: str) -> Callable[[], Outcome]:
-    # A marker that selects nothing exits 5, and so fails: a part without tests proves nothing.
-    return command(sys.executable, "-m", "pytest", "-q", "-m", marker, *options)
+def pytest(marker: str, *options: str, less: str = "") -> Callable[[], Outcome]:
+    """The tests with this marker, without those that have the other."""
+    expression = f"{marker} and not {less}" if less else marker
+
+    # What selects nothing exits 5, and so fails: a part without tests proves nothing.
+    def judge() -> Outcome:
+        chosen = ("-m", expression, *options, *files_naming(marker))
+        return run(sys.executable, "-m", "pytest", "-q", *chosen).outcome
+
+    return judge
+
+
+def files_naming(marker: str) -> list[Path]:
+    """Collecting all the others as well would take longer than many a part."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [path for path in paths if f"mark.{marker}" in path.read_text(encoding="utf-8")]
 
 
 # Gates on the text of the repository
@@ -263,6 +276,7 @@ def install_and_try(folder: Path) -> Outcome:
         if finished.code:
             return failed_step(step, finished)
     (wheel,) = dist.glob("*.whl")
+    marked = [path.relative_to(ROOT) for path in files_naming("installed")]
     here = f"import pinfold; assert pinfold.__file__.startswith({str(venv)!r}), pinfold.__file__"
     says_version: list[tuple[str | Path, ...]] = [
         (python, "-m", "pinfold", "--version"),
@@ -272,7 +286,7 @@ def install_and_try(folder: Path) -> Outcome:
         (UV, "pip", "install", "--quiet", "--python", python, "-c", locked, "-r", dev, wheel),
         (python, "-c", here),
         *says_version,
-        (python, "-m", "pytest", "-q", "-m", "installed"),
+        (python, "-m", "pytest", "-q", "-m", "installed", *marked),
     ]
     for step in steps:
         finished = run(*step, cwd=checkout, without=("PYTHONPATH", "VIRTUAL_ENV"))
@@ -299,7 +313,16 @@ def smoke() -> Iterator[Smoke]:
     with tempfile.TemporaryDirectory(prefix="pinfold-smoke-") as folder:
         report = Path(folder) / "report.xml"
         began = time.monotonic()
-        finished = run(sys.executable, "-m", "pytest", "-q", "-m", "smoke", f"--junitxml={report}")
+        finished = run(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "smoke",
+            f"--junitxml={report}",
+            *files_naming("smoke"),
+        )
         seconds = time.monotonic() - began
         cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
     yield from map(smoke_case, cases)
@@ -341,8 +364,9 @@ GATES = (
     DATA_ENVIRONMENT,
     Gate("a Python with torch", "integration", torch_is_there),
     Gate("unit tests", "unit", pytest("unit", "-n", "2")),
-    Gate("integration tests", "integration", pytest("integration", "-n", "2")),
-    Gate("safety tests", "safety", pytest("safety")),
+    Gate("integration tests", "integration", pytest("integration", "-n", "2", less="safety")),
+    Gate("safety tests", "safety", pytest("safety", "-n", "2", "--dist", "loadfile", less="alone")),
+    Gate("safety tests, one at a time", "safety", pytest("alone")),
     Gate("smoke tests", "smoke", smoke_passes),
     Gate("the wheel works when installed", "wheel", wheel_works_when_installed),
 )
@@ -389,6 +413,7 @@ def main() -> int:
         for gate in gates:
             print(f"{gate.part:12} {gate.name}")
         return 0
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every gate compiles all the tests again
     tally = Tally()
     try:
         if arguments.part == "smoke":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.warm import WarmCommand
 from tests.wheels import Index
 
 from pinfold.sandbox.environment import default_python
@@ -28,7 +29,7 @@ def data_python() -> Path:
     return Path(_DATA_PYTHON)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -67,13 +68,22 @@ def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "pinfold", *args]
 
 
+@pytest.fixture(scope="session")
+def warm_command() -> Generator[WarmCommand]:
+    loaded = WarmCommand()
+    yield loaded
+    loaded.close()
+
+
 @pytest.fixture
-def pinfold(workspace: Path) -> Callable[..., Ran]:
-    """Runs the real command in the workspace."""
+def pinfold(workspace: Path, request: pytest.FixtureRequest) -> Callable[..., Ran]:
+    """Runs the real command in the workspace, loaded before unless the test is one of those an installation must pass."""
+    from_nothing = any(request.node.get_closest_marker(name) for name in ("smoke", "installed"))
+    loaded = None if from_nothing else request.getfixturevalue("warm_command")
 
     def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 30) -> Ran:
         data = given.encode() if isinstance(given, str) else given
-        done = subprocess.run(
+        done = (loaded and loaded.run(args, data, cwd, timeout_s)) or subprocess.run(
             command(*args), input=data, capture_output=True, cwd=cwd, timeout=timeout_s, check=False
         )
         return Ran(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from bench.escaping.cage import refuse_outside
+from msgspec.structs import replace
 
 from pinfold.sandbox import Provider, _endings, _guest, _output, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER

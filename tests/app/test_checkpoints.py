@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,11 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold import Agent
-from pinfold.app import (
-    CheckpointError,
-    LiveSession,
-    Options,
-    RemoteSession,
-    Shelf,
-    checkpoints_in,
-    configure,
-    own,
-    take,
-)
+from pinfold.app import CheckpointError, LiveSession, Options, RemoteSession, Shelf, configure, own, take
+from pinfold.app.checkpoints import checkpoints_in
 from pinfold.app.sidegit import parsed
 from pinfold.engine import CommandRefused, fold
 from pinfold.events import (

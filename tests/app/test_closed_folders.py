@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinfold.app import ConfigError, existing, mounts_of
-from pinfold.app.paths import workspace_at
+from pinfold.app.paths import private_dir, workspace_at
 
 pytestmark = pytest.mark.unit
 KEYS = (".ssh", ".aws", ".gnupg", ".kube", ".config/gcloud", ".local/share/keyrings")
@@ -56,3 +57,9 @@ def test_a_link_to_them_is_seen_through(home: Path, tmp_path: Path, used: Callab
 @pytest.mark.parametrize("name", ["work", "work/.ssh"])
 def test_other_folders_of_a_home_can_be_used(home: Path, name: str, used: Callable[[Path], Any]) -> None:
     assert used(home / name)
+
+
+def test_folders_made_on_the_way_to_a_private_one_are_private_too(tmp_path: Path) -> None:
+    private_dir(tmp_path / "pinfold" / "scratch" / "one")
+    made = tmp_path / "pinfold", tmp_path / "pinfold" / "scratch"
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700, 0o700]

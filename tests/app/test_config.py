@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from pinfold.app import ConfigError, config_schema, load_config
 from pinfold.app.obeyed import obeyed

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.models import Asked, NoModel, Pauses, Purse, keys_in
+from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of, keys_in
 from pinfold.engine import Spent
 from pinfold.events import Usage
+from pinfold.model import ModelError
 
 pytestmark = pytest.mark.unit
 USED = Usage(input_tokens=3, output_tokens=2)
@@ -69,3 +70,17 @@ def test_only_keys_and_addresses_are_taken_from_the_environment() -> None:
     environment = {"OPENAI_API_KEY": "k", "OLLAMA_HOST": "h", "HOME": "/root", "MY": "x", "GROQ_API_KEY": ""}
     assert keys_in(environment) == {"OPENAI_API_KEY": "k", "OLLAMA_HOST": "h"}
     assert keys_in(environment, also="MY")["MY"] == "x"
+
+
+def test_who_only_stands_by_and_cannot_be_had_stops_nobody(tmp_path: Path) -> None:
+    script = tmp_path / "s.jsonl"
+    script.write_text('{"text": "hi"}\n', encoding="utf-8")
+    calling = Calling(escalate="anthropic:claude-sonnet-4-5", fallback=("nobody:knows", f"scripted:{script}"))
+    found = asked_of(f"scripted:{script}", "", (), calling)
+    assert [model.name for model in found.fallbacks] == [f"scripted:{script}"]
+    assert found.escalate is None
+    no_provider, no_key = found.notices
+    assert no_provider.startswith("nobody:knows (models.fallback) cannot be asked: ")
+    assert no_key.startswith("anthropic:claude-sonnet-4-5 (models.escalate) cannot be asked: ")
+    with pytest.raises(ModelError):
+        asked_of("nobody:knows", "", (), calling)

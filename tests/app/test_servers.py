@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,23 @@ import pytest
 from tests.app.test_tools_at_work import Asked, Script, agent_of, seen, turn
 
 from pinfold import Agent, tool
-from pinfold.events import ActionFinished, ActionProposed, ActionStarted, ApprovalRequested, CallTool
+from pinfold.app import Options, own
+from pinfold.events import (
+    ActionFinished,
+    ActionProposed,
+    ActionStarted,
+    ApprovalRequested,
+    CallTool,
+    SessionOpened,
+    new_session_id,
+)
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 SEEDS = """
+import asyncio
 import sys
 sys.path.append('/mnt')
 
@@ -231,3 +242,24 @@ async def test_a_cell_that_ends_with_calls_in_flight_leaves_the_record_whole(
     ends = {event.id: event for event in events if isinstance(event, ActionFinished)}
     assert ["the mill is broken" in ends[one.id].observation for one in cells] == [True] * 5
     assert {one.id for one in events if isinstance(one, ActionProposed)} == ends.keys()
+
+
+def test_code_calls_tools_under_a_plain_asyncio_loop(workspace: Path, script: Script, cell: Any) -> None:
+    """Which tells anyio nothing outside of a task."""
+    code = "from servers.tools import double\nprint(double(n=4), double(n=5))"
+
+    async def main() -> str:
+        async with agent_of(workspace, script(cell(code)), tools=[double]) as agent:
+            return await observed(agent)
+
+    assert "8 10" in asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize(("sandbox", "told"), [("namespaces", True), ("landlock", False)])
+async def test_only_where_code_can_call_is_the_model_told_so(
+    workspace: Path, script: Script, sandbox: str, told: bool
+) -> None:
+    options = Options(workspace=workspace, model=script({"text": "done"}), sandbox=sandbox)
+    async with own(None, new_session_id(), options) as live:
+        (opened,) = [entry.event for entry in live.log.read() if isinstance(entry.event, SessionOpened)]
+    assert ("servers" in opened.prompt) == told

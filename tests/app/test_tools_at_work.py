@@ -131,10 +131,22 @@ async def test_what_would_be_deleted_is_counted(workspace: Path, script: Script)
     for number in range(3):
         (workspace / "old" / f"{number}.txt").write_text("x" * 100)
     asked = Asked(False)
-    model = script(calls("shell", command="rm -rf old"), {"text": "ok"})
+    model = script(
+        calls("shell", command="rm -rf old"),
+        calls("shell", command="ls | sort && find old -name 1.txt -delete"),
+        {"text": "ok"},
+    )
     async with agent_of(workspace, model, mode="ask", approve=asked) as agent:
         await turn(agent)
-    assert "Deletes 3 files, 300 bytes: old" in asked.approvals[0].shows
+    assert [one.shows.splitlines()[2:] for one in asked.approvals] == [
+        ["  writes  rm -rf old", "Deletes 3 files, 300 bytes: old"],
+        [
+            "  reads   ls",
+            "  reads   sort",
+            "  writes  find old -name 1.txt -delete",
+            "Deletes at most 3 files, 300 bytes: old",
+        ],
+    ]
     assert (workspace / "old" / "0.txt").exists()
 
 

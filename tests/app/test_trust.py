@@ -63,7 +63,7 @@ def test_all_that_would_be_obeyed_is_found_and_nothing_else(workspace: Path) -> 
         "pinfold.toml": "sets run.max_steps",
         ".mcp.json": "starts birds (npx -y birds)",
         ".agents/skills/wading/SKILL.md": "tells the model when it is asked for: How to wade.",
-        ".agents/commands/look.md": "tells the model when it is asked for: Look around.",
+        ".agents/commands/look.md": "adds a command: Look around.",
         "tools/heron.yaml": "adds a tool: name: heron",
         ".env": "gives OPENAI_API_KEY",
     }

@@ -7,7 +7,7 @@ from bench.crashing.kills import LAUNCH_LAWS, LAWS, first_launches, storm
 from bench.crashing.launch import Forkserver
 from bench.crashing.oracle import ACKNOWLEDGED, CHAINED, ONCE, UNKNOWN
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.safety, pytest.mark.alone]
 SEED = 20261115
 
 

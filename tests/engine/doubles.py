@@ -120,6 +120,7 @@ class EchoHands:
     undone: list[int] = field(default_factory=list[int])
     files: str = ""
     """What a glance shows."""
+    variables: str = ""
     hints: dict[str, str] = field(default_factory=dict[str, str])
     """What is told of tools with a message."""
     is_exposed: bool = False
@@ -175,6 +176,9 @@ class EchoHands:
     def hint(self, text: str) -> str:
         return self.hints.get(text, "")
 
+    def inventory(self) -> str:
+        return self.variables
+
     async def rewind(self, command: Undo | Redo) -> Rewound:
         """Goes back by one cell, or forth by one; before the first there is nothing."""
         ran = [number for number in self.cells if number is not None]
@@ -184,6 +188,10 @@ class EchoHands:
         there = [number for number in ran if number not in self.undone]
         if not there:
             raise CommandRefused("there is no cell to undo")
+        if command.to is not None:
+            gone = tuple(number for number in there if number > command.to)
+            self.undone += gone
+            return Rewound(to=command.to, undone=gone)
         self.undone.append(there[-1])
         return Rewound(to=there[-2] if len(there) > 1 else 0, undone=(there[-1],), notices=("Files stay.",))
 

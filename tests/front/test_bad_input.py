@@ -87,7 +87,7 @@ def test_a_data_folder_that_cannot_be_made_is_named(
     blocked.write_text("in the way")
     monkeypatch.setenv("XDG_DATA_HOME", str(blocked / "data"))
     done = pinfold("run", *LOCAL, "--model", script({"text": "x"}), "x")
-    assert_one_line(done, 2, str(blocked), "XDG_*_HOME")
+    assert_one_line(done, 2, str(blocked), "XDG_DATA_HOME")
 
 
 def test_a_broken_configuration_is_named(pinfold: Pinfold, script: Any, tmp_path: Path) -> None:
@@ -153,10 +153,7 @@ def test_data_is_mounted_and_stays_with_the_session(
     ],
 )
 def test_wrong_usage_exits_with_2_and_points_at_the_help(pinfold: Pinfold, args: tuple[str, ...]) -> None:
-    done = pinfold(*args)
-    assert (done.code, done.out) == (2, "")
-    assert "Traceback" not in done.err
-    assert "Error:" in done.err
+    assert_one_line(pinfold(*args), 2, "pinfold: ", "--help")
 
 
 def test_debug_shows_the_traceback(pinfold: Pinfold) -> None:

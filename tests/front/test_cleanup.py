@@ -254,3 +254,15 @@ def test_the_scratch_folder_of_a_killed_ephemeral_session_goes(
     running.wait(timeout=10)
     assert f"scratch folder {scratch}" in leftovers(pinfold)
     assert not scratch.exists()
+
+
+def test_a_half_built_environment_goes_unless_it_is_being_built(pinfold: Pinfold, tmp_path: Path) -> None:
+    folder = tmp_path / "xdg" / "data" / "pinfold" / "environments"
+    half = folder / ".new-abcdefgh"
+    (half / "environment").mkdir(parents=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert f"unfinished environment {half}" not in leftovers(pinfold)
+        assert half.exists()
+    assert f"unfinished environment {half}" in leftovers(pinfold)
+    assert not half.exists()

@@ -56,22 +56,31 @@ def described_as(folder: Path, text: str) -> None:
 
 
 @pytest.fixture
-def url(folder: Path) -> Generator[str]:
-    """The same server on loopback."""
+def serve(folder: Path) -> Generator[Callable[[], str]]:
+    """Starts the same server on loopback, which need not start for every call; again, it begins anew where it was."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, str(NOTES), str(folder), str(port)], stderr=subprocess.DEVNULL
-    )
-    until = time.monotonic() + UP_S
-    while time.monotonic() < until:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                break
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.kill()
-    process.wait()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def end() -> None:
+        for process in running:
+            process.kill()
+            process.wait()
+
+    def begin() -> str:
+        end()
+        argv = [sys.executable, str(NOTES), str(folder), str(port)]
+        running[:] = [subprocess.Popen(argv, stderr=subprocess.DEVNULL)]
+        until = time.monotonic() + UP_S
+        while time.monotonic() < until:
+            with socket.socket() as one:
+                if one.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+        return f"http://127.0.0.1:{port}/mcp"
+
+    yield begin
+    end()
 
 
 def test_a_server_is_added_looked_at_listed_called_and_removed(
@@ -105,8 +114,7 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
     called = pinfold("mcp", "call", "notes.note", "text=one")
     assert (called.code, called.out) == (0, "kept one\n")
     assert pinfold("mcp", "call", "notes.note", '{"text": "2"}', "--json").out == '"kept 2"\n'
-    assert pinfold("mcp", "call", "notes.note", "text=3").out == "kept 3\n"
-    assert kept(folder) == ["one", "2", "3"]
+    assert kept(folder) == ["one", "2"]
     tools = pinfold("mcp", "call", "notes", "--json").out.splitlines()
     names = [json.loads(line)["name"] for line in tools]
     assert {f"notes.{name}" for name in ("ask", "look", "note", "think", "visit")} < {*names}
@@ -117,13 +125,15 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
 
 
 def test_a_server_on_loopback_is_added_by_its_address(
-    pinfold: Pinfold, url: str, folder: Path, file: Path
+    pinfold: Pinfold, serve: Callable[[], str], file: Path
 ) -> None:
+    url = serve()
     done = pinfold("mcp", "add", "notes", url, "--header", "X-Key: abc")
     assert done.code == 0, done.err
     assert json.loads(file.read_bytes())["mcpServers"]["notes"] == {"url": url, "headers": {"X-Key": "abc"}}
     assert json.loads(pinfold("mcp", "list", "--json").out)["where"] == url
     assert pinfold("mcp", "call", "notes.note", "text=over http").out == "kept over http\n"
+    assert pinfold("mcp", "call", "notes.note", "text=3").out == "kept 3\n"
 
 
 def test_a_sandboxed_server_says_where_it_runs(
@@ -166,7 +176,7 @@ def test_what_cannot_be_added_is_said_in_a_line_and_not_added(
         done = pinfold("mcp", "add", *given)
         assert (done.code, done.out) == (code, ""), (given, done.err)
         assert words in done.err, given
-        assert len(done.err.strip().splitlines()) == (1 if "Missing" not in words else 4), done.err
+        assert len(done.err.strip().splitlines()) == 1, done.err
     assert not file.exists()
     assert len(bad) == 12
 
@@ -187,9 +197,9 @@ def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Pa
 
 
 def test_trust_shows_what_is_believed_and_what_has_changed(
-    pinfold: Pinfold, add: Callable[..., Any], folder: Path
+    pinfold: Pinfold, serve: Callable[[], str], folder: Path
 ) -> None:
-    assert add().code == 0
+    assert pinfold("mcp", "add", "notes", serve()).code == 0
     asked = pinfold("mcp", "trust", "notes")
     assert asked.code == 2
     assert "nobody is there to ask" in asked.err
@@ -200,6 +210,7 @@ def test_trust_shows_what_is_believed_and_what_has_changed(
     assert json.loads(pinfold("mcp", "list", "--json").out)["trusted"]
     assert pinfold("mcp", "trust", "notes").err == "notes is trusted as it is\n"
     described_as(folder, "Keep a note, and send it to me.")
+    serve()
     held = pinfold("mcp", "call", "notes.note", "text=a")
     assert (held.code, kept(folder)) == (1, [])
     assert "has changed since you agreed to it; look at it: pinfold mcp trust notes" in held.err
@@ -210,9 +221,9 @@ def test_trust_shows_what_is_believed_and_what_has_changed(
 
 
 def test_what_cannot_be_called_is_said_in_a_line(
-    pinfold: Pinfold, add: Callable[..., Any], folder: Path, file: Path
+    pinfold: Pinfold, serve: Callable[[], str], folder: Path, file: Path
 ) -> None:
-    assert add().code == 0
+    assert pinfold("mcp", "add", "notes", serve()).code == 0
     bad = [
         (2, ["nobody.x"], "no MCP server is called 'nobody'; there are: notes"),
         (1, ["notes.nothing"], "notes offers no tool 'nothing'; there are: notes.ask"),
@@ -239,7 +250,7 @@ def test_what_cannot_be_called_is_said_in_a_line(
 def test_a_damaged_or_open_file_is_said_and_nothing_of_it_is_used(
     pinfold: Pinfold, add: Callable[..., Any], file: Path
 ) -> None:
-    assert add().code == 0
+    assert add("--no-check").code == 0
     file.chmod(0o644)
     done = pinfold("mcp", "list")
     assert (done.code, done.out) == (0, "")
@@ -256,13 +267,20 @@ def test_the_doctor_starts_each_server_and_names_cause_and_fix(
 ) -> None:
     assert add().code == 0
     assert pinfold("mcp", "add", "gone", "--no-check", "--", "no-such-program").code == 0
-    report = json.loads(pinfold("doctor", "--json", "--sandbox", "namespaces").out)
+    report = json.loads(
+        pinfold("doctor", "--json", "--sandbox", "namespaces", "--wait", "50", timeout_s=60).out
+    )
     notes, gone = report["servers"]
     assert (notes["name"], notes["tools"], notes["cause"], notes["fix"]) == ("notes", 10, "", "")
     assert "there is no program 'no-such-program'" in gone["cause"]
     assert "try it by hand: no-such-program" in gone["fix"]
     described_as(folder, "Another.")
-    page = pinfold("doctor", "--sandbox", "namespaces").out
-    assert "!!  notes: this machine, 10 tools" in page
-    assert "it has changed since you agreed: pinfold mcp trust notes" in page
-    assert "no  gone: this machine, 0 tools" in page
+    done = pinfold("doctor", "--sandbox", "namespaces", "--wait", "50", timeout_s=60)
+    page = " ".join(done.out.split())
+    assert done.code == 1
+    assert (
+        "note notes this machine; 10 tools; it has changed since you agreed fix: pinfold mcp trust notes"
+        in page
+    )
+    assert "fault gone " in page
+    assert "there is no program 'no-such-program'" in page

@@ -84,7 +84,7 @@ PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
         ),
         (
             failing(404, {"error": {"message": "The model `tiny` does not exist"}}),
-            "404 Not Found: The model `tiny` does not exist",
+            "404 Not Found: The model `tiny` does not exist; is the name right? `pinfold model list` shows what is here",
             (404, False, None, ""),
         ),
         (

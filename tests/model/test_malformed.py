@@ -10,7 +10,7 @@ from tests.model.malformed import WHOLE_FORMS, Output, Tally, look_again, output
 
 pytestmark = pytest.mark.integration
 
-COUNT = 300
+COUNT = 150
 BATCH = 30
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.wheels import Index
 
 from pinfold.app.paths import data_dir
+from pinfold.sandbox import open_session, provider_named
 from pinfold.sandbox.environment import (
     PACKAGES,
     EnvironmentFailed,
@@ -353,3 +354,13 @@ def test_a_path_where_no_python_is_is_named_with_why(path: str, words: str) -> N
 
 def test_a_python_fit_for_cells_is_known_as_the_running_one() -> None:
     assert checked_python(Path(sys.executable)) == running_python()
+
+
+async def test_an_environment_behind_a_link_runs_cells(tmp_path: Path) -> None:
+    environment = Path(sys.executable).parents[1]
+    (tmp_path / "linked").symlink_to(environment.resolve())
+    found = checked_python(tmp_path / "linked" / "bin" / Path(sys.executable).name)
+    assert found.path.parent == (environment / "bin").resolve()
+    async with open_session(provider=provider_named("namespaces", python=found.path)) as session:
+        outcome = await session.run("import sys, msgspec; sys.prefix")
+    assert outcome.value == repr(str(environment.resolve()))

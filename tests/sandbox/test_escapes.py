@@ -16,6 +16,7 @@ from pinfold.sandbox.environment import default_python
 
 pytestmark = [
     pytest.mark.safety,
+    pytest.mark.alone,
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]

@@ -12,7 +12,7 @@ import pytest
 
 from pinfold.sandbox import Limits, Outcome, Session, open_session
 
-pytestmark = [pytest.mark.integration, pytest.mark.safety]
+pytestmark = [pytest.mark.safety, pytest.mark.alone]
 
 CHANNEL = """
 import json, os, socket, struct, sys

@@ -17,6 +17,7 @@ from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = [
     pytest.mark.safety,
+    pytest.mark.alone,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 LINE = """

@@ -26,6 +26,7 @@ from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
 pytestmark = [
     pytest.mark.safety,
+    pytest.mark.alone,
     pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock"),
 ]
 LOCAL = provider_named("unsafe-local")

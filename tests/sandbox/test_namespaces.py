@@ -40,6 +40,7 @@ from pinfold.testing import SANDBOX_CHECKS, Check, CheckResult, run_check
 
 pytestmark = [
     pytest.mark.safety,
+    pytest.mark.alone,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 BASE_PYTHON = Path(sys.executable).resolve()

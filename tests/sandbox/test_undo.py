@@ -307,6 +307,15 @@ async def test_what_undo_does_not_cover_is_said_with_the_first_cell(tmp_path: Pa
         assert (await session.run("1")).notices == ()
 
 
+async def test_many_that_undo_does_not_cover_are_told_by_their_folder(tmp_path: Path) -> None:
+    (tmp_path / "pipes" / "more").mkdir(parents=True)
+    for name in ("own", "pipes/a", "pipes/b", "pipes/c", "pipes/d", "pipes/more/e"):
+        os.mkfifo(tmp_path / name)
+    async with open_session(tmp_path, Namespaces()) as session:
+        (notice,) = (await session.run("1")).notices
+    assert "Undo does not cover own, pipes (5 files);" in notice
+
+
 async def test_a_cell_that_was_cancelled_counts_and_can_be_undone(session: Session, tmp_path: Path) -> None:
     await session.run("items = list(range(3))")
     code = (

@@ -36,6 +36,8 @@ def test_a_secret_of_this_shape_is_hidden_whatever_it_is(one: Planted) -> None:
             again.line,
             f"before {again.line} after",
             f"a\n{again.line}\nb",
+            "\n".join(f"+{line}" for line in again.line.split("\n")),
+            "\n".join(f"-{line}" for line in again.line.split("\n")),
             f"\x1b[31m{again.line}\x1b[0m",
         ):
             for shown in (redacted(text), presentable(text), presentable_line(text)):

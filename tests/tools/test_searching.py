@@ -11,6 +11,7 @@ from inline_snapshot import snapshot
 from tests.tools.stubs.known import known_tools, made
 from tests.tools.stubs.queries import QUERIES
 
+from pinfold.events import Effect
 from pinfold.tools import Tool
 from pinfold.tools.searching import Index, search
 from pinfold.tools.stubs import local_name
@@ -154,3 +155,26 @@ def test_the_same_tools_are_read_once() -> None:
     for _ in range(20):
         search("git status", list(tools))
     assert time.process_time() - began < 0.2
+
+
+def _of(server: str, name: str, description: str, effect: Effect = "once") -> Tool[..., Any]:
+    return replace(made(f"{server}.{name}", description, {}, server=server), effect=effect)
+
+
+def test_a_server_that_a_message_names_is_told_of() -> None:
+    tools = [
+        _of("calendar", "list_events", "List events within a span of time", "pure"),
+        _of("calendar", "delete_event", "Delete an event"),
+        _of("calendar", "set_reminder", "Set a reminder for an event"),
+        _of("drive", "list_folder", "List a folder", "pure"),
+    ]
+    told = Index(tools).fitting("What have I got in my calendars this afternoon?", 4)
+    assert told[0].startswith("calendar.list_events(")
+    assert all(line.startswith("calendar.") for line in told)
+
+
+def test_for_a_question_tools_that_only_look_come_first() -> None:
+    changes, looks = _of("bank", "erase_payees", "Payees"), _of("bank", "show_payees", "Payees", "pure")
+    index = Index([*KNOWN, changes, looks])
+    assert _names(index.fitting("My payees.", 2)) == ["bank.erase_payees", "bank.show_payees"]
+    assert _names(index.fitting("My payees?", 2)) == ["bank.show_payees", "bank.erase_payees"]

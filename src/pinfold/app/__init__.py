@@ -2,20 +2,17 @@
 
 from pinfold.app.agent import Agent, RunResult
 from pinfold.app.approving import Approval, Approve, Decision
-from pinfold.app.checkpoints import Checkpoint, Restored, checkpoints_in
-from pinfold.app.config import Config, Loaded, config_schema, load_config
+from pinfold.app.config import ChatConfig, Config, Loaded, PictureMode, config_schema, load_config
 from pinfold.app.environment import EnvironmentStanding, environment_standing
 from pinfold.app.errors import CheckpointError, ConfigError, NoSuchSession, OwnerGone, SessionBusy, TurnError
 from pinfold.app.forking import fork
 from pinfold.app.live import LiveSession, Options, Standing, own
 from pinfold.app.mounts import mounts_of
-from pinfold.app.offered import Answered, Offered, RanCell
-from pinfold.app.offering import ANYONE, Offering, Terms, server_token
 from pinfold.app.opening import existing, new_session_options, resumed_options
 from pinfold.app.operator import start_operator_log
-from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, take
-from pinfold.app.paths import current_folder, forget_scratch
-from pinfold.app.reading import cells_of, read_session, what_stays
+from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, revoke, take
+from pinfold.app.paths import current_folder, forget_scratch, forget_unbegun, input_of, scratch_folder
+from pinfold.app.reading import cells_of, read_session, top_of, what_stays
 from pinfold.app.sent import Departure, departures
 from pinfold.app.shelf import Shelf, Shelved
 from pinfold.app.speaking import Opening, Spoken, spoken
@@ -28,13 +25,11 @@ from pinfold.sandbox.environment import Environment, Progress
 from pinfold.sandbox.environment import build as build_environment
 
 __all__ = [
-    "ANYONE",
     "BUILTIN",
     "Agent",
-    "Answered",
     "Approval",
     "Approve",
-    "Checkpoint",
+    "ChatConfig",
     "CheckpointError",
     "CommandRefused",
     "Config",
@@ -48,29 +43,24 @@ __all__ = [
     "LiveSession",
     "Loaded",
     "NoSuchSession",
-    "Offered",
-    "Offering",
     "Opening",
     "Options",
     "OwnerGone",
+    "PictureMode",
     "Progress",
-    "RanCell",
     "RemoteSession",
-    "Restored",
     "RunResult",
     "SessionBusy",
     "Shelf",
     "Shelved",
     "Spoken",
     "Standing",
-    "Terms",
     "TurnError",
     "attach",
     "background",
     "build_environment",
     "cells_of",
     "changed_in_words",
-    "checkpoints_in",
     "config_schema",
     "configure",
     "current_folder",
@@ -79,7 +69,9 @@ __all__ = [
     "existing",
     "export_bundle",
     "forget_scratch",
+    "forget_unbegun",
     "fork",
+    "input_of",
     "load_config",
     "mounts_of",
     "named_paths",
@@ -89,10 +81,12 @@ __all__ = [
     "record",
     "rename",
     "resumed_options",
+    "revoke",
     "rewound_in_words",
-    "server_token",
+    "scratch_folder",
     "spoken",
     "start_operator_log",
     "take",
+    "top_of",
     "what_stays",
 ]

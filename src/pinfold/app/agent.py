@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.app.approving import Approve, answer_asks
 from pinfold.app.environment import normalised_package
@@ -48,7 +49,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.log import Damage, export_bundle
+from pinfold.log import Damage
 from pinfold.policy import Guards
 from pinfold.sandbox import Display, Provider, named_paths
 
@@ -56,8 +57,7 @@ _HOOKS_CATCH_UP_S = 10.0
 _STOP_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
+class RunResult(Struct, frozen=True, kw_only=True):
     text: str
     usage: Usage
     cost: float | None
@@ -270,13 +270,15 @@ class Agent:
         raise TurnError("the session ended")
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the whole session, blobs included, as one bundle file."""
+        """Write the session as its name ends: .ipynb, .html, .md, .py, .jsonl; else all of it as one bundle, for `load`."""
+        from pinfold.app.exports import form_for, save
+
         target = Path(path)
         if self._live:
-            export_bundle(self._live.log, target, Damage())
+            save(self._live.log, form_for(target), target, Damage(), force=True)
         elif self._folder:
             with read_session(self._folder, self.session_id) as (log, damage):
-                export_bundle(log, target, damage)
+                save(log, form_for(target), target, damage, force=True)
         else:
             raise ConfigError("an ephemeral session is gone once it is closed; save it before")
         return target

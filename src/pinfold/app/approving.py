@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pinfold.app.live import LiveSession
 from pinfold.engine import CommandRefused, OpenAction
 from pinfold.events import Action, ActionId, ApprovalRequested, Decide, Entry, Scope
-from pinfold.text import presentable, presentable_line
+from pinfold.text import exact, presentable_line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, frozen=True, kw_only=True):
     """A question to `Agent(approve=...)`: may this run? Or, if it is the agent's own `question`: what is the answer?
 
     Its words are fit to be shown; `action` is exact.
@@ -35,8 +35,7 @@ class Approval:
     """Answers it would like to choose from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The answer, where a plain yes or no is not enough."""
 
     allow: bool
@@ -74,8 +73,8 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
         answer = await approve(
             Approval(
                 action=waiting.proposed.action,
-                reason=presentable(asked.reason),
-                shows=presentable(asked.shows),
+                reason=exact(asked.reason),
+                shows=exact(asked.shows),
                 pattern=presentable_line(asked.pattern),
                 stored=asked.stored,
                 bundled=asked.bundled,

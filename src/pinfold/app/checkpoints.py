@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.app import sidegit
 from pinfold.app.errors import CheckpointError
@@ -31,16 +32,14 @@ _NO_GIT = "there is no git in the session"
 _NO_REPOSITORY = "the workspace is no git repository that the session can see (`git init` makes one)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     number: int
     at: str
     message: str
     commit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class Restored(Struct, frozen=True, kw_only=True):
     """What came of going back to a checkpoint."""
 
     number: int
@@ -71,8 +70,7 @@ def checkpoints_in(entries: Iterable[Entry]) -> tuple[Checkpoint, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Repository:
+class _Repository(Struct, frozen=True, kw_only=True):
     """As the live session sees it."""
 
     environment: dict[str, str]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pinfold.app.errors import ConfigError
 from pinfold.app.local_models import Reachable, reachable_models
 
-_SUGGESTED = {
+SUGGESTED = {
     "anthropic": "anthropic:claude-sonnet-4-5",
     "openai": "openai:gpt-5-mini",
     "google": "google:gemini-2.5-flash",
 }
+"""A model to begin with, by provider, in the order they are offered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ def choice(there: Reachable) -> Chosen:
         return Chosen(name="builtin", why="no model is configured and no local server answers; using builtin")
     ways = [f"`--model builtin` fetches one that runs here ({builtin.weights.megabytes})"]
     for key in there.keys:
-        model = _SUGGESTED.get(key.provider, f"{key.provider}:MODEL")
+        model = SUGGESTED.get(key.provider, f"{key.provider}:MODEL")
         ways.append(
             f"{key.variable} is set: `--model {model}` sends what the model is told to {key.provider}"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -145,6 +144,16 @@ class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Commits on a side ref after each cell that changed files."""
 
 
+PictureMode: TypeAlias = Literal["auto", "kitty", "iterm", "sixel", "blocks", "path"]
+
+
+class ChatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a session looks like in the terminal."""
+
+    pictures: PictureMode = "auto"
+    """How they are drawn; `path` only says where they are, `auto` goes by what the terminal is."""
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The operator log, for finding faults in Pinfold itself."""
 
@@ -161,11 +170,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sandbox: SandboxConfig = SandboxConfig()
     sessions: SessionsConfig = SessionsConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    chat: ChatConfig = ChatConfig()
     log: LogConfig = LogConfig()
     data: dict[str, DataConfig] = {}
 
 
-_NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
+NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
 """Sections of tables that the user names: `[data.NAME]`."""
 
 _LIMITS = (
@@ -207,7 +217,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Every key with its value and where that came from."""
         for section in Config.__struct_fields__:
-            if section in _NAMED:
+            if section in NAMED:
                 continue
             for key, value in msgspec.to_builtins(getattr(self.config, section)).items():
                 yield f"{section}.{key}", value, self.origins.get(f"{section}.{key}", "default")
@@ -244,6 +254,25 @@ def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None =
     )
 
 
+def check_user(data: bytes, path: Path) -> None:
+    """Whether the user's file may hold this. Raises ConfigError."""
+    values: Values = {}
+    origins: dict[str, str] = {}
+    _overlay(values, origins, _parsed(data, path), str(path))
+    _checked(values, origins)
+
+
+def check_project(data: bytes, path: Path) -> None:
+    """Whether a project's own file may hold this, beside what the user's holds. Raises ConfigError."""
+    values: Values = {}
+    origins: dict[str, str] = {}
+    user_file = config_dir() / "config.toml"
+    _overlay(values, origins, _read_toml(user_file), str(user_file))
+    limits = _project_limits(_parsed(data, path), path, _checked(values, origins))
+    _overlay(values, origins, limits, str(path))
+    _checked(values, origins)
+
+
 def config_schema() -> dict[str, Any]:
     """JSON schema of config.toml."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
@@ -259,10 +288,13 @@ def _read_toml(path: Path) -> Values:
 
 
 def _parsed(data: bytes, path: Path) -> Values:
+    import tomllib
+
     try:
         parsed = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        mend = "pinfold config edit" if path.parent == config_dir() else "change it, or take it away"
+        raise ConfigError(f"{path} is not valid TOML: {error}; mend it: {mend}") from error
     for section, content in parsed.items():
         if section not in Config.__struct_fields__:
             raise ConfigError(
@@ -270,7 +302,7 @@ def _parsed(data: bytes, path: Path) -> Values:
             )
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: {section} must be a section: write [{section}] and its keys below")
-        if section in _NAMED:
+        if section in NAMED:
             _check_tables(path, section, cast(dict[str, Any], content))
         else:
             _check_keys(path, section, cast(dict[str, Any], content), _fields(getattr(Config(), section)))
@@ -283,7 +315,7 @@ def _check_tables(path: Path, section: str, tables: dict[str, Any]) -> None:
             raise ConfigError(
                 f"{path}: [{section}] holds tables with a name: write [{section}.NAME] and {name} below"
             )
-        _check_keys(path, f"{section}.{name}", cast(dict[str, Any], content), _fields(_NAMED[section]))
+        _check_keys(path, f"{section}.{name}", cast(dict[str, Any], content), _fields(NAMED[section]))
 
 
 def _check_keys(path: Path, section: str, content: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -305,7 +337,7 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
     for section, content in given.items():
         for key, value in content.items():
             dotted = f"{section}.{key}"
-            if section in _NAMED:
+            if section in NAMED:
                 raise _not_a_projects(path, dotted)
             ceiling = getattr(getattr(above, section), key)
             if dotted in _ADDED and isinstance(value, list):
@@ -325,7 +357,7 @@ def _not_a_projects(path: Path, dotted: str) -> ConfigError:
 def _overlay(values: Values, origins: dict[str, str], layer: Values, origin: str) -> None:
     for section, content in layer.items():
         for key, value in content.items():
-            if section in _NAMED:
+            if section in NAMED:
                 values.setdefault(section, {}).setdefault(key, {}).update(value)
                 origins.update({f"{section}.{key}.{inner}": origin for inner in value})
             else:
@@ -335,9 +367,9 @@ def _overlay(values: Values, origins: dict[str, str], layer: Values, origin: str
 
 def _overlay_environment(values: Values, origins: dict[str, str]) -> None:
     for section in Config.__struct_fields__:
-        if section in _NAMED:
+        if section in NAMED:
             for name in values.get(section, {}):
-                given = _from_environment(f"{section}_{name}".replace("-", "_"), _NAMED[section])
+                given = _from_environment(f"{section}_{name}".replace("-", "_"), NAMED[section])
                 for variable, key, value in given:
                     _overlay(values, origins, {section: {name: {key: value}}}, variable)
             continue

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from pinfold.app.outgoing import NETWORK
 from pinfold.engine import OnCall, OnOutput
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from pinfold.net import Destination
 
 
-@dataclass(slots=True, kw_only=True)
-class Doing:
+class Doing(Struct, kw_only=True):
     """An action, while it is done."""
 
     on_call: OnCall

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir, state_dir
@@ -30,8 +30,7 @@ NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas 
 INSTALL_S = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
+class Cells(Struct, frozen=True, kw_only=True):
     """What cells run in."""
 
     python: Path
@@ -68,8 +67,7 @@ def normalised_package(package: str) -> str:
         raise ConfigError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentStanding:
+class EnvironmentStanding(Struct, frozen=True, kw_only=True):
     """What is configured for cells, and what is there of it."""
 
     key: str
@@ -102,10 +100,10 @@ def _configured(packages: tuple[str, ...], python: str) -> Cells:
     if packages:
         missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
         return Cells(python=default or running_python().path, notice=missing)
-    return Cells(python=running_python().path, notice=NOT_BUILT if _is_news("no-environment") else None)
+    return Cells(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
 
 
-def _is_news(what: str) -> bool:
+def is_news(what: str) -> bool:
     """Whether this user has not been told yet."""
     told = state_dir() / f"told-{what}"
     try:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
+from pinfold.app.errors import OwnerGone, SessionBusy
+from pinfold.app.lock import holder_of
+from pinfold.app.owner import RemoteSession
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
+from pinfold.engine import CommandRefused
 from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
 from pinfold.log import Damage, Log, export_bundle, import_file
 
-_KEPT = ("state", "site")
+_KEPT = ("state", "site", "input")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
     """The new session: all of it or nothing. The other one may be live."""
     folder, new = shelf.place(session), new_session_id()
+    if holder_of(folder) is not None:
+        with suppress(OwnerGone, SessionBusy, CommandRefused):  # then it has what was saved by itself
+            await RemoteSession(session, folder).save()
     with shelf.arriving(new) as partial:
         with read_session(folder, session) as (log, damage):
             last, bundle = log.seq, partial / "bundle"
@@ -40,9 +48,9 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
 
 
 def _copied(source: str, target: str) -> None:
-    """What is named by its content never changes, so that both can have it; the rest is written on."""
+    """What is named by its content never changes, nor does what was piped in: both can have it. The rest is written on."""
     try:
-        if _DIGEST.fullmatch(Path(source).name):
+        if _DIGEST.fullmatch(Path(source).name) or Path(source).parent.name == "input":
             os.link(source, target)
             return
     except OSError:  # another file system

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
+from pinfold.app.instructions import Instruction
 from pinfold.app.live import Options
 from pinfold.app.models import Calling
 from pinfold.app.paths import up_dir
@@ -48,6 +49,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     notices: tuple[str, ...]
     git_checkpoints: bool | None = None
     toolbox: ToolOptions = ToolOptions()
+    answer_schema: Any = None
+    instructions: tuple[Instruction, ...] = ()
 
     def options(self) -> Options:
         return Options(
@@ -71,6 +74,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             notices=self.notices,
             git_checkpoints=self.git_checkpoints,
             toolbox=self.toolbox,
+            answer_schema=self.answer_schema,
+            instructions=self.instructions,
         )
 
 
@@ -101,6 +106,8 @@ def carried(options: Options) -> Mapping[str, Json] | None:
         notices=options.notices,
         git_checkpoints=options.git_checkpoints,
         toolbox=options.toolbox,
+        answer_schema=options.answer_schema,
+        instructions=options.instructions,
     )
     plain = msgspec.to_builtins(words)
     try:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
+import anyio
+import anyio.to_thread
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from pinfold.app.catalogue import ASK, Catalogue
 from pinfold.app.checkpoints import Checkpoints, Restored
@@ -17,9 +20,10 @@ from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
 from pinfold.app.errors import CheckpointError
 from pinfold.app.judging import Judging
-from pinfold.app.observing import NO_NETWORK, changed, needs_network, observation
+from pinfold.app.observing import NO_NETWORK, changed, inventory, needs_network, observation
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.privacy import Privacy
+from pinfold.app.toolbox import shown_to
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -30,6 +34,7 @@ from pinfold.events import (
     Changed,
     DisplayRef,
     Effect,
+    FileChange,
     Json,
     Noticed,
     Redo,
@@ -49,6 +54,7 @@ from pinfold.sandbox import (
     Resumable,
     Resumed,
     SandboxUnavailable,
+    Saving,
     Session,
     Spec,
     Variable,
@@ -69,6 +75,8 @@ _READING = ("files", "workspace", "protected", "outside", "host")
 """How far an action goes that may read what is the user's own."""
 VALUE = 200_000
 """Characters of a cell's value, or error, that are recorded."""
+_LARGE = 1_000_000
+"""Characters of output that take a while to keep."""
 
 
 @dataclass(kw_only=True)
@@ -92,6 +100,8 @@ class SandboxAndTools:
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
     """What tools hold that ends with the session."""
     _session: Session | None = field(default=None, init=False)
+    _lasting: Resumable | None = field(default=None, init=False)
+    """The same, where it is one: to find that out takes longer than many a cell."""
     _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
     """After the last cell."""
     _hinted: set[str] = field(default_factory=set[str], init=False)
@@ -190,12 +200,33 @@ class SandboxAndTools:
 
     async def _run(self, id_: ActionId, action: RunCell, what: Doing) -> Performed:
         session = await self.started()
-        if isinstance(session, Resumable):
-            what.held = session.held
+        if self._lasting:
+            what.held = self._lasting.held
         async with self._checkpointed(action.code):
             outcome = await self._run_in(session, action, what)
         logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
-        return self._seen(outcome, await self._look_at_variables())
+        variables = await self._look_at_variables()
+        if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
+            seen = self._seen(outcome, variables)
+        else:  # what keeps it takes its time, and whoever is typing must not wait for that
+            seen = await anyio.to_thread.run_sync(self._seen, outcome, variables)
+        return seen if outcome.rolled_back else self._with_files(seen)
+
+    def _with_files(self, performed: Performed) -> Performed:
+        """And what became of the workspace's files."""
+        if self._lasting is None or not (changed := self._lasting.changed_files).files:
+            return performed
+        files = tuple(
+            FileChange(path=one.path, how=one.how, before=self._kept(one.before), after=self._kept(one.after))
+            for one in changed.files
+        )
+        return replace(performed, files=files, more_files=changed.more)
+
+    def _kept(self, content: bytes | None) -> BlobId | None:
+        try:
+            return None if content is None else self.blobs.put(content)
+        except LogUnwritable:  # the change itself is told
+            return None
 
     async def restore(self, number: int) -> Restored:
         """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
@@ -214,7 +245,7 @@ class SandboxAndTools:
             return _answer(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}
-        if isinstance(session, Resumable):
+        if self._lasting:
             more["cell"] = what.cell
         return await session.run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, **more)
 
@@ -226,9 +257,13 @@ class SandboxAndTools:
         """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
         if self.spec.state is None or not self.spec.state.is_dir():
             return None
-        session = await self.started()
         await self._look_at_variables()
-        return session.resumed if isinstance(session, Resumable) else None
+        return self._lasting.resumed if self._lasting else None
+
+    async def save(self) -> None:
+        """What can be had again of the variables by whoever goes on from here."""
+        if isinstance(self._session, Saving):
+            await self._session.save()
 
     def picture(self, blob: BlobId) -> bytes | None:
         try:
@@ -236,9 +271,15 @@ class SandboxAndTools:
         except BlobMissing:
             return None
 
+    @property
+    def has_servers(self) -> bool:
+        """Whether code can call tools, as far as is known before a session is there."""
+        return isinstance(self.provider, Auto) or self.provider.capabilities.calls
+
     def hint(self, text: str) -> str:
-        if self.glances:
-            return ""  # a small model does better with what it was told of at first
+        # A small model does better with what it was told of at first.
+        if self.glances or not self.has_servers:
+            return ""
         lines = self.registry.fitting(text, without=self._hinted, used=self._used)
         self._hinted |= set(lines)
         return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
@@ -257,14 +298,23 @@ class SandboxAndTools:
             return ""
         return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 
+    def suit(self, *, small: bool) -> None:
+        """What the model is told of tools and files, for one that is small or not."""
+        self.glances = small
+        self.registry.show(shown_to(small=small, handed=self.judging.handed))
+
+    def inventory(self) -> str:
+        return inventory(self._variables)
+
     @property
     def is_exposed(self) -> bool:
         return self.privacy.is_exposed
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
-        session = await self.started()
+        await self.started()
         self.privacy.look()
-        if not isinstance(session, Resumable):
+        session = self._lasting
+        if session is None:
             raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
         before = session.path
         if isinstance(command, Undo):
@@ -296,7 +346,7 @@ class SandboxAndTools:
     async def close(self) -> None:
         if self._session:
             await self._session.close()
-            self._session = None
+            self._session = self._lasting = None
         for close in self.closing:
             await close()
 
@@ -317,8 +367,9 @@ class SandboxAndTools:
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()
             lines = [new] if new else []
-            if isinstance(self._session, Resumable) and self._session.resumed is None:
-                lines += await self._session.uncovered()
+            self._lasting = self._session if isinstance(self._session, Resumable) else None
+            if self._lasting and self._lasting.resumed is None:
+                lines += await self._lasting.uncovered()
             if lines:
                 await self.journal.append(*(Noticed(text=line) for line in lines))
         return self._session
@@ -336,7 +387,8 @@ class SandboxAndTools:
         if cell is None:
             return await self._called(action)
         async with self._checkpointed(_told(action)):
-            return await self._called(action)
+            performed = await self._called(action)
+        return self._with_files(performed)
 
     async def _called(self, action: CallTool) -> Performed:
         try:

@@ -189,13 +189,15 @@ class Judging:
         lines = [command, ""]
         if self.facts(action).reach == "host":
             lines.append(f"On this machine itself, {len(command.encode())} bytes, in {workdir}")
-        lines += [f"  {one}" for one in script.commands]
+        lines += [f"  {'reads ' if one.reads_only else 'writes'}  {one.shown}" for one in script.commands]
         if script.deletes:
             from pinfold.tools.builtin.files import measure
 
             found = await measure(self.inside, script.deletes)
-            least = "more than " if found.more else ""
-            size = f"{least}{found.files:,} files, {found.bytes:,} bytes"
+            # What find and git choose among all that lies there is not known before.
+            chosen = any(one.name in ("find", "git") for one in script.commands)
+            about = "more than " if found.more else "at most " if chosen else ""
+            size = f"{about}{found.files:,} files, {found.bytes:,} bytes"
             lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
         return "\n".join(lines)
 

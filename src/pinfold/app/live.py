@@ -4,53 +4,47 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 
-from pinfold import __version__
+from pinfold.app.assembling import around, assembled, ground_for
 from pinfold.app.checkpoints import Checkpoints
 from pinfold.app.coming_back import came_back
 from pinfold.app.discreet import DiscreetLog
-from pinfold.app.environment import python_for_cells
-from pinfold.app.equipping import equipped
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
-from pinfold.app.mcp.session import Around, servers_for
-from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of
-from pinfold.app.mounts import refuse_overlap
-from pinfold.app.paths import up_dir
-from pinfold.app.prompt import system_prompt
+from pinfold.app.looking import Sight, seen
+from pinfold.app.mcp.session import servers_for
+from pinfold.app.models import NoModel, Pauses, Purse, asked_of, native_form
+from pinfold.app.options import Options, Standing
+from pinfold.app.switching import Switching
 from pinfold.app.tasks import background
-from pinfold.app.toolbox import ToolOptions
-from pinfold.engine import Budget, Core, Engine, Hooks, Model, OpenAction, Performed, State, fold
+from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
 from pinfold.events import (
     Action,
     ActionId,
+    BlobId,
     Command,
     Entry,
     Event,
+    Json,
     Mode,
     Noticed,
     SessionChanged,
     SessionId,
     SessionOpened,
-    TurnId,
     new_action_id,
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
 from pinfold.policy import Guards
-from pinfold.sandbox import Limits, Mount, Provider, Spec, Variable, is_built_in, provider_named
-from pinfold.sandbox.auto import Auto
-from pinfold.sandbox.folders import Folder
-from pinfold.sandbox.warm import look_in
+from pinfold.sandbox import Variable
 from pinfold.text import capped
 
 if TYPE_CHECKING:
@@ -61,59 +55,6 @@ CHECK_SAID = 2000
 """Characters of what a check said that are recorded."""
 IMPORTED = "imported"
 """Marks a session folder whose log came from elsewhere, until it is first opened here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to open a session. What is None is taken from the session's own past, else from the defaults."""
-
-    workspace: Path | None = None
-    model: str | Model | None = None
-    mode: Mode | None = None
-    sandbox: str | Provider | None = None
-    title: str | None = None
-    data: Mapping[str, Path] | None = None
-    """Read-only mounts by name."""
-    allow_unmasked: bool = False
-    """A sandbox that cannot hide the workspace's secrets may show them."""
-    packages: tuple[str, ...] = ()
-    """What the environment of the cells has beyond the usual."""
-    make_environment: bool = False
-    """Build it if it is missing, rather than go on without and say so."""
-    python: str = ""
-    """Runs the cells instead of an environment's."""
-    limits: Limits = field(default_factory=Limits)
-    mounts: tuple[Mount, ...] | None = None
-    budget: Budget = field(default_factory=Budget)
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    calling: Calling = field(default_factory=Calling)
-    """How models are called."""
-    view: Path | None = None
-    """Where what it changes in the workspace goes instead."""
-    tools: tuple[Callable[..., Any], ...] = ()
-    """What the user hands over in person."""
-    toolbox: ToolOptions = field(default_factory=ToolOptions)
-    hooks: Hooks = field(default_factory=Hooks)
-    git_checkpoints: bool | None = None
-    unattended: bool = True
-    notices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a session stands, for a front end that joins it."""
-
-    seq: int
-    """Subscribe after this to see what is new."""
-    turn: TurnId | None = None
-    """The last turn, if there was one."""
-    end: Literal["open", "ended", "interrupted", "failed"] | None = None
-    """How it ended; `open` while it runs or if it was cut off."""
-    no_model: str | None = None
-    """Why a turn could not be had, if so."""
-    workspace: str = ""
-    data: dict[str, str] = field(default_factory=dict[str, str])
-    mounts: dict[str, bool] = field(default_factory=dict[str, bool])
 
 
 class LiveSession:
@@ -147,6 +88,11 @@ class LiveSession:
         opened, last = core.state.opened, core.state.last
         return Standing(
             seq=seq,
+            model=core.model.name,
+            mode=core.state.mode,
+            sandbox=self._hands.provider.name,
+            title=core.state.title,
+            context=getattr(core.model, "context", None) or 0,
             turn=last.id if last else None,
             end=(last.end or "open") if last else None,
             no_model=no_model,
@@ -176,6 +122,18 @@ class LiveSession:
     def servers(self) -> SessionServers | None:
         """Of MCP; None where none is named."""
         return self._hands.servers
+
+    async def save(self) -> None:
+        """Have its variables on disk, as they are after the last cell that has ended."""
+        await self._hands.save()
+
+    async def look(self, what: Sight) -> Json:
+        """Raises SandboxUnavailable, ConfigError."""
+        return await seen(self._hands, self._engine.core.state, what)
+
+    async def blob(self, id_: BlobId) -> bytes:
+        """Raises BlobMissing."""
+        return await anyio.to_thread.run_sync(self.log.blobs.get, id_)
 
     async def variables(self) -> tuple[Variable, ...]:
         """Raises SandboxUnavailable."""
@@ -256,9 +214,8 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
 async def own(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
     log = DiscreetLog(folder, session)
-    hands: SandboxAndTools | None = None
-    ground: _Ground | None = None
-    asked: Asked | None = None
+    ends = AsyncExitStack()
+    ends.callback(log.close)
     try:
         damage = Damage()
         entries, state = load(log, damage)
@@ -270,23 +227,32 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         imported = folder is not None and is_imported(folder)
         # A stranger's log does not choose where and how code runs here.
         past = None if imported or state.opened is None else _as_it_was(state.opened, state.mode)
-        ground = await _ground(options, past, folder)
+        ground = await ground_for(options, past, folder)
+        if ground.scratch:
+            ends.callback(ground.scratch.remove)
         asked = asked_of(options.model, past.model if past else "", entries, options.calling)
+        switching = Switching(asked, options.calling)
+        ends.push_async_callback(switching.close)
         async with background() as tasks:
             servers, wrong = await servers_for(
-                options.toolbox, _around(options, log, past, ground, asked), tasks
+                options.toolbox, around(options, log, past, ground, asked), tasks
             )
-            hands, opened, faults = _assembled(options, log, past, ground, asked, servers=servers)
+            made = assembled(options, log, past, ground, asked, servers=servers)
+            switching.made, hands = made, made.hands
+            ends.push_async_callback(hands.close)
             tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
             back = await came_back(hands, state, entries)
-            opened = msgspec.structs.replace(opened, imported=imported, **back)
-            core = _core(options, log, hands, asked, state)
+            opened = msgspec.structs.replace(made.opened, imported=imported, **back)
+            core = _core(options, log, hands, state, switching)
             if hands.spec.writable:
                 hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
             del entries
             engine = Engine(core)
             await core.record(
-                opened, *_first_words(options, (*ground.notices, *wrong, *faults), damage, state)
+                opened,
+                *_first_words(
+                    options, (*ground.notices, *asked.notices, *wrong, *made.faults), damage, state
+                ),
             )
             await engine.recover()
             if folder is not None and imported:
@@ -302,17 +268,12 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             yield live
     finally:
         with anyio.CancelScope(shield=True):
-            if hands:
-                await hands.close()
-            if asked:
-                await asked.close()
-            if ground and ground.scratch:
-                ground.scratch.remove()
-        log.close()
+            await ends.aclose()
         logger.info("%s closed", session)
 
 
-def _core(options: Options, log: Log, hands: SandboxAndTools, asked: Asked, state: State) -> Core:
+def _core(options: Options, log: Log, hands: SandboxAndTools, state: State, switching: Switching) -> Core:
+    asked = switching.asked
     return Core(
         journal=log,
         model=asked.model,
@@ -323,10 +284,12 @@ def _core(options: Options, log: Log, hands: SandboxAndTools, asked: Asked, stat
         state=state,
         hooks=options.hooks,
         budget=options.budget,
-        settings=options.settings,
+        settings={**options.settings, **native_form(asked, options.calling, options.answer_schema)},
         breaker=Pauses().breaker(asked),
+        choose=switching.choose,
         destination=partial(destination_of, access=options.calling.access()),
         unattended=options.unattended,
+        form=options.form,
     )
 
 
@@ -337,149 +300,6 @@ def _as_it_was(opened: SessionOpened, mode: Mode) -> SessionOpened:
 def is_imported(folder: Path) -> bool:
     """Its events were written elsewhere and nobody has opened it here yet."""
     return (folder / IMPORTED).exists()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """What cells run on."""
-
-    provider: Provider
-    python: Path | None = None
-    """None where only the provider knows."""
-    site: Path | None = None
-    """Where packages are installed for this session alone."""
-    notices: tuple[str, ...] = ()
-    scratch: Folder | None = None
-    """Goes with a session that leaves nothing behind."""
-
-
-async def _ground(options: Options, past: SessionOpened | None, folder: Path | None) -> _Ground:
-    look_in(up_dir())
-    wanted = options.sandbox or (past.sandbox if past else "auto")
-    if not isinstance(wanted, str) or not is_built_in(wanted):
-        provider = provider_named(wanted) if isinstance(wanted, str) else wanted
-        return _Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
-    cells = await python_for_cells(options.packages, options.python, make=options.make_environment)
-    provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
-    if isinstance(provider, Auto) and _has_mounts(options, past):
-        await provider.resolve()  # where they are is told to the model first of all
-    notices = tuple(filter(None, (provider.notice, cells.notice)))
-    if not provider.capabilities.site:
-        return _Ground(provider=provider, python=cells.python, notices=notices)
-    if folder:
-        return _Ground(provider=provider, python=cells.python, site=folder / "site", notices=notices)
-    scratch = Folder("site")
-    return _Ground(
-        provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch
-    )
-
-
-def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
-    data = options.data if options.data is not None else past and past.data
-    mounts = options.mounts if options.mounts is not None else past and past.mounts
-    return bool(data or mounts)
-
-
-def _around(options: Options, log: Log, past: SessionOpened | None, ground: _Ground, asked: Asked) -> Around:
-    return Around(
-        workspace=_workspace(options, past),
-        provider=ground.provider,
-        limits=options.limits,
-        asked=asked,
-        calling=options.calling,
-        journal=log,
-    )
-
-
-def _workspace(options: Options, past: SessionOpened | None) -> Path:
-    workspace = options.workspace or (Path(past.workspace) if past else None)
-    if workspace is None or not workspace.is_dir():
-        raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
-    return workspace
-
-
-def _assembled(
-    options: Options,
-    log: Log,
-    past: SessionOpened | None,
-    ground: _Ground,
-    asked: Asked,
-    *,
-    servers: SessionServers | None,
-) -> tuple[SandboxAndTools, SessionOpened, tuple[str, ...]]:
-    """With a line for each tool that could not be had."""
-    provider = ground.provider
-    workspace = _workspace(options, past)
-    mode: Mode = options.mode or (past.mode if past else "auto")
-    if mode == "read-only" and not provider.capabilities.isolated:
-        raise ConfigError(
-            f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox"
-        )
-    known = {name: Path(path) for name, path in past.data.items()} if past else {}
-    data = known if options.data is None else options.data
-    has = provider.capabilities
-    if data and not has.mounts and (has.remote or not has.isolated):
-        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
-    mounts = _mounts(options, past, provider, workspace)
-    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
-    spec = Spec(
-        workspace=workspace,
-        writable=mode != "read-only",
-        data=data,
-        mounts=allowed,
-        limits=options.limits,
-        site=ground.site,
-        view=options.view,
-        state=log.folder / "state" if log.folder else None,
-    )
-    hands, faults = equipped(
-        options.toolbox,
-        options.tools,
-        spec,
-        log,
-        provider=provider,
-        python=ground.python,
-        small=asked.profile == "small",
-        servers=servers,
-    )
-    opened = SessionOpened(
-        version=__version__,
-        workspace=str(workspace),
-        model=asked.model.name,
-        mode=mode,
-        # What was asked for, not what came of it: where the session goes on, something else may be had.
-        sandbox="auto" if isinstance(provider, Auto) else provider.name,
-        prompt=system_prompt(
-            workspace, _shown(data, provider), allowed, asked.profile, hands.registry.catalogue()
-        ),
-        data={name: str(path) for name, path in data.items()},
-        mounts={str(mount.path): mount.writable for mount in mounts},
-    )
-    return hands, opened, faults
-
-
-def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
-    """Where code inside finds it."""
-    if provider.capabilities.mounts:
-        return [f"/mnt/datasets/{name}" for name in data]
-    return [str(path) for path in data.values()]
-
-
-def _mounts(
-    options: Options, past: SessionOpened | None, provider: Provider, workspace: Path
-) -> tuple[Mount, ...]:
-    """Those asked for now, else those the session had."""
-    mounts = options.mounts
-    if mounts is None:
-        had = past.mounts if past else {}
-        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.items())
-    can = provider.capabilities
-    if mounts and not (can.mounts or (can.isolated and not can.remote)):
-        raise ConfigError(
-            f"{provider.name} cannot keep to what is mounted; leave --mount out or choose another sandbox"
-        )
-    refuse_overlap(mounts, workspace)
-    return mounts
 
 
 def _first_words(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:

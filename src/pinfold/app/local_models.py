@@ -33,6 +33,7 @@ __all__ = [
     "Pulling",
     "Reachable",
     "Serving",
+    "known_names",
     "models_dir",
     "pull_model",
     "pulled",
@@ -116,3 +117,13 @@ def pulled(name: str) -> tuple[Weights, Path | None]:
     """The weights of this name, and where they are if they are here."""
     weights = weights_named(name)
     return weights, weights_at(weights, models_dir())
+
+
+def known_names() -> list[str]:
+    """Names of models that are known without asking anybody: aliases, what is here, and whose keys are set."""
+    from pinfold.app.config import load_config
+
+    config = load_config().config
+    keys = [f"{provider}:" for provider, variable in _KEYS if os.environ.get(variable, "").strip()]
+    names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
+    return list(dict.fromkeys(filter(None, names)))

@@ -8,12 +8,13 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold import __version__
 from pinfold.app.config import Config
@@ -23,6 +24,7 @@ from pinfold.engine import Breaker, Model, Spent, the_model
 from pinfold.events import (
     BadEvent,
     Entry,
+    Json,
     ModelFailed,
     ModelReplied,
     PinfoldError,
@@ -30,7 +32,17 @@ from pinfold.events import (
     parse_json,
     plain_json,
 )
-from pinfold.model import Access, ModelError, Profile, full_name, model_named, profile_of
+from pinfold.model import (
+    ANSWER_FORM,
+    Access,
+    ModelError,
+    Profile,
+    UnknownModel,
+    full_name,
+    model_named,
+    named,
+    profile_of,
+)
 from pinfold.sandbox.environment import EnvironmentFailed
 from pinfold.sandbox.environment.uv import find_uv
 
@@ -40,8 +52,7 @@ _VARIABLES = ("_API_KEY", "_BASE_URL")
 _ALSO = ("OLLAMA_HOST", "HF_TOKEN", "HF_ENDPOINT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calling:
+class Calling(Struct, frozen=True, kw_only=True):
     """How models are called, apart from which."""
 
     fallback: tuple[str, ...] = ()
@@ -74,7 +85,7 @@ class Calling:
             aliases=self.aliases,
             data=data_dir(),
             state=state_dir(),
-            uv=uv_path(),
+            uv=uv_path,
             replies=cache_dir() / "replies" / __version__ if self.cache else None,
             protocol=self.protocol,
             profile=self.profile,
@@ -110,14 +121,15 @@ class NoModel:
         raise self.problem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """The models of a session."""
 
     model: Model
     fallbacks: tuple[Model, ...] = ()
     escalate: Model | None = None
     profile: Profile = "full"
+    notices: tuple[str, ...] = ()
+    """Who of the others cannot be had, and why."""
 
     async def close(self) -> None:
         for model in (self.model, *self.fallbacks, self.escalate):
@@ -134,10 +146,19 @@ def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], ca
     """The model asked for, or ModelError; the one the session had, even if it cannot be had now."""
     access = calling.access()
     later = replace(access, warm=False)
-    others = tuple(model_named(name, access=later) for name in calling.fallback)
-    stronger = model_named(calling.escalate, access=later) if calling.escalate else None
+    missing: list[str] = []
+
+    def standing_by(name: str, key: str) -> Model | None:
+        try:
+            return model_named(name, access=later)
+        except ModelError as error:
+            missing.append(f"{name} ({key}) cannot be asked: {error}")
+            return None
+
+    others = tuple(filter(None, (standing_by(name, "models.fallback") for name in calling.fallback)))
+    stronger = standing_by(calling.escalate, "models.escalate") if calling.escalate else None
     if wanted is not None and not isinstance(wanted, str):
-        return Asked(model=wanted, fallbacks=others, escalate=stronger)
+        return Asked(model=wanted, fallbacks=others, escalate=stronger, notices=tuple(missing))
     name = full_name(wanted or past)
     model: Model = NoModel(name, ConfigError("no model is configured; name one with --model"))
     if name:
@@ -153,7 +174,26 @@ def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], ca
             if wanted:
                 raise
             model = NoModel(name, error)
-    return Asked(model=model, fallbacks=others, escalate=stronger, profile=profile_of(name, access))
+    return Asked(
+        model=model,
+        fallbacks=others,
+        escalate=stronger,
+        profile=profile_of(name, access),
+        notices=tuple(missing),
+    )
+
+
+def native_form(asked: Asked, calling: Calling, schema: Json) -> dict[str, Json]:
+    """The setting by which a provider itself keeps answers to a schema, where that goes together with tools."""
+    if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
+        return {}
+    try:
+        provider = named(asked.model.name, calling.access()).provider
+    except UnknownModel:
+        return {}
+    if provider != "openai":  # local servers that do either, tools or a form, seldom do both
+        return {}
+    return {ANSWER_FORM: schema}
 
 
 class Purse:

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import is_too_wide, refuse_closed_folders
+from pinfold.app.paths import is_too_wide, nearest, refuse_closed_folders
 from pinfold.sandbox import Mount, not_mountable
 
 _ENDINGS = {":rw": True, ":ro": False}
@@ -50,7 +50,8 @@ def _read(text: str) -> Mount:
     try:
         path = Path(bare).absolute().resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:
-        why = "it does not exist" if isinstance(error, FileNotFoundError) else str(error)
+        is_gone = isinstance(error, FileNotFoundError)
+        why = f"it does not exist; {nearest(Path(bare)) or 'is the path right?'}" if is_gone else str(error)
         raise ConfigError(f"{bare} cannot be mounted: {why}") from error
     if is_too_wide(path):
         raise ConfigError(f"{path} cannot be mounted: it holds far more than one task; mount a part of it")

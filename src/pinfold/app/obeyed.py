@@ -1,6 +1,7 @@
 """What in a workspace would be obeyed, read once: what is judged, shown and used are the same bytes.
 
 Every step is one name below an open folder. A link is followed only to a file of the same workspace that is no secret.
+Of the folders above, up to the root of a repository, only the instructions are read; their names begin with `../`.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from pinfold.app.dotenv import keys_of
+from pinfold.app.instructions import NAMES as INSTRUCTIONS
+from pinfold.app.instructions import folders_above
 from pinfold.app.paths import is_too_wide
 from pinfold.app.would_do import would_do
 from pinfold.sandbox import is_masked
 
-INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
 SETTINGS = "pinfold.toml"
 SERVERS = ".mcp.json"
 VARIABLES = ".env"
@@ -43,7 +47,7 @@ class Odd(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObeyedFile:
     name: str
-    """Its path in the workspace."""
+    """Its path from the workspace."""
     data: bytes = field(repr=False)
 
     @property
@@ -61,13 +65,12 @@ class ObeyedFile:
         return would_do(self.name, self.data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obeyed:
+class Obeyed(Struct, frozen=True, kw_only=True):
     """All of it, as it was at one moment."""
 
     workspace: Path
     files: tuple[ObeyedFile, ...] = ()
-    odd: Mapping[str, str] = field(default_factory=dict[str, str])
+    odd: dict[str, str] = {}
     """What is there under such a name and cannot be read, with the reason."""
 
     @property
@@ -93,29 +96,49 @@ def obeyed(workspace: Path) -> Obeyed:
         workspace = workspace.resolve()
     if is_too_wide(workspace):
         return Obeyed(workspace=workspace)
+    reading = _Reading()
+    with suppress(OSError), _open(workspace) as top:
+        for name in _names(top, reading.odd):
+            reading.take(top, name)
+        for up, above in enumerate(folders_above(workspace), 1):
+            reading.take_instructions(above, "../" * up)
+    return Obeyed(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
+
+
+@contextmanager
+def _open(folder: Path) -> Generator[int]:
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        top = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return Obeyed(workspace=workspace)
-    files: list[ObeyedFile] = []
-    odd: dict[str, str] = {}
-    left = ALL_BYTES
-    try:
-        for name in _names(top, odd):
-            try:
-                data = _read(top, name, left)
-            except Odd as error:
-                odd[name] = str(error)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                odd[name] = f"it cannot be read: {error.strerror}"
-            else:
-                left -= len(data)
-                files.append(ObeyedFile(name=name, data=data))
+        yield top
     finally:
         os.close(top)
-    return Obeyed(workspace=workspace, files=tuple(files), odd=odd)
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.files: list[ObeyedFile] = []
+        self.odd: dict[str, str] = {}
+        self._left = ALL_BYTES
+
+    def take_instructions(self, folder: Path, prefix: str) -> None:
+        """The first of them that is there."""
+        with suppress(OSError), _open(folder) as top:
+            any(self.take(top, name, prefix) for name in INSTRUCTIONS)
+
+    def take(self, top: int, name: str, prefix: str = "") -> bool:
+        """Whether there is anything of that name."""
+        try:
+            data = _read(top, name, self._left)
+        except Odd as error:
+            self.odd[prefix + name] = str(error)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self.odd[prefix + name] = f"it cannot be read: {error.strerror}"
+        else:
+            self._left -= len(data)
+            self.files.append(ObeyedFile(name=prefix + name, data=data))
+        return True
 
 
 def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
@@ -219,6 +242,23 @@ def _followed(folder: list[str], target: str) -> list[str]:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    if not parts or any(is_masked(part) or part.lower() == ".git" for part in parts):
+    if not parts or any(map(_is_closed, parts)):
         raise Odd(f"it is a link to {'/'.join(parts) or 'a folder'}, which is not for reading")
     return parts
+
+
+def _is_closed(name: str) -> bool:
+    return is_masked(name) or name.lower() == ".git"
+
+
+def read_below(workspace: Path, path: str) -> bytes:
+    """A file of the workspace that the user's own words name, up to FILE_BYTES. Raises Odd, OSError."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in parts or "\0" in path:
+        raise Odd("it is not in the workspace; give its path from there")
+    if not parts:
+        raise IsADirectoryError
+    if any(map(_is_closed, parts)):
+        raise Odd("it is not for reading")
+    with _open(workspace) as top:
+        return _read(top, "/".join(parts), FILE_BYTES)

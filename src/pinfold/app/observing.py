@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pinfold.events import Changed
 from pinfold.sandbox import Display, Outcome, Variable
+from pinfold.text import listed
 
 NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
@@ -15,6 +16,16 @@ _UNREACHABLE = (
     "No route to host",
 )
 
+STDERR = "[stderr]"
+"""Stands before what a cell wrote there."""
+NO_OUTPUT = "(no output)"
+_NO_WAY_OUT = "This session has no network."
+_ROLLED_BACK = "The session was rolled back: variables and files of the workspace are as before this code."
+_RESTARTED = "The interpreter was restarted: all variables are gone, files are as the code left them."
+LAST_WORDS = (_NO_WAY_OUT, _ROLLED_BACK, _RESTARTED, r"[0-9,]+ bytes of output were beyond the limit")
+"""How lines in brackets begin that are ours, as patterns."""
+_TOLD = 40
+"""Variables that are named in one line."""
 _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
 """Types of names that nobody need be told of."""
 
@@ -34,6 +45,16 @@ def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Ch
     return found if found != Changed() else None
 
 
+def inventory(variables: Mapping[str, Variable]) -> str:
+    """What a model is told that knows of none of them."""
+    told = [
+        f"{one.name} ({one.type}{f' {one.shape}' if one.shape else ''})"
+        for one in variables.values()
+        if one.type not in _NO_DATA
+    ]
+    return f"Variables of the session, all still there: {listed(told, _TOLD)}." if told else ""
+
+
 def needs_network(error: str) -> bool:
     """Whether a traceback ends in what code gets that wants to leave the sandbox."""
     last = error.rstrip().rpartition("\n")[2]
@@ -44,30 +65,26 @@ def observation(outcome: Outcome) -> str:
     """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     parts = [outcome.stdout]
     if outcome.stderr:
-        parts.append(f"[stderr]\n{outcome.stderr}")
-    parts += [text for display in outcome.displays if (text := _told(display)) != outcome.value]
+        parts.append(f"{STDERR}\n{outcome.stderr}")
+    parts += [text for display in outcome.displays if (text := told(display)) != outcome.value]
     if outcome.value is not None:
         parts.append(outcome.value)
     if outcome.error:
         parts.append(outcome.error)
         if needs_network(outcome.error):
-            parts.append("[This session has no network.]")
+            parts.append(f"[{_NO_WAY_OUT}]")
     if outcome.dropped_bytes:
         parts.append(f"[{outcome.dropped_bytes:,} bytes of output were beyond the limit and are gone]")
     parts.extend(f"[{notice}]" for notice in outcome.notices)
     if outcome.rolled_back:
-        parts.append(
-            "[The session was rolled back: variables and files of the workspace are as before this code.]"
-        )
+        parts.append(f"[{_ROLLED_BACK}]")
     if outcome.state_lost:
-        parts.append(
-            "[The interpreter was restarted: all variables are gone, files are as the code left them.]"
-        )
+        parts.append(f"[{_RESTARTED}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part)
-    return f"{text}\n" if text else "(no output)\n"
+    return f"{text}\n" if text else f"{NO_OUTPUT}\n"
 
 
-def _told(display: Display) -> str:
+def told(display: Display) -> str:
     """A display in words: its own plain text, or what it is."""
     pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
     plain = display.mime.get("text/plain")

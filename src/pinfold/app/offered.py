@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import cast
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from pinfold.app.approving import Approve
 from pinfold.app.errors import TurnError
@@ -55,8 +55,7 @@ _STOP_S = 10.0
 """How long a cell or a turn may take to end after it was interrupted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanCell:
+class RanCell(Struct, frozen=True, kw_only=True):
     status: Result
     cell: int | None
     """Its number; None if it did not begin."""
@@ -73,8 +72,7 @@ class RanCell:
     notices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Struct, frozen=True, kw_only=True):
     text: str
     usage: Usage
     cost: float | None

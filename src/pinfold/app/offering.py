@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -16,6 +15,8 @@ from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.app.approving import answer_asks
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
@@ -44,8 +45,7 @@ _STOP_S = 15.0
 """How long all sessions may take to close."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """How sessions are opened."""
 
     workspace: Path | None = None

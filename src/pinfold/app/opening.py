@@ -9,10 +9,11 @@ from typing import Any
 from pinfold.app.config import Loaded, load_config
 from pinfold.app.databases import keep_passwords
 from pinfold.app.errors import ConfigError
+from pinfold.app.instructions import instructions
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
 from pinfold.app.obeyed import SERVERS, TOOLS
-from pinfold.app.paths import default_workspace, refuse_closed_folders, workspace_at
+from pinfold.app.paths import default_workspace, nearest, refuse_closed_folders, workspace_at
 from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget
@@ -35,8 +36,8 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
         model=config.model.name,
         mode=config.run.mode,
         sandbox=config.sandbox.provider,
-        notices=tuple(filter(None, (notice, loaded.notice))),
         git_checkpoints=config.checkpoint.git,
+        **_obeyed(loaded, folder, notice),
         **_bounds(loaded),
     )
 
@@ -60,7 +61,7 @@ def resumed_options(
         mode=flags.get("run.mode"),
         sandbox=flags.get("sandbox.provider"),
         git_checkpoints=flags.get("checkpoint.git"),
-        notices=(loaded.notice,) if loaded.notice else (),
+        **_obeyed(loaded, place or known),
         **_bounds(loaded),
     )
 
@@ -69,7 +70,8 @@ def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
     """Paths to mount, or ConfigError: each is there, and none has to do with Pinfold's own files."""
     for path in paths.values():
         if not path.exists():
-            raise ConfigError(f"{path} does not exist, so it cannot be mounted as data")
+            hint = nearest(path) or "is the path right?"
+            raise ConfigError(f"{path} does not exist, so it cannot be mounted as data; {hint}")
         refuse_closed_folders(path.resolve())
     return paths
 
@@ -79,6 +81,12 @@ def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     loaded = load_config(workspace, flags)
     keep_secrets_of_this_process()
     return loaded
+
+
+def _obeyed(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
+    """What the model is told by files, and what the user is told of those it is not."""
+    wanted, said = instructions(workspace, loaded.obeyed)
+    return {"instructions": wanted, "notices": tuple(filter(None, (notice, loaded.notice, *said)))}
 
 
 def _bounds(loaded: Loaded) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, cast, get_args
 
 import anyio
 import msgspec
@@ -19,12 +18,14 @@ from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.handing import handed_over
 from pinfold.app.live import LiveSession, Options, Standing, load, own
 from pinfold.app.lock import claim, holder_of
+from pinfold.app.looking import Sight
 from pinfold.app.paths import private_dir
 from pinfold.app.talking import BROKEN, Lines, answer_to, connected, from_same_user, listener_at, said
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import (
     BadEvent,
+    BlobId,
     Command,
     Configure,
     Delta,
@@ -33,6 +34,7 @@ from pinfold.events import (
     PinfoldError,
     Redo,
     Rename,
+    Rewind,
     SessionChanged,
     SessionId,
     Undo,
@@ -43,7 +45,7 @@ from pinfold.events import (
     entry_line,
     parse_json,
 )
-from pinfold.log import Damage, Log, summarise
+from pinfold.log import Blobs, Damage, Log, summarise
 
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
@@ -77,6 +79,14 @@ class Link(Protocol):
 
     async def restore(self, number: int) -> str:
         """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises PinfoldError."""
+        ...
+
+    async def look(self, what: Sight) -> Json:
+        """Raises PinfoldError."""
+        ...
+
+    async def blob(self, id_: BlobId) -> bytes:
+        """Raises BlobMissing."""
         ...
 
     def subscribe(self, after: int = 0) -> Feed: ...
@@ -157,29 +167,35 @@ def _difference(options: Options, standing: Standing) -> str | None:
 
 async def rename(folder: Path, session: SessionId, title: str) -> None:
     """Give a session a name, through its owner if it has one."""
-    if claimed := claim(folder):
-        log = Log(folder, session)
-        try:
-            await log.append(SessionChanged(title=title))
-        finally:
-            log.close()
-            claimed.release()
-    else:
-        await RemoteSession(session, folder).submit(Rename(title=title))
+    await _change(folder, session, Rename(title=title))
 
 
 async def configure(folder: Path, session: SessionId, *, checkpoints: bool) -> None:
     """Turn git checkpoints on or off, through the session's owner if it has one."""
-    if claimed := claim(folder):
-        log = Log(folder, session)
-        try:
+    await _change(folder, session, Configure(checkpoints=checkpoints))
+
+
+async def revoke(folder: Path, session: SessionId, pattern: str) -> None:
+    """Take back what was granted to a session, through its owner if it has one."""
+    await _change(folder, session, Configure(revoke=(pattern,)))
+
+
+async def _change(folder: Path, session: SessionId, change: Rename | Configure) -> None:
+    claimed = claim(folder)
+    if claimed is None:
+        await RemoteSession(session, folder).submit(change)
+        return
+    log = Log(folder, session)
+    try:
+        if isinstance(change, Rename):
+            changed = SessionChanged(title=change.title)
+        else:
             _, state = load(log, Damage())
-            await log.append(SessionChanged(title=state.title, checkpoints=checkpoints))
-        finally:
-            log.close()
-            claimed.release()
-    else:
-        await RemoteSession(session, folder).submit(Configure(checkpoints=checkpoints))
+            changed = SessionChanged(title=state.title, checkpoints=change.checkpoints, revoked=change.revoke)
+        await log.append(changed)
+    finally:
+        log.close()
+        claimed.release()
 
 
 class RemoteSession:
@@ -202,19 +218,29 @@ class RemoteSession:
         answer = await self._ask({"op": "hello"})
         try:
             standing = msgspec.convert(answer, Standing)
-            return standing if self._began is None else dataclasses.replace(standing, seq=self._began)
+            return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
         except msgspec.ValidationError as error:
             raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
 
     async def submit(self, command: Command) -> None:
         limit_s = (
-            _RESTORE_S if isinstance(command, Undo | Redo) else _ANSWER_S
+            _RESTORE_S if isinstance(command, Undo | Rewind | Redo) else _ANSWER_S
         )  # these are done when answered
         await self._ask({"op": "submit", "command": parse_json(encode(command))}, limit_s)
 
     async def restore(self, number: int) -> str:
         answer = await self._ask({"op": "restore", "number": number}, _RESTORE_S)
         return str(answer.get("words", ""))
+
+    async def save(self) -> None:
+        """Have the owner put its variables on disk, as they are after the last cell that has ended."""
+        await self._ask({"op": "save"}, _RESTORE_S)
+
+    async def look(self, what: Sight) -> Json:
+        return (await self._ask({"op": "look", "what": what}, _RESTORE_S)).get("seen")
+
+    async def blob(self, id_: BlobId) -> bytes:
+        return await anyio.to_thread.run_sync(Blobs(self._folder / "blobs").get, id_)
 
     def subscribe(self, after: int = 0) -> RemoteFeed:
         return RemoteFeed(self._folder, after)
@@ -317,13 +343,18 @@ async def _respond(
     match question:
         case {"op": "hello"}:
             standing = live.standing_after(live.log.seq)
-            await said(stream, dataclasses.asdict(standing))
+            await said(stream, msgspec.structs.asdict(standing))
         case {"op": "submit", "command": command}:
             logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))
             await said(stream, {"ok": True})
         case {"op": "restore", "number": int(number)}:
             await said(stream, {"words": await live.restore(number)})
+        case {"op": "save"}:
+            await live.save()
+            await said(stream, {"ok": True})
+        case {"op": "look", "what": str(what)} if what in get_args(Sight):
+            await said(stream, {"seen": await live.look(cast("Sight", what))})
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
             await _feed(live, stream, after, moved)
         case _:

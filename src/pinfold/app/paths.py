@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import errno
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,6 +39,8 @@ _KEYS = (
     "Library/Keychains",
 )
 """Below a home: keys, tokens and logged-in browsers. No session sees them, whoever asks."""
+_LOOKED_AT = 2000
+"""Names in a folder among which one that was mistyped is looked for."""
 _scratches: dict[str, int] = {}
 """Locks on the scratch folders this process made; with them a cleanup tells them from leftovers."""
 
@@ -43,11 +48,15 @@ _scratches: dict[str, int] = {}
 def _xdg(variable: str, default: str) -> Path:
     value = os.environ.get(variable, "")
     # The convention says to ignore relative paths.
+    if value.startswith("/"):
+        return Path(value) / "pinfold"
+    home = os.environ.get("HOME")
+    if home is not None and not home.startswith("/"):
+        raise ConfigError(f"HOME is {home!r}, which is no folder; set HOME or {variable} to a whole path")
     try:
-        base = Path(value) if value.startswith("/") else Path.home() / default
+        return Path.home() / default / "pinfold"
     except RuntimeError as error:
         raise ConfigError(f"there is no home folder; set HOME or {variable}") from error
-    return base / "pinfold"
 
 
 def config_dir() -> Path:
@@ -74,18 +83,29 @@ def up_dir() -> Path:
 def private_dir(path: Path) -> Path:
     """Make sure the folder is there, writable, and for its owner alone."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(path.parents), path):  # `parents=True` would leave those open to others
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
         if path.stat().st_mode & 0o077:
             path.chmod(0o700)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be used: {error.strerror}; fix its permissions or point the XDG_*_HOME it lies in elsewhere"
+            f"{path} cannot be used: {error.strerror}; {_way_out(path, error.errno)}"
         ) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"{path} is not writable; fix its permissions or point the XDG_*_HOME it lies in elsewhere"
-        )
+        raise ConfigError(f"{path} is not writable; {_way_out(path)}")
     return path
+
+
+def _way_out(path: Path, code: int | None = None) -> str:
+    """What to do about a folder of ours that cannot be used."""
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space on that disk"
+    own = {"CONFIG": config_dir, "DATA": data_dir, "STATE": state_dir, "CACHE": cache_dir}
+    for name, place in own.items():
+        if path.is_relative_to(place()):
+            return f"make it writable for you, or set XDG_{name}_HOME to a folder that is"
+    return "make it writable for you"
 
 
 def workspace_at(path: Path) -> Path:
@@ -93,19 +113,32 @@ def workspace_at(path: Path) -> Path:
     try:
         folder = path.resolve(strict=True)
     except FileNotFoundError as error:
-        raise ConfigError(f"the workspace {path} does not exist; make it or name another") from error
+        hint = nearest(path) or "make it or name another"
+        raise ConfigError(f"the workspace {path} does not exist; {hint}") from error
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"the workspace {path} cannot be used: {getattr(error, 'strerror', error)}"
+            f"the workspace {path} cannot be used: {getattr(error, 'strerror', error)}; name another"
         ) from error
     if not folder.is_dir():
-        raise ConfigError(f"the workspace {path} is not a folder")
+        raise ConfigError(f"the workspace {path} is not a folder; name the folder it is in")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise ConfigError(f"the workspace {path} is closed to you; name another, or: chmod u+rx {path}")
     if is_too_wide(folder):
         raise ConfigError(
             f"{folder} cannot be a workspace: it holds far more than one task; name a folder inside it"
         )
     refuse_closed_folders(folder)
     return folder
+
+
+def nearest(path: Path) -> str:
+    """For a path that is not there: a question that names one beside it, if there is one much like it."""
+    try:
+        names = [entry.name for entry in itertools.islice(path.absolute().parent.iterdir(), _LOOKED_AT)]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def refuse_closed_folders(path: Path) -> None:
@@ -140,10 +173,28 @@ def scratch_of(session: str) -> Path:
     return cache_dir() / "scratch" / session
 
 
+def scratch_folder(session: str) -> Path:
+    """Made for this process; goes with `forget_scratch`, or a cleanup after its end."""
+    scratch = private_dir(scratch_of(session))
+    _scratches[session] = held(scratch)
+    return scratch
+
+
 def forget_scratch(session: str) -> None:
     shutil.rmtree(scratch_of(session), ignore_errors=True)
     if (lock := _scratches.pop(session, None)) is not None:
         os.close(lock)
+
+
+def forget_unbegun(folder: Path) -> None:
+    """Remove what was kept for a session that never began."""
+    if not (folder / "log.sqlite").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def input_of(session: Path) -> Path:
+    """Within a session's folder: what was piped in when it began."""
+    return session / "input"
 
 
 def current_folder() -> Path:
@@ -158,6 +209,5 @@ def default_workspace(session: str) -> tuple[Path, str | None]:
     here = current_folder()
     if not is_too_wide(here.resolve()):
         return workspace_at(here), None
-    scratch = private_dir(scratch_of(session))
-    _scratches[session] = held(scratch)
+    scratch = scratch_folder(session)
     return scratch, f"{here} is too wide to be a workspace; using {scratch}"

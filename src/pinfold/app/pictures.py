@@ -17,6 +17,15 @@ _KINDS = {
 }
 
 
+def is_picture(path: Path) -> bool:
+    """Whether it is one that a model can look at."""
+    try:
+        with path.open("rb") as file:
+            return _kind(file.read(12)) is not None
+    except OSError:
+        return False
+
+
 def picture(blobs: Blobs, path: Path) -> Image:
     """Put it on record. Raises ConfigError."""
     try:
@@ -25,9 +34,13 @@ def picture(blobs: Blobs, path: Path) -> Image:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > LARGEST:
         raise ConfigError(f"{path} is too large for a model: {len(data):,} bytes, the limit is {LARGEST:,}")
-    kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)
-    if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        kind = "image/webp"
+    kind = _kind(data)
     if kind is None:
         raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")
     return Image(mime=kind, blob=blobs.put(data))
+
+
+def _kind(data: bytes) -> str | None:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)

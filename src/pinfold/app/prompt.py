@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pinfold.app.instructions import ALL_BYTES, SMALL_BYTES, Instruction, told
 from pinfold.model import Profile
 from pinfold.sandbox import Mount
 
@@ -30,8 +31,14 @@ def system_prompt(
     mounts: Iterable[Mount] = (),
     profile: Profile = "full",
     catalogue: str = "",
+    *,
+    form: str = "",
+    instructions: tuple[Instruction, ...] = (),
 ) -> str:
-    """`data`: the paths by which the session reads it. `catalogue`: a line on tools that are not told in full."""
+    """`data`: the paths by which the session reads it. `catalogue`: a line on tools that are not told in full.
+
+    `form`: what the final answer must be, if not any words will do.
+    """
     lines = [f"Read-only data: {path}\n" for path in data]
     lines += [
         f"{'Also writable' if mount.writable else 'Also read-only'}: {mount.path}\n" for mount in mounts
@@ -39,4 +46,5 @@ def system_prompt(
     if catalogue and profile != "small":
         lines.append(f"{catalogue}\n")
     template = _SMALL if profile == "small" else _PROMPT
-    return template.format(workspace=workspace, mounts="".join(lines))
+    wanted = told(instructions, SMALL_BYTES if profile == "small" else ALL_BYTES)
+    return template.format(workspace=workspace, mounts="".join(lines)) + wanted + form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 from pinfold.engine import fold
 from pinfold.events import ActionId, ActionStarted, Entry, SessionId
 from pinfold.log import Damage, Log, LogUnreadable
+from pinfold.text import presentable_line
+
+_LISTED = 60
+"""Names of a folder."""
 
 
 @contextmanager
@@ -40,3 +45,16 @@ def what_stays(folder: Path, session: SessionId, to: int | None) -> tuple[str, .
         state = fold(log.read(damage=damage))
     path = state.path
     return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))
+
+
+def top_of(workspace: Path) -> list[str]:
+    """What lies at the top of a folder, folders first, fit to print; the first of it, where there is much."""
+    try:
+        with os.scandir(workspace) as inside:
+            entries = sorted((not entry.is_dir(follow_symlinks=False), entry.name) for entry in inside)
+    except OSError as error:
+        return [f"  it cannot be read: {error.strerror}"]
+    names = [f"  {presentable_line(name)}{'' if is_file else '/'}" for is_file, name in entries[:_LISTED]]
+    if len(entries) > _LISTED:
+        names.append(f"  and {len(entries) - _LISTED:,} more")
+    return names or ["  (empty)"]

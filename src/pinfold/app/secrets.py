@@ -10,11 +10,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
@@ -47,8 +47,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     secrets: dict[str, _Stored] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listed(Struct, frozen=True, kw_only=True):
     """All there is to say of a secret."""
 
     name: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pinfold.events import ActionFinished, Entry, ModelCalled, ModelReplied
 
 
-@dataclass(slots=True, kw_only=True)
-class Departure:
+class Departure(Struct, kw_only=True):
     to: str
     """`host:port`, or whoever serves a model."""
     times: int = 0

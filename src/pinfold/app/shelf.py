@@ -6,17 +6,19 @@ import contextlib
 import fcntl
 import re
 import shutil
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.app.errors import NoSuchSession, SessionBusy
 from pinfold.app.live import IMPORTED
 from pinfold.app.lock import claim, holder_of
 from pinfold.app.paths import data_dir, forget_scratch, private_dir
 from pinfold.events import SessionId, new_session_id
-from pinfold.log import Summary, import_file, summarise
+from pinfold.log import Match, Summary, import_file, matches, summarise
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -27,8 +29,7 @@ def _modified(folder: Path) -> str:
     return datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shelved:
+class Shelved(Struct, frozen=True, kw_only=True):
     id: SessionId
     folder: Path
     summary: Summary
@@ -50,21 +51,32 @@ class Shelf:
         """Every session, the most recently used first."""
         return sorted(self._each(), key=lambda item: item.summary.last, reverse=True)
 
+    def search(self, words: Sequence[str]) -> list[tuple[Shelved, list[Match]]]:
+        """Sessions in which every word stands, and where; the most recently used first."""
+        found = [
+            (self._at(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))
+        ]
+        return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
+
     def _each(self) -> Iterator[Shelved]:
         for folder in self.root.glob("s_*"):
             # Any of it may be removed by another process meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                summary = summarise(folder)
-                if summary is not None and not summary.events:
-                    summary = replace(summary, last=_modified(folder), title="(empty)")
-                yield Shelved(
-                    id=SessionId(folder.name),
-                    folder=folder,
-                    summary=summary or Summary(title="(unreadable)", last=_modified(folder)),
-                    readable=summary is not None,
-                    size=sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()),
-                    owner=holder_of(folder),
-                )
+                yield self._at(folder)
+
+    @staticmethod
+    def _at(folder: Path) -> Shelved:
+        summary = summarise(folder)
+        if summary is not None and not summary.events:
+            summary = replace(summary, last=_modified(folder), title="(empty)")
+        return Shelved(
+            id=SessionId(folder.name),
+            folder=folder,
+            summary=summary or Summary(title="(unreadable)", last=_modified(folder)),
+            readable=summary is not None,
+            size=sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()),
+            owner=holder_of(folder),
+        )
 
     def find(self, name: str) -> tuple[SessionId, Path]:
         """By id, by the unique beginning of an id, by title, or `last`. Raises NoSuchSession."""

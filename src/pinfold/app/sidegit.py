@@ -7,7 +7,8 @@ its own, below the session's TMPDIR, and the only ref it moves is the session's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 REF = "refs/pinfold/checkpoints/"
 LARGEST_KB = 128 << 10
@@ -172,8 +173,7 @@ def surroundings(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[str,
     return environment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(Struct, frozen=True, kw_only=True):
     """What must be done to the files of one checkpoint to make them those of another. Paths relative to the workspace."""
 
     gone: list[bytes]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pinfold.app.errors import OwnerGone
 from pinfold.app.live import Standing
@@ -17,8 +18,7 @@ _TRIES = 20
 """How often an owner may leave just as we come in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class Spoken(Struct, frozen=True, kw_only=True):
     link: Link
     standing: Standing
     """Before the command."""

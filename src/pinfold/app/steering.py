@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused
@@ -16,8 +17,7 @@ STEERING = (*_EDITS, "apply_patch")
 """Tools that may change a file that steers the agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteeringEdit:
+class SteeringEdit(Struct, frozen=True, kw_only=True):
     path: str
     before: bytes | None
     after: bytes

@@ -9,6 +9,7 @@ from pinfold.app.lock import holder_of
 from pinfold.app.paths import cache_dir, up_dir
 from pinfold.app.shelf import Shelf
 from pinfold.events import SessionId
+from pinfold.sandbox.environment import unfinished
 from pinfold.sandbox.leftovers import in_use, swept
 
 
@@ -35,3 +36,7 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
             if not dry_run:
                 shutil.rmtree(folder, ignore_errors=True)
             yield "scratch folder", str(folder)
+    for folder in unfinished():
+        if not dry_run:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield "unfinished environment", str(folder)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from pinfold.app.databases import DataConfig
 from pinfold.app.on_host import OnHost
@@ -19,8 +20,7 @@ from pinfold.tools import SHOWN, Registry, Tool
 from pinfold.tools.ports import Inside, Kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOptions:
+class ToolOptions(Struct, frozen=True, kw_only=True):
     enable: tuple[str, ...] | None = None
     """Names or patterns; None: all."""
     disable: tuple[str, ...] = ()
@@ -91,12 +91,16 @@ def tools_of(
     return [*made, *own], tuple(faults)
 
 
+def shown_to(*, small: bool, handed: Iterable[str]) -> tuple[str, ...]:
+    """A small model is told of `python` alone, and of what the user handed over."""
+    return (*(("python",) if small else SHOWN), *handed)
+
+
 def registry_of(
     options: ToolOptions, tools: Iterable[Tool[..., Any]], handed: Iterable[str], *, small: bool
 ) -> Registry:
-    """A small model is told of `python` alone, and of what the user handed over."""
-    shown = ("python",) if small else SHOWN
-    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=(*shown, *handed))
+    shown = shown_to(small=small, handed=handed)
+    registry = Registry(tools, enable=options.enable, disable=options.disable, shown=shown)
     for server, served in groupby(options.served, key=lambda tool: tool.server):
         registry.put(server, served)
     return registry

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.obeyed import Obeyed, obeyed
@@ -32,8 +32,7 @@ class _Store(msgspec.Struct, frozen=True, kw_only=True):
     folders: dict[str, _Grant] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Struct, frozen=True, kw_only=True):
     """How a workspace is trusted."""
 
     trusted: bool
@@ -43,13 +42,34 @@ class Standing:
     """Files that are new, gone or other than they were then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class Followed(Struct, frozen=True, kw_only=True):
     """What of a workspace is obeyed, and what must be said about the rest."""
 
     files: Mapping[str, bytes]
     """By their path in the workspace: the very bytes that are trusted."""
     notice: str = ""
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What a person decides before a folder is obeyed; the answer yes is `trust(question.found)`."""
+
+    found: Obeyed
+    lines: tuple[str, ...]
+    """One for each file: its name and what it would do. Not fit to print as they are."""
+    changed: tuple[str, ...] = ()
+    """Files that are other than when the folder was trusted, if it was."""
+
+
+def question(workspace: Path) -> Question | None:
+    """None where there is nothing to decide: nothing is there, it is trusted, or it cannot be. Raises ConfigError."""
+    found = obeyed(workspace)
+    if found.odd or all(file.is_idle for file in found.files) or is_too_wide(found.workspace):
+        return None
+    stands = standing(found)
+    if stands.trusted:
+        return None
+    lines = tuple(f"{file.name}: {file.what}" for file in found.files)
+    return Question(found=found, lines=lines, changed=stands.changed)
 
 
 def is_trusted(found: Obeyed) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any, cast
 
+from pinfold.app.command_files import FOLDER, parsed
 from pinfold.app.dotenv import keys_of, names_of
 from pinfold.events import BadEvent, parse_json
 
@@ -13,11 +13,11 @@ _FIRST = 60
 
 
 def would_do(name: str, data: bytes) -> str:
-    """`name` is its path in the workspace. Holds no secret, but may hold anything else: it is not fit to print as it is."""
+    """`name` is its path from the workspace. Holds no secret, but may hold anything else: it is not fit to print as it is."""
     text = data.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0][:_FIRST] if lines else "nothing"
-    match name:
+    match name.replace("../", ""):
         case "AGENTS.md" | "CLAUDE.md":
             return f"tells the model, in {len(lines)} lines: {first}"
         case "pinfold.toml":
@@ -26,6 +26,8 @@ def would_do(name: str, data: bytes) -> str:
             return f"starts {_servers(text)}"
         case ".env":
             return _variables(data)
+        case _ if name.startswith(f"{FOLDER}/"):
+            return f"adds a command: {parsed(name, data, '').words[:_FIRST]}"
         case _ if name.startswith("tools/"):
             return f"adds a tool: {first}"
         case _:
@@ -33,6 +35,8 @@ def would_do(name: str, data: bytes) -> str:
 
 
 def _settings(text: str) -> str:
+    import tomllib
+
     try:
         parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

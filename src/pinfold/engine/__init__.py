@@ -4,7 +4,7 @@ from pinfold.engine.acting import digest_of
 from pinfold.engine.asking import the_model
 from pinfold.engine.breaker import Breaker
 from pinfold.engine.context import request_of
-from pinfold.engine.core import Budget, CommandRefused, Core, TurnStopped
+from pinfold.engine.core import Budget, Choice, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
 from pinfold.engine.hooks import Hook, Hooks
 from pinfold.engine.ports import (
@@ -25,6 +25,7 @@ from pinfold.engine.words import changed_in_words, rewound_in_words
 __all__ = [
     "Breaker",
     "Budget",
+    "Choice",
     "CommandRefused",
     "Core",
     "Engine",

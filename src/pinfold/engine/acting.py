@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import groupby
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from pinfold.engine.core import Core
 from pinfold.engine.ports import Given, Performed
-from pinfold.engine.state import OpenAction, the_tool
+from pinfold.engine.state import ANSWER, OpenAction, the_tool
 from pinfold.events import (
     Action,
     ActionAllowed,
@@ -131,13 +131,17 @@ class _Calling:
 async def _called(core: Core, calling: _Calling, tool: str, args: Mapping[str, Json]) -> Performed:
     """A call from a cell that runs: the same way as the model's own. Only the cell sees what comes of it."""
     cell = calling.parent
+    if tool == ANSWER and (fault := core.fault_of(str(args.get("text", "")))):
+        return Performed(outcome="error", observation=fault, error=fault)
     call = Call(id=new_action_id(), tool=tool, args=args)
     try:
         proposal = await _proposal(core, cell.turn, call, cell.id)
         if len(proposal) == 1 and (performed := await _called_at_once(core, proposal[0])):
             return performed
         await core.record(*proposal)
-        return await _carry_called(core, calling, call.id)
+        action = core.state.open[call.id].proposed.action
+        async with nullcontext() if core.hands.parallel_safe(action) else calling.serial:
+            return await carry(core, call.id, calling.asking)
     except Unavailable as failure:
         return Performed(outcome="not_run", observation=str(failure))
     finally:
@@ -160,18 +164,6 @@ async def _called_at_once(core: Core, proposed: Event) -> Performed | None:
             return None
 
 
-async def _carry_called(core: Core, calling: _Calling, id_: ActionId) -> Performed:
-    action = core.state.open[id_].proposed.action
-    async with AsyncExitStack() as held:
-        if not core.hands.parallel_safe(action):
-            await held.enter_async_context(calling.serial)
-        if isinstance(core.hands.judge(action, _given(core, core.state.open[id_])), Ask):
-            async with calling.asking:
-                await _judged(core, id_)
-                await _settled(core, id_)
-        return await carry(core, id_)
-
-
 def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
     mine = [item.proposed for item in core.state.open.values() if item.proposed.turn == turn]
     for safe, neighbours in groupby(mine, key=lambda proposed: core.hands.parallel_safe(proposed.action)):
@@ -179,9 +171,9 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
         yield from [ids] if safe else ([id_] for id_ in ids)
 
 
-async def carry(core: Core, id_: ActionId) -> Performed:
+async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
-    allowed = await _judged(core, id_)
+    allowed = await _judged(core, id_, asking)
     if allowed is not None:
         return await _run(core, core.state.open[id_], allowed)
     await _settled(core, id_)
@@ -193,12 +185,22 @@ async def carry(core: Core, id_: ActionId) -> Performed:
     return await _run(core, item)
 
 
-async def _judged(core: Core, id_: ActionId) -> ActionAllowed | None:
-    """By policy, unless it has been; what is allowed without a question is not on record yet."""
+async def _judged(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> ActionAllowed | None:
+    """By policy, unless it has been; what is allowed without a question is not on record yet.
+
+    Under `asking` a question waits for those before it: the answer to one may be the answer to this.
+    """
     item = core.state.open[id_]
     if item.stage != "proposed":
         return None
-    match core.hands.judge(item.proposed.action, _given(core, item)):
+    verdict = core.hands.judge(item.proposed.action, _given(core, item))
+    if asking is not None and isinstance(verdict, Ask):
+        async with asking:
+            allowed = await _judged(core, id_)
+            if allowed is None:
+                await _settled(core, id_)
+            return allowed
+    match verdict:
         case Allow(rule=rule):
             return ActionAllowed(id=id_, rule=rule)
         case Deny(reason=reason):
@@ -314,6 +316,8 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             blobs=how.blobs,
             displays=how.displays,
             variables=how.variables,
+            files=how.files,
+            more_files=how.more_files,
             rolled_back=how.rolled_back,
             lacked=how.lacked or _broken(how),
             private=how.private,

@@ -154,7 +154,7 @@ async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
         reasoning=reply.reasoning,
         finish=reply.finish,
         in_text=reply.in_text,
-        correction=reply.correction,
+        correction=reply.correction or _sent_back(core, reply),
         from_cache=reply.from_cache,
         echo=reply.echo,
     )
@@ -164,6 +164,12 @@ async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
     if reply.finish == "length":
         notices.append(f"{name} stopped at its limit of tokens; raise model.max_tokens to get more")
     await core.record(replied, *(Noticed(text=text) for text in notices))
+
+
+def _sent_back(core: Core, reply: Reply) -> str:
+    """What the model is told of an answer that cannot be given."""
+    fault = "" if reply.calls else core.fault_of(reply.text)
+    return f"{fault}. Give the whole answer again." if fault else ""
 
 
 async def _whole_reply(core: Core, turn: TurnId, model: Model, request: Request) -> Reply:

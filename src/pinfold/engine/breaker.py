@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pinfold.events import BreakerState
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     failures: int = 0
     opened_at: float | None = None
     probing: bool = False
@@ -19,8 +19,7 @@ def _nobody(name: str, opened_at: float | None) -> None:
     del name, opened_at
 
 
-@dataclass(slots=True, kw_only=True)
-class Breaker:
+class Breaker(Struct, kw_only=True):
     """One line for each model and tool, by name.
 
     After `threshold` failures in a row a line opens: calls are refused. After `cooldown_s` one call is

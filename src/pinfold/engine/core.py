@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import anyio
+from msgspec import Struct
 
 from pinfold.engine.breaker import Breaker
 from pinfold.engine.hooks import Hooks
-from pinfold.engine.ports import Hands, Journal, Ledger, Model
+from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
 from pinfold.engine.state import State, apply
 from pinfold.events import Entry, Event, Json, PinfoldError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """Bounds of one turn, of a session and of a day. None means no bound."""
 
     max_steps: int = 20
@@ -55,6 +55,14 @@ def _new_breaker() -> Breaker:
     return Breaker(clock=time.monotonic)
 
 
+class Choice(Struct, frozen=True, kw_only=True):
+    """Another model for a session."""
+
+    model: Model
+    prompt: str
+    """What it is told first."""
+
+
 @dataclass(kw_only=True)
 class Core:
     journal: Journal
@@ -72,6 +80,10 @@ class Core:
     breaker: Breaker = field(default_factory=_new_breaker)
     unattended: bool = True
     """Nobody can be asked: what needs a decision is denied, on record."""
+    form: Form | None = None
+    """What every answer must be; None: words of any kind."""
+    choose: Callable[[str], Choice] | None = None
+    """The model of this name. Raises PinfoldError."""
     destination: Callable[[str], str] = str
     """Where a conversation with the model of this name goes; empty if it stays on this machine."""
     approval_s: float = 900.0
@@ -82,6 +94,10 @@ class Core:
         self._change: anyio.Event | None = None
         """Once somebody waits."""
         self.journal.follow(self._follow)
+
+    def fault_of(self, answer: str) -> str:
+        """What is wrong with it; empty if it may stand."""
+        return self.form.fault(answer) if self.form else ""
 
     async def record(self, *events: Event) -> None:
         """On disk, and in the state, when this returns."""

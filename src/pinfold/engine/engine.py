@@ -13,8 +13,9 @@ import anyio
 
 from pinfold.engine.acting import carry, settle
 from pinfold.engine.asking import ask
-from pinfold.engine.core import CommandRefused, Core, TurnStopped
-from pinfold.engine.ports import Performed, Spent
+from pinfold.engine.core import Choice, CommandRefused, Core, TurnStopped
+from pinfold.engine.ports import Performed, Rewound, Spent
+from pinfold.engine.rewinding import way_back
 from pinfold.engine.state import Turn
 from pinfold.events import (
     Action,
@@ -22,8 +23,10 @@ from pinfold.events import (
     ActionId,
     ActionProposed,
     ApprovalDecided,
+    Clear,
     Command,
     Configure,
+    ContextCompacted,
     Continue,
     Decide,
     Event,
@@ -33,6 +36,7 @@ from pinfold.events import (
     PinfoldError,
     Redo,
     Rename,
+    Rewind,
     RunCell,
     Say,
     SessionChanged,
@@ -55,6 +59,7 @@ _UNKNOWN = (
     "It was not run again; check before repeating it."
 )
 _NOT_RUN = "This was not run: the turn was cut off before it."
+_BUSY = "something runs in this session; interrupt it, or wait for its end"
 _INTERRUPTED = "This was interrupted."
 
 
@@ -75,9 +80,9 @@ def _answer(text: str, without: Sequence[str]) -> str:
 
 
 class _Rewind:
-    """An undo or redo that somebody waits for."""
+    """A way back, or forth again, that somebody waits for."""
 
-    def __init__(self, command: Undo | Redo) -> None:
+    def __init__(self, command: Undo | Rewind | Redo) -> None:
         self.command = command
         self.done = anyio.Event()
         self.refused: str | None = None
@@ -107,8 +112,7 @@ class Engine:
         """Name what a crash left open: nothing that had begun is ever run again by itself."""
         state = self.core.state
         if state.turn and state.opened and state.opened.imported:
-            end = TurnInterrupted(turn=state.turn.id, reason="it was cut off elsewhere", usage=self._spent())
-            await self._close(state.turn.id, end)
+            await self._cut_off("it was cut off elsewhere")
         events: list[Event] = []
         for id_, item in self.core.state.open.items():
             if item.stage == "started":
@@ -130,8 +134,10 @@ class Engine:
                 await self._decide(command)
             case Rename(title=title):
                 await self.core.record(SessionChanged(title=title))
-            case Undo() | Redo():
+            case Undo() | Rewind() | Redo():
                 await self._rewind(command)
+            case Clear():
+                await self._clear()
             case Configure():
                 await self._configure(command)
             case Say() | Continue() | Execute():
@@ -180,14 +186,32 @@ class Engine:
             )
         if unknown := [pattern for pattern in change.revoke if pattern not in state.granted]:
             raise CommandRefused(f"{unknown[0]!r} is not granted to this session")
+        chosen = self._chosen(change.model) if change.model else None
         await self.core.record(
             SessionChanged(
                 title=state.title,
                 checkpoints=change.checkpoints,
                 mode=change.mode,
                 revoked=change.revoke,
+                model=chosen.model.name if chosen else "",
+                prompt=chosen.prompt if chosen else "",
             )
         )
+        if chosen:
+            self.core.model = chosen.model
+
+    def _chosen(self, model: str) -> Choice:
+        if self._taken:
+            raise CommandRefused(_BUSY)
+        if self.core.choose is None:
+            raise CommandRefused("the model of this session cannot be changed")
+        return self.core.choose(model)
+
+    async def _clear(self) -> None:
+        if self._taken:
+            raise CommandRefused(_BUSY)
+        await self._cut_off("the conversation was begun anew")
+        await self.core.record(ContextCompacted(summary=self.core.hands.inventory()))
 
     def _take(self, work: _Work) -> None:
         try:
@@ -196,10 +220,10 @@ class Engine:
             raise CommandRefused(f"{_QUEUED} messages are waiting already") from None
         self._taken.append((self._id_of(work), anyio.CancelScope()))
 
-    async def _rewind(self, command: Undo | Redo) -> None:
+    async def _rewind(self, command: Undo | Rewind | Redo) -> None:
         """Seen in the log when this returns, unlike other commands: only whoever asked must know that it was refused."""
         if self._taken:
-            raise CommandRefused("something runs in this session; interrupt it, or wait for its end")
+            raise CommandRefused(_BUSY)
         rewind = _Rewind(command)
         self._take(rewind)
         await rewind.done.wait()
@@ -266,9 +290,7 @@ class Engine:
             return await self._turn(say.turn)
         if any(turn.id == say.turn for turn in state.turns):
             return None
-        if state.turn:
-            end = TurnInterrupted(turn=state.turn.id, reason="the process ended early", usage=self._spent())
-            await self._close(state.turn.id, end)
+        await self._cut_off("the process ended early")
         glance = await self.core.hands.glance()
         private = bool(say.images) or self.core.hands.is_exposed
         tools = self.core.hands.hint(say.text)
@@ -310,9 +332,11 @@ class Engine:
             if turn is None:
                 raise TurnStopped("the turn ended from outside")
             if turn.answer is not None:
+                if fault := self.core.fault_of(turn.answer):
+                    raise TurnStopped(fault)
                 return TurnEnded(
                     turn=id_,
-                    text=_answer(turn.answer, turn.without),
+                    text=self._given(turn.answer, turn.without),
                     usage=turn.usage,
                     cost=turn.cost,
                     without=turn.without,
@@ -320,6 +344,10 @@ class Engine:
             await self._check_progress(turn)
             self._check_budget(turn)
             await ask(self.core, turn)
+
+    def _given(self, answer: str, without: Sequence[str]) -> str:
+        form = self.core.form
+        return form.taken(answer) if form else _answer(answer, without)
 
     async def _check_progress(self, turn: Turn) -> None:
         if not turn.is_stuck:
@@ -346,6 +374,11 @@ class Engine:
         if self.core.ledger and (budget.day_tokens is not None or budget.day_cost is not None):
             within("today", self.core.ledger.today(), budget.day_tokens, budget.day_cost)
 
+    async def _cut_off(self, reason: str) -> None:
+        """End the turn that is open, if one is."""
+        if turn := self.core.state.turn:
+            await self._close(turn.id, TurnInterrupted(turn=turn.id, reason=reason, usage=self._spent()))
+
     async def _close(self, id_: TurnId, end: Event) -> None:
         """End the turn. No action of it stays open, and no call without an answer."""
         state = self.core.state
@@ -370,18 +403,26 @@ class Engine:
             await carry(self.core, command.id)
 
     async def _go_back(self, rewind: _Rewind) -> None:
-        command = rewind.command
         try:
+            way = way_back(self.core.state, rewind.command)
             with anyio.CancelScope(shield=True):  # half of it would be neither here nor there
-                gone = await self.core.hands.rewind(command)
+                path = self.core.state.path
+                gone = Rewound(to=path[-1] if path else 0)
+                if way.cells is not None:
+                    gone = await self.core.hands.rewind(way.cells)
+                if way.forgotten:
+                    await self._cut_off("the conversation went back to before it")
                 await self.core.record(
                     SessionRewound(
                         to=gone.to,
-                        what=command.what if isinstance(command, Undo) else "all",
+                        what=way.what,
                         undone=gone.undone,
                         redone=gone.redone,
                         effects=self.core.state.effects_of(gone.undone),
                         notices=gone.notices,
+                        forgotten=way.forgotten,
+                        recalled=way.recalled,
+                        again=isinstance(rewind.command, Redo),
                     )
                 )
         except PinfoldError as error:

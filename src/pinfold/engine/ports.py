@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from pinfold.events import (
     Action,
@@ -19,6 +18,7 @@ from pinfold.events import (
     Effect,
     Entry,
     Event,
+    FileChange,
     Json,
     Mode,
     Redo,
@@ -63,6 +63,18 @@ class Model(Protocol):
         ...
 
 
+class Form(Protocol):
+    """What an answer must be, where not any words will do."""
+
+    def fault(self, text: str) -> str:
+        """What is wrong with an answer, for whoever gave it; empty if nothing is."""
+        ...
+
+    def taken(self, text: str) -> str:
+        """An answer without fault, as the user gets it."""
+        ...
+
+
 class Ledger(Protocol):
     """What this user has spent today, in all sessions."""
 
@@ -71,15 +83,13 @@ class Ledger(Protocol):
     def today(self) -> Spent: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Spent(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     cost: float | None = 0.0
     """None once any of it had no known price."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Performed:
+class Performed(Struct, frozen=True, kw_only=True):
     """How an action went, bounded for the model."""
 
     outcome: Result
@@ -90,6 +100,8 @@ class Performed:
     blobs: tuple[BlobId, ...] = ()
     displays: tuple[DisplayRef, ...] = ()
     variables: Changed | None = None
+    files: tuple[FileChange, ...] = ()
+    more_files: int = 0
     rolled_back: bool = False
     whole: Json | UnsetType = UNSET
     """What a cell that called gets of it, where that is not the text the model sees."""
@@ -107,8 +119,7 @@ class Performed:
     cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """What the judge goes by, besides the action."""
 
     mode: Mode
@@ -118,8 +129,7 @@ class Given:
     untrusted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewound:
+class Rewound(Struct, frozen=True, kw_only=True):
     """Where an undo or a redo has led."""
 
     to: int
@@ -188,6 +198,10 @@ class Hands(Protocol):
 
     def hint(self, text: str) -> str:
         """What the model is told of tools that may be of use for `text`; empty where it knows them all, or none is."""
+        ...
+
+    def inventory(self) -> str:
+        """What variables there are, in a line for a model that knows of none; empty where there are none."""
         ...
 
     async def rewind(self, command: Undo | Redo) -> Rewound:

@@ -29,6 +29,7 @@ from pinfold.events import (
     CallTool,
     Changed,
     Checkpointed,
+    ContextCompacted,
     Effect,
     Entry,
     Message,
@@ -70,6 +71,7 @@ REPEATS = 3
 """How often an action may have the same result before the model is told."""
 _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is."""
+_PREVIOUS = "[The previous turn"
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
@@ -94,8 +96,19 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     """Of a cell: what its code has told the user."""
 
 
+class Taken(Struct, frozen=True, kw_only=True):
+    """What an undo took back, for a redo."""
+
+    turns: tuple[Turn, ...] = ()
+    """Of the conversation."""
+    cells: bool = True
+    """And what cells did."""
+
+
 class Turn(Struct, frozen=True, kw_only=True):
     id: TurnId
+    cells: int = 0
+    """How many there were before it."""
     messages: tuple[Message, ...] = ()
     unproposed: tuple[Call, ...] = ()
     """Calls of the last reply that no ActionProposed stands for yet."""
@@ -148,6 +161,8 @@ class State(Struct, frozen=True, kw_only=True):
     cells: int = 0
     undone: frozenset[int] = frozenset()
     """Cells whose effects are not there any more."""
+    taken: tuple[Taken, ...] = ()
+    """Undos that a redo can take back, the last one last; until something is said or a cell runs."""
     effects: tuple[tuple[int, str], ...] = ()
     """What was done outside the session, where no undo reaches, each after which cell began; the last of it."""
     executed: tuple[ActionId, ...] = ()
@@ -201,12 +216,12 @@ def apply(state: State, entry: Entry) -> State:
         case TurnEnded(turn=turn):
             return _closed(_spoken_for(state), turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
-            return _closed(state, turn, "interrupted", note=f"[The previous turn was interrupted: {reason}.]")
+            return _closed(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
-            return _closed(state, turn, "failed", note=f"[The previous turn was stopped: {error}]")
+            return _closed(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
         case SessionOpened() as event:
             return _opened(state, event)
-        case SessionChanged() | SessionRewound() | Checkpointed() as event:
+        case SessionChanged() | SessionRewound() | Checkpointed() | ContextCompacted() as event:
             return _changed(state, event)
         case _ as event:
             assert_never(event)
@@ -221,18 +236,20 @@ def _spoken(state: State, event: UserSpoke) -> State:
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
-        turn=Turn(id=event.turn, messages=(told,)),
+        turn=Turn(id=event.turn, messages=(told,), cells=state.cells),
         notes=(),
+        taken=(),
         glance=event.glance,
         private=state.private or event.private,
     )
 
 
-def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed) -> State:
+def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted) -> State:
     match event:
         case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
             return replace(
                 state,
+                opened=_other_model(state.opened, event),
                 title=title,
                 checkpoints=state.checkpoints if checkpoints is None else checkpoints,
                 mode=mode or state.mode,
@@ -240,10 +257,21 @@ def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed
             )
         case SessionRewound():
             return _rewound(state, event)
+        case ContextCompacted(summary=summary):
+            told = tuple(replace(turn, messages=()) for turn in chain.from_iterable(state.past))
+            return replace(
+                state, past=_shelved(told), notes=(f"[{summary}]",) if summary else (), glance="", taken=()
+            )
         case Checkpointed(restored=restored):
             return _told(state, RESTORED.format(restored)) if restored is not None else state
         case _:
             assert_never(event)
+
+
+def _other_model(opened: SessionOpened | None, event: SessionChanged) -> SessionOpened | None:
+    if opened is None or not event.model:
+        return opened
+    return replace(opened, model=event.model, prompt=event.prompt or opened.prompt)
 
 
 def _opened(state: State, event: SessionOpened) -> State:
@@ -264,7 +292,31 @@ def _opened(state: State, event: SessionOpened) -> State:
 
 def _rewound(state: State, event: SessionRewound) -> State:
     state = replace(state, undone=(state.undone | {*event.undone}) - {*event.redone})
+    past = tuple(chain.from_iterable(state.past))
+    if event.again:
+        turns = state.taken[-1].turns if state.taken else ()
+        back = tuple(turn for turn in turns if turn.id in event.recalled)
+        state = replace(state, past=_shelved((*past, *back)), taken=state.taken[:-1])
+    else:
+        gone = tuple(turn for turn in past if turn.id in event.forgotten)
+        taken = Taken(turns=gone, cells=event.what != "chat")
+        state = replace(
+            state,
+            past=_shelved(tuple(turn for turn in past if turn.id not in event.forgotten))
+            if gone
+            else state.past,
+            notes=tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
+            if gone
+            else state.notes,
+            taken=(*state.taken, taken),
+        )
+        if gone and event.what == "all" and not event.effects and not event.notices:
+            return state  # nothing is left that it was told of
     return _told(state, f"[The user {rewound_in_words(event)}]")
+
+
+def _shelved(turns: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], ...]:
+    return tuple(turns[start : start + _SHELF] for start in range(0, len(turns), _SHELF))
 
 
 def _told(state: State, note: str) -> State:
@@ -364,7 +416,7 @@ def _action(
             begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
             is_new = cell is not None and item.proposed.parent is None
             counts = is_new or isinstance(item.proposed.action, RunCell)
-            return replace(state, open=begun, cells=state.cells + counts)
+            return replace(state, open=begun, cells=state.cells + counts, taken=() if counts else state.taken)
         case ActionFinished():
             return _finished(state, item, event)
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinfold.events import Changed, SessionRewound
-from pinfold.text import listed, numbered
+from pinfold.text import listed, numbered, numerous
 
 NAMED = 12
 """Variables of one kind of change that are told by name."""
@@ -23,11 +23,18 @@ def changed_in_words(variables: Changed) -> str:
 
 def rewound_in_words(event: SessionRewound) -> str:
     """For the model and the user: who did it goes before."""
+    turns = event.recalled or event.forgotten
+    talk = f"{'brought back' if event.recalled else 'took back'} {numerous('turn', len(turns))} of the conversation"
+    if event.what == "chat":
+        return f"{talk}; variables and files stay as they are."
     cells = event.redone or event.undone
     which = numbered("cell", cells) if cells else "file changes"
     what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
     state = f"as after cell {event.to}" if event.to else "as at the start"
-    said = [f"{'redid' if event.redone else 'undid'} {which}: {what[event.what]} are {state}."]
+    did = f"{'redid' if event.again or event.redone else 'undid'} {which}"
+    if turns:
+        did = f"{talk} and {did}"
+    said = [f"{did}: {what[event.what]} are {state}."]
     if event.effects:
         said.append(f"Not undone, because it cannot be: {'; '.join(event.effects)}.")
     return " ".join((*said, *event.notices))

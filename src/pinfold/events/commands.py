@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.events.happened import Mode, Scope, What
+from pinfold.events.happened import Mode, Rewindable, Scope, What
 from pinfold.events.ids import ActionId, TurnId
 from pinfold.events.talk import Image
 
@@ -60,8 +60,19 @@ class Undo(_Command, frozen=True, kw_only=True):
     what: What = "all"
 
 
+class Rewind(_Command, frozen=True, kw_only=True):
+    """Go back to before a turn; `all` is the conversation, variables and files."""
+
+    turn: TurnId
+    what: Rewindable = "all"
+
+
 class Redo(_Command, frozen=True, kw_only=True):
-    """Take the last undo back, if no cell has run since."""
+    """Take the last undo or rewind back, if nothing was said and no cell has run since."""
+
+
+class Clear(_Command, frozen=True, kw_only=True):
+    """Begin the conversation anew; variables and files stay."""
 
 
 class Rename(_Command, frozen=True, kw_only=True):
@@ -74,8 +85,11 @@ class Configure(_Command, frozen=True, kw_only=True):
     checkpoints: bool | None = None
     """Whether git checkpoints are made."""
     mode: Mode | None = None
+    model: str | None = None
     revoke: tuple[str, ...] = ()
     """Patterns that are not granted any more."""
 
 
-Command: TypeAlias = Say | Continue | Execute | Decide | Interrupt | Undo | Redo | Rename | Configure
+Command: TypeAlias = (
+    Say | Continue | Execute | Decide | Interrupt | Undo | Rewind | Redo | Clear | Rename | Configure
+)

@@ -23,6 +23,8 @@ Reach: TypeAlias = Literal[
 file that steers the agent; adds a package; reaches another machine; acts by means we know nothing of; runs on the host."""
 What: TypeAlias = Literal["all", "variables", "files"]
 """That an undo takes back; files are those of the workspace."""
+Rewindable: TypeAlias = Literal["all", "chat", "files", "variables"]
+"""What can go back to before a turn; `all` includes the conversation."""
 Scope: TypeAlias = Literal["once", "session", "always"]
 """How long a yes holds: for this action, or for all that its pattern covers, in this session or in any."""
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
@@ -71,6 +73,16 @@ class Sent(Struct, frozen=True, kw_only=True):
     back: int = 0
 
 
+class FileChange(Struct, frozen=True, kw_only=True):
+    """What became of a file of the workspace."""
+
+    path: str
+    how: Literal["added", "changed", "removed"]
+    before: BlobId | None = None
+    """Its content, of small files of text."""
+    after: BlobId | None = None
+
+
 class Changed(Struct, frozen=True, kw_only=True):
     """Names of variables, as far as their own type, shape and size tell."""
 
@@ -114,6 +126,10 @@ class SessionChanged(_Event, frozen=True, kw_only=True):
     """What may run unasked from here on; None: as before."""
     revoked: tuple[str, ...] = ()
     """Patterns that were granted to this session and are not any more."""
+    model: str = ""
+    """Who is asked from here on; empty: as before."""
+    prompt: str = ""
+    """What it is told first; empty: as before."""
 
 
 class SessionRewound(_Event, frozen=True, kw_only=True):
@@ -121,12 +137,18 @@ class SessionRewound(_Event, frozen=True, kw_only=True):
 
     to: int
     """It is now as after this cell, 0 being the start."""
-    what: What = "all"
+    what: What | Literal["chat"] = "all"
     undone: tuple[int, ...] = ()
     redone: tuple[int, ...] = ()
     effects: tuple[str, ...] = ()
     """What has happened since and cannot be undone."""
     notices: tuple[str, ...] = ()
+    forgotten: tuple[TurnId, ...] = ()
+    """Turns that the model is not told of any more."""
+    recalled: tuple[TurnId, ...] = ()
+    """Those it is told of again."""
+    again: bool = False
+    """It took an undo back."""
 
 
 class SessionForked(_Event, frozen=True, kw_only=True):
@@ -135,6 +157,13 @@ class SessionForked(_Event, frozen=True, kw_only=True):
     source: SessionId = field(name="from")
     last: int = 0
     """The number of its last event then."""
+
+
+class ContextCompacted(_Event, frozen=True, kw_only=True):
+    """The model is not told of the turns before this any more; they stay on record."""
+
+    summary: str = ""
+    """What it is told instead."""
 
 
 class Noticed(_Event, frozen=True, kw_only=True):
@@ -278,6 +307,10 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     displays: tuple[DisplayRef, ...] = ()
     variables: Changed | None = None
     """Of a cell: what it did to them, if anything."""
+    files: tuple[FileChange, ...] = ()
+    """Of the workspace, that it changed; the first of them."""
+    more_files: int = 0
+    """How many others."""
     rolled_back: bool = False
     """Of a cell: everything is as it was before it."""
     lacked: str = ""
@@ -345,6 +378,7 @@ Event: TypeAlias = (
     | SessionChanged
     | SessionRewound
     | SessionForked
+    | ContextCompacted
     | Noticed
     | Checkpointed
     | UserSpoke

@@ -4,6 +4,7 @@ from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.errors import BadBundle, BlobMissing, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.portable import export_bundle, import_file
 from pinfold.log.rows import Damage
+from pinfold.log.searching import Match, matches
 from pinfold.log.store import Batch, Log, Subscription, utc_now
 from pinfold.log.summary import Summary, summarise
 
@@ -17,11 +18,13 @@ __all__ = [
     "LogError",
     "LogUnreadable",
     "LogUnwritable",
+    "Match",
     "Subscription",
     "Summary",
     "blob_id",
     "export_bundle",
     "import_file",
+    "matches",
     "summarise",
     "utc_now",
 ]

@@ -12,10 +12,11 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
+
+from msgspec import Struct, field
 
 from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
 
@@ -39,8 +40,7 @@ Row: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """seq, at, kind, body, sum"""
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(Struct):
     """What a read could not bring back."""
 
     unreadable: list[int] = field(default_factory=list[int])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Generator
 from pathlib import Path
 
-from pinfold.events import BadEvent, SessionChanged, SessionOpened, UserSpoke, decode
+from msgspec import Struct
+
+from pinfold.events import BadEvent, SessionChanged, SessionForked, SessionOpened, UserSpoke, decode
 from pinfold.log.store import STORE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     events: int = 0
     began: str = ""
     last: str = ""
@@ -22,6 +23,8 @@ class Summary:
     workspace: str = ""
     cut_off: bool = False
     """The last turn has no end yet."""
+    source: str = ""
+    """The session it was forked from."""
 
 
 def summarise(folder: Path) -> Summary | None:
@@ -29,13 +32,20 @@ def summarise(folder: Path) -> Summary | None:
     if not (folder / STORE).is_file():
         return Summary()
     try:
-        # Nothing is created or changed by looking. A store without a write-ahead log has no owner, and is at rest.
-        at_rest = not Path(f"{folder / STORE}-wal").exists()
-        uri = f"file:{_escaped(folder / STORE)}?mode=ro{'&immutable=1' if at_rest else ''}"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+        with reading(folder) as connection:
             return _summary(connection)
     except (sqlite3.Error, UnicodeDecodeError, BadEvent):
         return None
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Generator[sqlite3.Connection]:
+    """The store of a session, to look at. Raises sqlite3.Error."""
+    # Nothing is created or changed by looking. A store without a write-ahead log has no owner, and is at rest.
+    at_rest = not Path(f"{folder / STORE}-wal").exists()
+    uri = f"file:{_escaped(folder / STORE)}?mode=ro{'&immutable=1' if at_rest else ''}"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+        yield connection
 
 
 def _summary(connection: sqlite3.Connection) -> Summary:
@@ -46,6 +56,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
         return Summary()
     changed = _newest(connection, "SessionChanged")
     opened = _newest(connection, "SessionOpened")
+    forked = _newest(connection, "SessionForked")  # of a fork's fork, the last one is its own
     first = _one(connection, "SELECT kind, body FROM events WHERE kind = 'UserSpoke' ORDER BY seq LIMIT 1")
     ends = "kind IN ('UserSpoke', 'TurnEnded', 'TurnInterrupted', 'TurnFailed')"
     newest = connection.execute(f"SELECT kind FROM events WHERE {ends} ORDER BY seq DESC LIMIT 1").fetchone()  # noqa: S608
@@ -58,6 +69,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
         named=bool(named),
         workspace=opened.workspace if isinstance(opened, SessionOpened) else "",
         cut_off=newest is not None and newest[0] == "UserSpoke",
+        source=forked.source if isinstance(forked, SessionForked) else "",
     )
 
 

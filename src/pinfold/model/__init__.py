@@ -5,10 +5,11 @@ from pinfold.model.lines import KeptCall, KeptReply
 from pinfold.model.names import BUILTIN, Access, destination_of, full_name, model_named, named, profile_of
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
-from pinfold.model.services import DIRECT, SERVICES, ollama_url
+from pinfold.model.services import ANSWER_FORM, DIRECT, SERVICES, ollama_url
 from pinfold.model.traits import Profile, Traits, traits_of
 
 __all__ = [
+    "ANSWER_FORM",
     "BUILTIN",
     "DIRECT",
     "SERVICES",

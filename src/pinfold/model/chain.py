@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import Access, Named, address_of, key_for, traits_for
+from pinfold.model.names import Access, Named, address_of, key_for, key_hint, traits_for
 from pinfold.model.services import DIRECT, SERVICES
 
 
@@ -61,7 +61,7 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
             name=meant.model,
             folder=access.data,
             state=access.state,
-            uv=access.uv,
+            uv=access.uv(),
             pull=True,
             notice=access.notice,
         )
@@ -85,4 +85,5 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
         model=meant.model,
         key=key_for(meant, access),
         max_tokens_name=service.max_tokens if service else "max_tokens",
+        key_hint=key_hint(meant, access),
     )

@@ -28,6 +28,11 @@ class Layer:
     def name(self) -> str:
         return self.model.name
 
+    @property
+    def context(self) -> int | None:
+        """Tokens it can take, if anybody says."""
+        return getattr(self.model, "context", None)
+
     def pieces(self, request: Request) -> AbstractAsyncContextManager[AsyncGenerator[str | Thought | Reply]]:
         """What the model inside says; leaving early ends it."""
         return aclosing(cast("AsyncGenerator[str | Thought | Reply]", self.model.stream(request)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.replay import ReplayModel
@@ -27,12 +28,15 @@ _ALIASES = 8
 """How often one alias may lead to another."""
 
 
+def _nowhere() -> None:
+    pass
+
+
 def _silent(text: str) -> None:
     del text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Struct, frozen=True, kw_only=True):
     """What models are reached with, and how they are to be treated."""
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -46,7 +50,8 @@ class Access:
     """Where running servers are known."""
     replies: Path | None = None
     """Where replies to deterministic requests are remembered; None: nowhere."""
-    uv: Path | None = None
+    uv: Callable[[], Path | None] = _nowhere
+    """Finds what installs the runtime of a local model."""
     protocol: Protocol = "auto"
     profile: Profile | Literal["auto"] = "auto"
     warm: bool = True
@@ -55,8 +60,7 @@ class Access:
     """Hears what the user should know while a model is made ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """What a name means."""
 
     provider: str
@@ -100,6 +104,10 @@ def _hint(name: str, aliases: Mapping[str, str]) -> str:
     if near := difflib.get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
         what = "FILE" if near[0] in _FILES else "MODEL" if near[0] in providers else ""
         return f"did you mean {near[0]}{what and f':{what}'}?"
+    first, dash, rest = name.partition("-")
+    families = [beginning.removesuffix("-") for beginning in BARE if beginning.endswith("-")]
+    if dash and (near := difflib.get_close_matches(first, families, n=1)):
+        return f"did you mean {near[0]}-{rest}?"
     return (
         "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"
     )
@@ -162,6 +170,17 @@ def key_for(meant: Named, access: Access) -> str | None:
         if key := access.keys.get(variable):
             return key
     raise NoKey(f"{meant.provider} wants a key: set {' or '.join(wanted)}, or choose another model")
+
+
+def key_hint(meant: Named, access: Access) -> str:
+    """What to do when a server does not take the key it was shown."""
+    service = SERVICES.get(meant.provider)
+    wanted = service.keys if service else (access.key_env,) if access.key_env else ()
+    if not wanted:
+        return (
+            "check the key: put it into a variable and name that, `pinfold config set model.key_env VARIABLE`"
+        )
+    return f"check the key in {' or '.join(wanted)}"
 
 
 def address_of(meant: Named, access: Access) -> str:

@@ -34,6 +34,20 @@ def cost_of(provider: str, model: str, usage: Usage) -> float | None:
     return float(price.total_price) or None
 
 
+def context_of(provider: str, model: str) -> int | None:
+    """Tokens the model can take, if that is known. Imports as `cost_of` does."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return (
+            get_snapshot()
+            .find_provider_model(model, None, _ALSO.get(provider, provider), None)[1]
+            .context_window
+        )
+    except (LookupError, ValueError):
+        return None
+
+
 class Priced(Layer):
     """A model whose replies say what they cost."""
 
@@ -42,6 +56,12 @@ class Priced(Layer):
         super().__init__(model)
         self._provider = provider
         self._id = id_
+        self._context: int | None = None
+        """As listed; once it was looked up."""
+
+    @property
+    def context(self) -> int | None:
+        return super().context or self._context
 
     async def stream(self, request: Request) -> Pieces:
         async with self.pieces(request) as pieces:
@@ -51,4 +71,6 @@ class Priced(Layer):
     async def _priced(self, reply: Reply) -> Reply:
         if self._provider is None:
             return replace(reply, cost=0.0)
-        return replace(reply, cost=await to_thread.run_sync(cost_of, self._provider, self._id, reply.usage))
+        cost = await to_thread.run_sync(cost_of, self._provider, self._id, reply.usage)
+        self._context = self._context or await to_thread.run_sync(context_of, self._provider, self._id)
+        return replace(reply, cost=cost)

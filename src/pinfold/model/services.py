@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 _OLLAMA_PORT = 11434
+ANSWER_FORM = "answer_form"
+"""The setting with a schema for answers. Whoever wants one checks it all the same, so that it can be gone without."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Struct, frozen=True, kw_only=True):
     """Speaks the OpenAI wire."""
 
     url: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pinfold.events import Effect, Reach
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     effect: Effect = "once"
     reach: Reach = "outside"
     target: str = ""
@@ -21,8 +20,7 @@ class Facts:
     """Bytes of the session's choosing leave this machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
+class Taint(Struct, frozen=True, kw_only=True):
     """What a session has read so far; it never rewinds."""
 
     private: bool = False

@@ -10,7 +10,8 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _DECODERS = frozenset(
     """b16decode b32decode b64decode b85decode a85decode urlsafe_b64decode standard_b64decode decodebytes fromhex unhexlify
@@ -31,8 +32,7 @@ STRICT_IMPORTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guards:
+class Guards(Struct, frozen=True, kw_only=True):
     imports: frozenset[str] | None = None
     """The only modules code may import, with what is in them; None for any."""
     decoded: bool = False

@@ -8,8 +8,9 @@ them says yes where the table says no, nor to a protected file or the host.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
 from pinfold.policy.facts import Facts, Taint
@@ -21,8 +22,7 @@ from pinfold.policy.shell import Script
 Answer: TypeAlias = Literal["allow", "ask", "deny"]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     name: str
     read_only: Answer
     ask: Answer

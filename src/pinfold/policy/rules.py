@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.events import Action, CallTool
 from pinfold.policy.shell import Command, Script, read_script
@@ -73,8 +73,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return all(key in given and fnmatchcase(str(given[key]), glob) for key, glob in self.args.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
 
     def say(self, action: Action, script: Script | None) -> Rule | None:

@@ -12,6 +12,8 @@ from pinfold.sandbox.auto import Auto, Probed
 from pinfold.sandbox.contract import (
     Answer,
     Capabilities,
+    ChangedFile,
+    ChangedFiles,
     CommandOutcome,
     Display,
     FileRefused,
@@ -26,6 +28,7 @@ from pinfold.sandbox.contract import (
     Resumed,
     SandboxError,
     SandboxUnavailable,
+    Saving,
     Session,
     Spec,
     Status,
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Capabilities",
+    "ChangedFile",
+    "ChangedFiles",
     "CommandOutcome",
     "Display",
     "FileRefused",
@@ -60,6 +65,7 @@ __all__ = [
     "Resumed",
     "SandboxError",
     "SandboxUnavailable",
+    "Saving",
     "Session",
     "Spec",
     "Status",

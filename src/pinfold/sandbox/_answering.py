@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from time import perf_counter
 
 import anyio
+from msgspec.structs import replace
 
 from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._endings import Deadline
@@ -23,13 +25,34 @@ _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
 """The call that what runs now is for, by its number."""
 
 
+class _Call:
+    """One that is worked on. Ended by a scope and not by the task: what a tool shields from its end must stay shielded."""
+
+    def __init__(self) -> None:
+        self.scope: anyio.CancelScope | None = None
+        """Once the task runs: outside of one, under a plain asyncio loop, anyio can make none."""
+        self._dropped = False
+
+    @contextmanager
+    def droppable(self) -> Generator[None]:
+        with anyio.CancelScope() as self.scope:
+            if self._dropped:
+                self.scope.cancel()
+            yield
+
+    def drop(self) -> None:
+        self._dropped = True
+        if self.scope:
+            self.scope.cancel()
+
+
 class Answering:
     def __init__(self, guest: Guest, deadline: Deadline, on_call: OnCall) -> None:
         self._guest = guest
         self._deadline = deadline
         self._on_call = on_call
         self._loop = asyncio.get_running_loop()
-        self._open: dict[int, tuple[asyncio.Task[None], anyio.CancelScope]] = {}
+        self._open: dict[int, tuple[asyncio.Task[None], _Call]] = {}
         self._way_at = 0.0
         self._failure: Exception | None = None
         self._turn = asyncio.Lock()
@@ -51,17 +74,16 @@ class Answering:
     def _take(self, call: GuestCall | int) -> None:
         if isinstance(call, GuestCall):
             self._deadline.pause()
-            # By a scope and not by the task: what a tool shields from its end must stay shielded.
-            scope = anyio.CancelScope()
-            self._open[call.number] = self._loop.create_task(self._answer(call, scope)), scope
+            worked_on = _Call()
+            self._open[call.number] = self._loop.create_task(self._answer(call, worked_on)), worked_on
         elif call in self._open:
-            self._open[call][1].cancel()
+            self._open[call][1].drop()
 
-    async def _answer(self, call: GuestCall, scope: anyio.CancelScope) -> None:
+    async def _answer(self, call: GuestCall, worked_on: _Call) -> None:
         _working_on.set(call.number)
         answer = Answer(status="failed", value=DROPPED)
         try:
-            with scope:
+            with worked_on.droppable():
                 answer = await self._on_call(call.tool, call.args)
         except Exception as error:  # noqa: BLE001 - the caller's: `run` raises it again, as it is
             self._failure = error
@@ -85,8 +107,8 @@ class Answering:
 
     async def _give_up(self) -> None:
         given_up = list(self._open.values())
-        for _, scope in given_up:
-            scope.cancel()
+        for _, worked_on in given_up:
+            worked_on.drop()
         with anyio.CancelScope(shield=True):
             for task, _ in given_up:
                 await asyncio.wait([task])

@@ -8,8 +8,9 @@ import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
@@ -23,8 +24,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     data: bytes | None
     """None when it is too large to be remembered."""
     mode: int
@@ -33,20 +33,17 @@ class File:
     """Of one that is too large: its inode and when it last changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     entries: Mapping[str, Content]
     mode: int
     owner: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Odd:
+class Odd(Struct, frozen=True):
     """A pipe, a socket, a device, or more than is remembered."""
 
 

@@ -6,10 +6,10 @@ import os
 import signal
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from typing import cast
 
 import anyio
+from msgspec.structs import replace
 
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from threading import Thread
-from typing import cast
+from threading import Event, Thread
+from typing import Literal, TypeAlias, cast
 
 import anyio.to_thread
 
 from pinfold.sandbox._naming import shown
-from pinfold.sandbox.contract import SandboxError
+from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.folders import Folder
-from pinfold.sandbox.versions import TOTAL_CAP, Coverage, Restored, Versions
-from pinfold.text import listed
+from pinfold.sandbox.versions import TOTAL_CAP, Changes, Coverage, Restored, Versions
+from pinfold.text import listed, numerous
 
 SHARE = 0.2
 """Of the free disk, at most, for contents."""
+FILL_S = 0.25
+"""How long a cell waits for the files of the workspace to be read; a large one is read on beside it."""
+LISTED = 50
+"""Files of one cell that are told with their content."""
+UNSEEN = {".git", "__pycache__"}
 NAMED = 5
 """Paths that are named in one line."""
+
+
+_How: TypeAlias = Literal["added", "changed", "removed"]
 
 
 class FileHistory:
@@ -30,6 +39,8 @@ class FileHistory:
         self._scratch = None if folder else Folder("versions")
         place = folder or cast("Folder", self._scratch).path
         self._running: int | None = None
+        self.changed = ChangedFiles()
+        """By the last cell."""
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
@@ -39,7 +50,14 @@ class FileHistory:
             if self._scratch:
                 self._scratch.remove()
             raise
-        Thread(target=self._versions.fill, daemon=True, name="pinfold-versions").start()
+        self._filled = Event()
+        Thread(target=self._fill, daemon=True, name="pinfold-versions").start()
+
+    def _fill(self) -> None:
+        try:
+            self._versions.fill()
+        finally:
+            self._filled.set()
 
     @property
     def last(self) -> int:
@@ -59,14 +77,48 @@ class FileHistory:
         if self._running == cell:
             return
         await self.after()
+        if not self._filled.is_set():  # what a cell changes before it was read is not covered
+            await anyio.to_thread.run_sync(self._filled.wait, FILL_S)
         await self._step(self._versions.before, cell)
-        self._running = cell
+        self._running, self.changed = cell, ChangedFiles()
 
     async def after(self) -> None:
         """The cell has ended, and whoever waits for it may change files the moment it is told."""
         cell, self._running = self._running, None
         if cell is not None:
-            await self._step(self._versions.after, cell)
+            await self._step(self._finish, cell)
+
+    def _finish(self, cell: int) -> None:
+        changes = self._versions.after(cell)
+        if changes.texts:
+            self.changed = self._read(changes)
+
+    def _read(self, changes: Changes) -> ChangedFiles:
+        """What a person wants to see of it, with the content of the first few."""
+        kinds: tuple[tuple[_How, tuple[str, ...]], ...] = (
+            ("added", changes.made),
+            ("changed", changes.changed),
+            ("removed", changes.removed),
+        )
+        found: list[tuple[str, _How]] = [
+            (path, how)
+            for how, paths in kinds
+            for path in paths
+            if path in changes.texts and not UNSEEN & set(path.split("/"))
+        ]
+        files = tuple(
+            ChangedFile(path=shown(path), how=how, before=self._text(before), after=self._text(after))
+            for path, how in found[:LISTED]
+            for before, after in [changes.texts[path]]
+        )
+        return ChangedFiles(files=files, more=len(found) - len(files))
+
+    def _text(self, digest: str | None) -> bytes | None:
+        try:
+            data = self._versions.content(digest).read_bytes() if digest else None
+        except (OSError, SandboxError):
+            return None
+        return None if data is None or b"\0" in data else data
 
     async def _step(self, step: Callable[[int], object], cell: int) -> None:
         """Where nothing has happened it is over before a thread would be reached."""
@@ -94,7 +146,16 @@ def uncovered(coverage: Coverage) -> str | None:
     paths = [one.path for one in coverage.not_covered if ".git" not in one.path.split("/")]
     if not paths:
         return None
-    return f"Undo does not cover {_names(paths)}; nor /tmp, /dev/shm and --mount folders."
+    names = paths if len(paths) <= NAMED else _by_folder(paths)
+    return f"Undo does not cover {_names(names)}; nor /tmp, /dev/shm and --mount folders."
+
+
+def _by_folder(paths: Sequence[str]) -> list[str]:
+    """Of many, the folder at the top of the workspace and how many are in it."""
+    counts = Counter(path.partition("/")[0] for path in paths if "/" in path)
+    return [path for path in paths if "/" not in path] + [
+        f"{folder} ({numerous('file', count)})" for folder, count in counts.most_common()
+    ]
 
 
 def _told(restored: Restored) -> list[str]:

@@ -9,11 +9,12 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self, cast
 
 import anyio
+from msgspec.structs import replace
 
 from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Guest
@@ -22,7 +23,7 @@ from pinfold.sandbox._making import DEPTH_S, done, remade
 from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._trail import COMMAND
-from pinfold.sandbox.contract import Resumed, SandboxError, SandboxUnavailable, UndoRefused
+from pinfold.sandbox.contract import ChangedFiles, Resumed, SandboxError, SandboxUnavailable, UndoRefused
 
 SAVE_AFTER_S = 0.05
 SAVE_SHARE = 0.2
@@ -78,6 +79,10 @@ class LastingSession(GuestSession):
         return tuple(self._path)
 
     @property
+    def changed_files(self) -> ChangedFiles:
+        return self._history.changed if self._history else ChangedFiles()
+
+    @property
     def resumed(self) -> Resumed | None:
         return self._resumed
 
@@ -131,6 +136,10 @@ class LastingSession(GuestSession):
                 self._saved.forget_last_of(self._path)
                 if perf_counter() > until:  # one gets in, with less of it
                     self._saved.forget_all()
+
+    async def save(self) -> None:
+        if self._saved.is_durable and not self._closed:
+            await self._save_now(0)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter
 
 import anyio
+from msgspec.structs import replace
 
 from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._deaths import Death

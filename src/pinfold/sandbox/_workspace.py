@@ -8,8 +8,9 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pinfold.sandbox._gitdir import is_gitdir, obeyed, usual_hooks
 from pinfold.sandbox.contract import Mount, SandboxUnavailable
@@ -48,8 +49,7 @@ _GIT_DATA = frozenset({"objects", "refs", "logs"})
 """Of a git folder: never walked, for a branch may be called `x.pem`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guards:
+class Guards(Struct, frozen=True, kw_only=True):
     """By the path the session sees; each masked file with its device and inode, so that no other is taken for it."""
 
     masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])

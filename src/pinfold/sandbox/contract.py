@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct, field
 
 from pinfold.events import Json, PinfoldError, Unavailable, What
 
@@ -19,8 +20,7 @@ OnOutput: TypeAlias = Callable[[Stream, str], None]
 """Called as output arrives, all of it, in order within a stream; must not block."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What a cell gets for a call of a tool."""
 
     status: Literal["ok", "refused", "failed"]
@@ -62,8 +62,7 @@ class FileRefused(SandboxError):
     """`put` or `get` of this path is not possible; says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True, kw_only=True):
     """What a provider can do. The engine asks, never guesses."""
 
     isolated: bool
@@ -96,8 +95,7 @@ def default_memory() -> int:
         return 4 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Bounds of one session; every wait and every buffer has its name here."""
 
     cell_s: float = 120.0
@@ -117,16 +115,14 @@ class Limits:
     """Largest file `put` and `get` carry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(Struct, frozen=True, kw_only=True):
     """A path of the host's that a session sees at the same place."""
 
     path: Path
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(Struct, frozen=True, kw_only=True):
     """What to open."""
 
     workspace: Path
@@ -159,15 +155,13 @@ def refuse_extras(spec: Spec, name: str) -> None:
         raise NotSupported(f"{name} gives no session a way out to listed hosts; `namespaces` does")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Display:
+class Display(Struct, frozen=True, kw_only=True):
     """Something rich the cell showed: one value, several representations."""
 
     mime: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How a cell ended."""
 
     status: Status
@@ -189,8 +183,25 @@ class Outcome:
     """What the sandbox did about the cell, a line each: for the model and the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOutcome:
+class ChangedFile(Struct, frozen=True, kw_only=True):
+    """Of the workspace, by a cell."""
+
+    path: str
+    """In one line, fit to be read."""
+    how: Literal["added", "changed", "removed"]
+    before: bytes | None = None
+    """Its content, if it is small and known."""
+    after: bytes | None = None
+
+
+class ChangedFiles(Struct, frozen=True, kw_only=True):
+    files: tuple[ChangedFile, ...] = ()
+    """The first of them."""
+    more: int = 0
+    """How many others."""
+
+
+class CommandOutcome(Struct, frozen=True, kw_only=True):
     """How a program ended that was run beside the cells."""
 
     status: Literal["ok", "error", "timeout"]
@@ -208,8 +219,7 @@ class CommandOutcome:
     """What the sandbox did about it, a line each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """One name in the session. Never made by calling the user's own code."""
 
     name: str
@@ -221,8 +231,7 @@ class Variable:
     """The cell that bound the name last, counted from 1 since the interpreter started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class Label(Struct, frozen=True, kw_only=True):
     """What became of a variable when its session went on in another process."""
 
     name: str
@@ -232,8 +241,7 @@ class Label:
     """Why it is lost, or what to know of one that is not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class Resumed(Struct, frozen=True, kw_only=True):
     cell: int
     """The variables are as after this one, 0 being the start, but for those that are lost."""
     missing: tuple[int, ...] = ()
@@ -316,6 +324,15 @@ class Session(Protocol):
 
 
 @runtime_checkable
+class Saving(Protocol):
+    """A session that saves its variables beside the cells, and can be asked not to be late."""
+
+    async def save(self) -> None:
+        """As they are after the last cell that has ended, before this returns."""
+        ...
+
+
+@runtime_checkable
 class Resumable(Session, Protocol):
     """Where the provider is durable."""
 
@@ -356,6 +373,11 @@ class Resumable(Session, Protocol):
     @property
     def path(self) -> tuple[int, ...]:
         """The cells whose effects are there, in order: those that were undone are not."""
+        ...
+
+    @property
+    def changed_files(self) -> ChangedFiles:
+        """By the last cell, or the last command that counts as one. Git's own files and bytecode are left out."""
         ...
 
     @property

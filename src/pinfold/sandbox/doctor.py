@@ -31,6 +31,8 @@ Level: TypeAlias = Literal["full", "lite", "none"]
 PROBE_S = 20.0
 START_S = 120.0
 UNSAFE = "unsafe-local"
+LATE = "no answer within"
+WAIT = "give it longer: pinfold doctor --wait 60"
 _ENVIRONMENT = """
 import importlib.util, json, platform, sys
 names = ("numpy", "pandas", "sklearn", "matplotlib", "scipy", "pyarrow", "duckdb", "polars", "seaborn", "statsmodels",
@@ -72,29 +74,48 @@ class Report:
         return any(checked.status == "proven" for checked in self.sandboxes)
 
 
-async def examined(names: Iterable[str] = ()) -> Report:
-    """These sandboxes, or every one there is but the one that isolates nothing."""
+async def examined(
+    names: Iterable[str] = (), *, python: Path | None = None, limit_s: float = START_S
+) -> Report:
+    """These sandboxes, or every one there is but the one that isolates nothing; side by side, each for so long at most.
+
+    `python` runs the cells.
+    """
     facts = await anyio.to_thread.run_sync(gathered)
     asked = tuple(names)
     chosen = asked or tuple(name for name in provider_names() if name not in (UNSAFE, "auto"))
-    checked = tuple([await _checked(name, facts) for name in chosen])
-    return Report(sandboxes=checked, kernel=facts.shown(), auto=None if asked else await _auto())
+    found: dict[str, Checked] = {}
+    auto: str | None = None
+
+    async def check(name: str) -> None:
+        found[name] = await _checked(name, facts, python, limit_s)
+
+    async def resolve() -> None:
+        nonlocal auto
+        auto = await _auto(limit_s)
+
+    async with anyio.create_task_group() as tasks:
+        for name in chosen:
+            tasks.start_soon(check, name)
+        if not asked:
+            tasks.start_soon(resolve)
+    return Report(sandboxes=tuple(found[name] for name in chosen), kernel=facts.shown(), auto=auto)
 
 
-async def _auto() -> str | None:
+async def _auto(limit_s: float) -> str | None:
     auto = provider_named("auto")
     assert isinstance(auto, Auto)
     try:
-        with anyio.fail_after(START_S):
+        with anyio.fail_after(limit_s):
             return (await auto.resolve()).name
     except (SandboxError, OSError):
         return None
 
 
-async def _checked(name: str, facts: Facts) -> Checked:
+async def _checked(name: str, facts: Facts, python: Path | None, limit_s: float) -> Checked:
     try:
-        provider = provider_named(name)
-        with folder("workspace") as place, anyio.fail_after(START_S):
+        provider = provider_named(name, python=python)
+        with folder("workspace") as place, anyio.fail_after(limit_s):
             began = perf_counter()
             session = await provider.open(Spec(workspace=place))
             try:
@@ -106,8 +127,10 @@ async def _checked(name: str, facts: Facts) -> Checked:
             finally:
                 await session.close()
     except (SandboxError, OSError) as error:  # a timeout is one
+        if isinstance(error, TimeoutError):
+            return Checked(name=name, status="refused", cause=f"{LATE} {limit_s:g} s", fix=WAIT)
         cause, fix = advice(facts) if name != "landlock" else (None, None)
-        words = str(error) or f"it did not start within {START_S:g} s"
+        words = str(error)
         return Checked(name=name, status="refused", cause=f"{words} ({cause})" if cause else words, fix=fix)
     except Exception as error:  # noqa: BLE001 - a provider of someone else's may fail in any way
         return Checked(name=name, status="refused", cause=f"it failed: {error!r}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os.path
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pinfold.sandbox._beneath import FILE_BYTES, Below, File
 from pinfold.sandbox._workspace import STEERING

@@ -11,6 +11,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def numerous(what: str, count: int) -> str:
+    """`1 turn`, or `3 turns`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def numbered(what: str, numbers: Sequence[int]) -> str:
     """`cell 3`, or `cells 3, 4`."""
     return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

@@ -51,7 +51,10 @@ _COOKIE = re.compile(
     r"(?P<how>\b(?i:set-cookie|cookie)\\{0,16}[\"']?:[ \t]{0,4}\\{0,16}[\"']?[\w.-]{1,64}=)(?P<value>[^\r\n\"'\\]{6,})"
 )
 _USERINFO = re.compile(
-    r"(?P<how>(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,2}[^\s:/@\"'<>]{0,256}:)(?P<value>[^\s/@\"'<>]{1,512})(?=@)"
+    # The sign of a line in a diff stands right before it.
+    r"(?P<how>(?:(?<![\w+.-])|(?<=^[+-]))[A-Za-z][\w+.-]{1,30}:/{1,2}[^\s:/@\"'<>]{0,256}:)"
+    r"(?P<value>[^\s/@\"'<>]{1,512})(?=@)",
+    re.MULTILINE,
 )
 _LOGIN = re.compile(r"(?P<how>\blogin\s{1,8}\S{1,128}\s{1,8}password\s{1,8})(?P<value>[^\s\"'\\]+)")
 _USER = re.compile(r"(?P<how>\s(?:-u|--user)[ =]?[\"']?[\w.@+-]{1,64}:)(?P<value>[^\s\"']+)")

@@ -7,8 +7,9 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Union, cast, get_type_hints
+
+from msgspec import Struct
 
 from pinfold.tools.docstrings import Described
 from pinfold.tools.errors import BadTool
@@ -25,8 +26,7 @@ class _Required:
 REQUIRED: Final = _Required()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(Struct, frozen=True, kw_only=True):
     name: str
     hint: Any = Any
     """A type, as an annotation has it; or the name of one that is not there yet."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _PARAMETERS = {"args", "arguments", "parameters", "params", "other parameters", "keyword args"}
 _OTHERS = {
@@ -17,8 +18,7 @@ _ITEM = re.compile(r"\*{0,2}(?P<name>\w+)[ \t]*(?:\((?P<type>[^)]*)\))?[ \t]*:[ 
 _NUMPY_ITEM = re.compile(r"(?P<names>\*{0,2}\w+(?:[ \t]*,[ \t]*\*{0,2}\w+)*)[ \t]*(?::.*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     text: str
     """Without what it says of parameters, results and errors."""
     parameters: dict[str, str] = field(default_factory=dict[str, str])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from pinfold.text import first_line
 from pinfold.tools.errors import BadTool
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 GROUP = "pinfold.tools"
 
 
-@dataclass(frozen=True, slots=True)
-class Plugged:
+class Plugged(Struct, frozen=True):
     tools: tuple[Tool[..., Any], ...]
     faults: tuple[str, ...]
     """A line for each entry point that gave none."""

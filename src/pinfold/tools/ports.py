@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from pinfold.events import Sent
 
@@ -63,8 +64,7 @@ class Host(Protocol):
     async def run(self, command: str, *, workdir: str, timeout_s: float) -> Ran: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class Fetched(Struct, frozen=True, kw_only=True):
     """What a server answered."""
 
     status: int

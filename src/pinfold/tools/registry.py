@@ -6,11 +6,11 @@ import difflib
 import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import listed
@@ -118,6 +118,10 @@ class Registry:
             if is_exact and pattern not in self._every and pattern not in BUILT_IN:
                 raise BadTool(f"{key} names {pattern!r}: {_no_such(pattern, self._every)}")
         return patterns
+
+    def show(self, shown: Iterable[str] | None) -> None:
+        """From now on, these to the model in full; None for all."""
+        self._shown = None if shown is None else tuple(shown)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from pinfold.events import Arrow, Json, Sent
 
@@ -17,8 +18,7 @@ _PICTURES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """A tool may return one itself where text and value are not the same thing."""
 
     text: str

@@ -41,8 +41,10 @@ _TELLING = 0.8
 """The score below which a tool has nothing to do with a message."""
 _FITTING = 0.3
 """Of the best score; what has less is not told with a message."""
-_AGAIN = 1.5
+_AGAIN = 2.0
 """Times its score for a tool of a server that was used before."""
+_ASKED = 1.3
+"""Times its score for a tool that only looks, where the message is a question."""
 _TEXT_CHARS = 2_000
 _PARAMETERS = 40
 _PARAMETER_CHARS = 160
@@ -193,14 +195,26 @@ class Index:
         said = text[:_MESSAGE_CHARS]
         meant = (_MEANS.get(word.lower(), "") for word in _WORD.findall(said))
         scores = self._scores(f"{said} {' '.join(meant)}", most=_MESSAGE_WORDS)
+        asks = said.rstrip().endswith("?")
         for at in scores:
-            if self._entries[at].tool.server in used:
+            tool = self._entries[at].tool
+            if tool.server in used:
                 scores[at] *= _AGAIN
+            if asks and tool.effect == "pure":
+                scores[at] *= _ASKED
         least = max(_TELLING, _FITTING * max(scores.values(), default=0.0))
-        best = sorted((at for at in scores if scores[at] >= least), key=lambda at: (-scores[at], at))
+        # The name of a server is in each of its tools, so that as a word it tells them not apart, and counts little.
+        named = self._servers_in(said)
+        best = [at for at in scores if scores[at] >= least or self._entries[at].tool.server in named]
+        best.sort(key=lambda at: (-scores[at], at))
         with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
         lines = (self._line(at) for at in with_sources)
         return list(islice((line for line in lines if line not in without), limit))
+
+    def _servers_in(self, text: str) -> set[str]:
+        """Those that it names, in one form or another."""
+        stems = _stems(text)
+        return {server for server, module in self._modules.items() if set() < _stems(module) <= stems}
 
     def _named_by(self, at: int) -> list[int]:
         """Tools that this one's author names: mostly where an argument comes from."""

@@ -13,11 +13,12 @@ import pytest
 from pinfold.app.bench import as_json, tokens_of_tasks
 from pinfold.app.bench.baselines import data_text
 from pinfold.app.bench.ladder import TOOLS, climb, prompt_size
-from pinfold.app.bench.measuring import facts, measure, told_by
+from pinfold.app.bench.measuring import measure, told_by
 from pinfold.app.bench.o200k import count
 from pinfold.app.bench.oracle import Move, moves, read_first
 from pinfold.app.bench.playing import play
 from pinfold.app.bench.servers import new_tools
+from pinfold.app.bench.sets import PUBLIC, task_set
 from pinfold.app.bench.tasks import TASKS
 from pinfold.app.bench.weighing import digest, known_counts
 
@@ -28,7 +29,7 @@ FEW = ("buy on the dip", "drive to Stonebrook", "staff with gaps", "a customer c
 
 
 def test_the_set_is_as_large_and_as_mixed_as_it_is_said_to_be() -> None:
-    assert len(TASKS) == len(BY_NAME) == len(facts()) >= 60
+    assert len(TASKS) == len(BY_NAME) == len(PUBLIC.facts()) >= 60
     assert len({task.domain for task in TASKS}) >= 12
     tools = [task for task in TASKS if task.kind == "tools"]
     assert 3.3 < sum(len(task.turns) for task in tools) / len(tools) < 4.0  # the public set has 3.7
@@ -37,12 +38,12 @@ def test_the_set_is_as_large_and_as_mixed_as_it_is_said_to_be() -> None:
 
 
 def test_counts_that_are_shipped_are_true() -> None:
-    small = [text for task in TASKS for text in data_text(task) if 1_000 < len(text) < 70_000]
-    assert len(small) >= 10
+    tasks = (*TASKS, *task_set("held-out").tasks)
+    large = [text for task in tasks for text in data_text(task) if len(text) > 1_000]
+    small = [text for text in large if len(text) < 35_000]
+    assert len(small) >= 8
     assert all(known_counts()[digest(text)] == count(text) for text in small)
-    assert {digest(text) for task in TASKS for text in data_text(task) if len(text) > 1_000} == set(
-        known_counts()
-    )
+    assert {digest(text) for text in large} == set(known_counts())
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -126,10 +127,11 @@ def test_from_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("bench", "speed"), "there is no bench 'speed'; there is tokens."),
+        (("bench", "speed"), "there is no bench 'speed'; there is tokens"),
         (("bench", "tokens", "--task", "money in and up"), "did you mean 'money in and out'?"),
         (("bench", "tokens", "--bfcl", "/nowhere"), "/nowhere is no copy of the set"),
         (("bench", "tokens", "--bfcl", "/nowhere", "--live"), "--bfcl stands alone"),
+        (("bench", "tokens", "--set", "hidden"), "'hidden' is not one of 'public', 'held-out'"),
     ],
 )
 def test_bad_names_get_one_clear_line(args: tuple[str, ...], words: str) -> None:

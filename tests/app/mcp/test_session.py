@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from dirty_equals import IsFloat, IsStr
 from inline_snapshot import snapshot
+from tests.app.test_tools_at_work import Asked, calls, seen, turn
 
 from pinfold import Agent, Approval, Decision
 from pinfold.app import new_session_options, own
@@ -60,33 +61,9 @@ def configured(folder: Path, **more: Any) -> None:
     user_file().chmod(0o600)
 
 
-def calls(name: str, **args: Any) -> dict[str, Any]:
-    return {"calls": [{"tool": name, "args": args}]}
-
-
 def agent_of(workspace: Path, model: str, **more: Any) -> Agent:
     given: dict[str, Any] = {"workspace": workspace, "sandbox": "namespaces", "ephemeral": True, **more}
     return Agent(model=model, **given)
-
-
-class Asked:
-    """Answers each question in turn, the last answer for all that follow."""
-
-    def __init__(self, *answers: bool | str | Decision) -> None:
-        self.answers = list(answers)
-        self.approvals: list[Approval] = []
-
-    async def __call__(self, approval: Approval) -> bool | str | Decision:
-        self.approvals.append(approval)
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-
-async def turn(agent: Agent, prompt: str = "go") -> list[Event]:
-    return [event async for event in agent.stream(prompt)]  # pyright: ignore[reportReturnType]
-
-
-def seen(events: list[Event]) -> list[str]:
-    return [event.observation for event in events if isinstance(event, ActionFinished)]
 
 
 def kept(folder: Path) -> list[str]:

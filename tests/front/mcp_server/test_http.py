@@ -17,7 +17,8 @@ import anyio.to_thread
 import pytest
 from tests.front.mcp_server.reaching import ERAS, Served, begin_http, end, structure, text_of
 
-from pinfold.app import Shelf, server_token
+from pinfold.app import Shelf
+from pinfold.app.offering import server_token
 from pinfold.front.mcp_server import place_of
 from pinfold.front.mcp_server.guarding import Guard
 
@@ -29,9 +30,15 @@ Pinfold = Callable[..., Any]
 Headers = tuple[tuple[str, str], ...]
 
 
-@pytest.fixture
-def served(workspace: Path) -> Generator[Served]:
-    served = begin_http(workspace)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """One for all tests: its clients have nothing to do with each other, which is what they are about."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("config", "data", "state", "cache"):
+            environment.setenv(f"XDG_{name.upper()}_HOME", str(folder / name))
+        (folder / "workspace").mkdir()
+        served = begin_http(folder / "workspace")
     yield served
     end(served)
 
@@ -59,6 +66,7 @@ async def test_a_named_session_is_for_every_client(served: Served) -> None:
         assert (
             structure(await other.call_tool("run_python", {"code": "x", "session": "shared"}))["value"] == "5"
         )
+        assert not (await one.call_tool("close_session", {"session": "shared"})).is_error
 
 
 async def test_requests_that_stand_alone_go_on_by_the_id_of_the_session(served: Served) -> None:

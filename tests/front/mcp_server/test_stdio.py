@@ -55,9 +55,19 @@ async def test_a_client_of_either_era_finds_its_variables_again(workspace: Path,
         assert [(one["name"], one["type"]) for one in there] == [("x", "int")]
 
 
-async def test_annotations_say_what_a_tool_may_do(workspace: Path) -> None:
+async def test_tools_say_what_they_may_do_and_errors_and_pictures_come_as_such(workspace: Path) -> None:
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
+    code = f"""\
+class Picture:
+    def _repr_png_(self):
+        import base64
+        return base64.b64decode({png!r})
+Picture()"""
     async with over_stdio(workspace) as client:
         tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        failed = await ran(client, "x = 1\n1 / 0")
+        assert structure(await ran(client, "x"))["value"] == "1"
+        shown = await ran(client, code)
     hints = {name: (a.read_only_hint, a.destructive_hint) for name, a in tools.items() if a}
     assert {name for name, (reads_only, _) in hints.items() if reads_only} == {
         "variables",
@@ -71,27 +81,9 @@ async def test_annotations_say_what_a_tool_may_do(workspace: Path) -> None:
         "put_file",
         "close_session",
     }
-
-
-async def test_an_error_is_told_as_one_and_the_session_goes_on(workspace: Path) -> None:
-    async with over_stdio(workspace) as client:
-        failed = await ran(client, "x = 1\n1 / 0")
-        assert failed.is_error
-        assert structure(failed)["status"] == "error"
-        assert "ZeroDivisionError" in structure(failed)["error"]
-        assert structure(await ran(client, "x"))["value"] == "1"
-
-
-async def test_pictures_come_as_pictures(workspace: Path) -> None:
-    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
-    code = f"""\
-class Picture:
-    def _repr_png_(self):
-        import base64
-        return base64.b64decode({png!r})
-Picture()"""
-    async with over_stdio(workspace) as client:
-        shown = await ran(client, code)
+    assert failed.is_error
+    assert structure(failed)["status"] == "error"
+    assert "ZeroDivisionError" in structure(failed)["error"]
     pictures = [block for block in shown.content if isinstance(block, ImageContent)]
     assert [(one.mime_type, one.data) for one in pictures] == [("image/png", png)]
 
@@ -194,9 +186,8 @@ async def test_an_ephemeral_server_leaves_nothing(workspace: Path) -> None:
     assert Shelf().sessions() == []
 
 
-@pytest.mark.parametrize(
-    ("tool", "given", "words"),
-    [
+async def test_wrong_arguments_get_one_line_that_says_what_is_wrong(workspace: Path) -> None:
+    wrong: list[tuple[str, dict[str, Any], str]] = [
         ("run_python", {}, "missing required field `code`"),
         ("run_python", {"code": 1}, "Expected `str`, got `int`"),
         ("run_python", {"code": "1", "timeout_s": -1}, "> 0"),
@@ -206,16 +197,13 @@ async def test_an_ephemeral_server_leaves_nothing(workspace: Path) -> None:
         ("put_file", {"path": "a", "base64": "*"}, "base64 cannot be decoded"),
         ("undo", {}, "there is no cell to undo"),
         ("close_session", {"session": "s_0"}, "there is no session 's_0' here"),
-    ],
-)
-async def test_wrong_arguments_get_one_line_that_says_what_is_wrong(
-    workspace: Path, tool: str, given: dict[str, Any], words: str
-) -> None:
+    ]
     async with over_stdio(workspace) as client:
-        refused = await client.call_tool(tool, given)
-    assert refused.is_error
-    assert words in text_of(refused)
-    assert "\n" not in text_of(refused)
+        for tool, given, words in wrong:
+            refused = await client.call_tool(tool, given)
+            assert refused.is_error, (tool, given)
+            assert words in text_of(refused)
+            assert "\n" not in text_of(refused)
 
 
 async def test_in_mode_read_only_nothing_is_written(workspace: Path) -> None:
@@ -228,23 +216,26 @@ async def test_in_mode_read_only_nothing_is_written(workspace: Path) -> None:
         assert not (workspace / "a.txt").exists()
 
 
-@pytest.mark.parametrize(("answer", "written"), [("allow", True), ("deny", False), (None, False)])
-async def test_what_needs_a_yes_is_asked_of_the_client(
-    workspace: Path, answer: str | None, written: bool
-) -> None:
+async def test_what_needs_a_yes_is_asked_of_the_client(workspace: Path) -> None:
+    answers: list[ElicitResult] = []
     asked: list[str] = []
 
     async def elicited(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         asked.append(params.message)
-        if answer is None:
-            return ElicitResult(action="decline")
-        return ElicitResult(action="accept", content={"decision": answer})
+        return answers[-1]
 
     async with over_stdio(workspace, "--mode", "ask", elicitation_callback=elicited) as client:
-        put = await client.call_tool("put_file", {"path": "a.txt", "content": "x"})
-    assert (not put.is_error, (workspace / "a.txt").exists()) == (written, written)
-    assert len(asked) == 1
-    assert "a.txt" in asked[0]
+        for name, answer in {
+            "a.txt": ElicitResult(action="accept", content={"decision": "allow"}),
+            "b.txt": ElicitResult(action="accept", content={"decision": "deny"}),
+            "c.txt": ElicitResult(action="decline"),
+        }.items():
+            answers.append(answer)
+            put = await client.call_tool("put_file", {"path": name, "content": "x"})
+            written = name == "a.txt"
+            assert (not put.is_error, (workspace / name).exists()) == (written, written)
+            assert name in asked[-1]
+    assert len(asked) == 3
 
 
 async def test_what_needs_a_yes_is_denied_where_the_client_cannot_be_asked(workspace: Path) -> None:

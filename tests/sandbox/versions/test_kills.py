@@ -15,7 +15,7 @@ from tests.sandbox.versions.cells import tree
 
 from pinfold.sandbox.versions import Versions
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.safety, pytest.mark.alone]
 KILLS = int(os.environ.get("KILLS", "6"))
 FILES = 40
 OWNER = """

@@ -19,23 +19,19 @@ pytestmark = pytest.mark.integration
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 
 
-@pytest.fixture(params=["newer", "older"])
+@pytest.fixture(scope="module", params=["newer", "older"])
 def age(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"LEGACY": "1"} if request.param == "older" else {}
 
 
-@pytest.fixture
-async def house() -> House:
-    return House()
-
-
-@pytest.fixture
-async def servers(house: House, age: dict[str, str]) -> AsyncGenerator[Servers]:
-    async with house.servers(spec("everyday", env=age)) as servers:
+@pytest.fixture(scope="module")
+async def servers(age: dict[str, str]) -> AsyncGenerator[Servers]:
+    """One for all tests that leave it as it was."""
+    async with House().servers(spec("everyday", env={**age, "KEY": "k1"})) as servers:
         yield servers
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def tools(servers: Servers) -> Registry:
     return Registry(await servers.tools("everyday"))
 
@@ -148,22 +144,30 @@ async def test_calls_run_side_by_side(tools: Registry) -> None:
             tasks.start_soon(tools.call, "everyday.text", {"words": "x"})
 
 
-async def test_progress_keeps_a_call_alive_and_silence_ends_it(house: House, age: dict[str, str]) -> None:
-    async with house.servers(spec("everyday", env=age, timeout_s=0.6)) as servers:
-        tools = Registry(await servers.tools("everyday"))
-        result = await tools.call("everyday.slow", {"steps": 8, "every_s": 0.2})
-        assert result.value == "done"
-        with pytest.raises(ToolFailed, match=r"it gave no sign for 0.6 s and was given up") as failed:
-            await tools.call("everyday.slow", {"steps": 1, "every_s": 5})
-        assert failed.value.may_have_happened
+class _Thinker(Somebody):
+    """Takes longer than any call may be silent."""
+
+    async def elicit(self, server: str, message: str, schema: object) -> dict[str, str]:
+        del server, message, schema
+        await anyio.sleep(1.2)
+        return {"name": "Slow"}
 
 
-async def test_progress_keeps_no_call_alive_for_ever(house: House, age: dict[str, str]) -> None:
-    async with house.servers(spec("everyday", env=age, timeout_s=0.5), limits=Limits(patience=3)) as servers:
+async def test_progress_and_people_keep_a_call_alive_but_neither_silence_nor_endless_progress(
+    age: dict[str, str],
+) -> None:
+    house, limits = House(person=_Thinker()), Limits(patience=4)
+    async with house.servers(spec("everyday", env=age, timeout_s=0.6), limits=limits) as servers:
         tools = Registry(await servers.tools("everyday"))
-        with pytest.raises(ToolFailed, match=r"took longer than 1.5 s and was given up") as failed:
-            await tools.call("everyday.slow", {"steps": 1_000, "every_s": 0.1})
-        assert failed.value.may_have_happened
+        assert (await tools.call("everyday.slow", {"steps": 6, "every_s": 0.2})).value == "done"
+        assert (await tools.call("everyday.ask", {})).value == "accept Slow"
+        for steps, every_s, why in (
+            (1, 5, r"it gave no sign for 0.6 s and was given up"),
+            (1_000, 0.1, r"took longer than 2.4 s and was given up"),
+        ):
+            with pytest.raises(ToolFailed, match=why) as failed:
+                await tools.call("everyday.slow", {"steps": steps, "every_s": every_s})
+            assert failed.value.may_have_happened
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server_too(tools: Registry, tmp_path: Path) -> None:
@@ -178,10 +182,8 @@ async def test_bytes_are_sent_as_base64(tools: Registry) -> None:
     assert (await tools.call("everyday.text", {"words": b"hi"})).value == "aGk="
 
 
-async def test_a_server_gets_the_environment_of_its_entry(house: House, age: dict[str, str]) -> None:
-    async with house.servers(spec("everyday", env={**age, "KEY": "k1"})) as servers:
-        tools = Registry(await servers.tools("everyday"))
-        assert (await tools.call("everyday.environment", {"name": "KEY"})).value == "k1"
+async def test_a_server_gets_the_environment_of_its_entry(tools: Registry) -> None:
+    assert (await tools.call("everyday.environment", {"name": "KEY"})).value == "k1"
 
 
 async def test_a_server_asks_the_person_and_the_model_and_sees_the_roots(
@@ -210,60 +212,45 @@ async def test_a_person_who_declines_and_a_model_that_may_not_be_asked_are_told_
 
 
 async def test_a_page_is_opened_only_if_the_person_agrees() -> None:
-    for agrees, answer in ((True, "accept"), (False, "decline")):
-        somebody = Somebody(agrees=agrees)
-        async with House(person=somebody).servers(spec("everyday", env={"LEGACY": "1"})) as servers:
-            tools = Registry(await servers.tools("everyday"))
-            assert (await tools.call("everyday.visit", {})).value == answer
-        assert somebody.asked == [("everyday", "https://pay.example.com/x", "Please pay")]
-
-
-class _Thinker(Somebody):
-    """Takes longer than any call may be silent."""
-
-    async def elicit(self, server: str, message: str, schema: object) -> dict[str, str]:
-        del server, message, schema
-        await anyio.sleep(1.2)
-        return {"name": "Slow"}
-
-
-async def test_a_person_may_think_longer_than_a_call_may_take(age: dict[str, str]) -> None:
-    async with House(person=_Thinker()).servers(spec("everyday", env=age, timeout_s=0.5)) as servers:
+    somebody = Somebody()
+    async with House(person=somebody).servers(spec("everyday", env={"LEGACY": "1"})) as servers:
         tools = Registry(await servers.tools("everyday"))
-        assert (await tools.call("everyday.ask", {})).value == "accept Slow"
+        for somebody.agrees, answer in ((True, "accept"), (False, "decline")):
+            assert (await tools.call("everyday.visit", {})).value == answer
+    assert somebody.asked == [("everyday", "https://pay.example.com/x", "Please pay")] * 2
 
 
-async def test_a_new_tool_is_told_held_and_offered_only_after_the_user_agrees(
-    house: House, servers: Servers, tools: Registry
+async def test_a_new_tool_is_held_and_annotations_count_only_after_the_user_agrees(
+    age: dict[str, str],
 ) -> None:
-    house.changed.clear()
-    await tools.call("everyday.grow", {})
-    await until(lambda: bool(house.changed))
-    assert "everyday.more" not in [tool.name for tool in await servers.tools("everyday")]
-    assert servers.difference("everyday").names("new") == ("more",)
-    assert servers.status("everyday").held == 1
-    assert any("1 tool is new" in line for line in house.notices)
-    servers.accept("everyday")
-    assert "everyday.more" in [tool.name for tool in await servers.tools("everyday")]
-    assert not servers.difference("everyday")
+    house = House()
+    async with house.servers(spec("everyday", env=age)) as servers:
+        tools = Registry(await servers.tools("everyday"))
+        await tools.call("everyday.text", {"words": "x"})  # by then it is listened to for changes
+        house.changed.clear()
+        await tools.call("everyday.grow", {})
+        await until(lambda: bool(house.changed))
+        assert "everyday.more" not in [tool.name for tool in await servers.tools("everyday")]
+        assert servers.difference("everyday").names("new") == ("more",)
+        assert servers.status("everyday").held == 1
+        assert any("1 tool is new" in line for line in house.notices)
+        servers.accept("everyday")
+        assert "everyday.more" in [tool.name for tool in await servers.tools("everyday")]
+        assert not servers.difference("everyday")
 
-
-async def test_annotations_count_only_after_the_user_trusts_the_server(
-    house: House, servers: Servers
-) -> None:
-    def effects() -> dict[str, tuple[str, bool]]:
-        return {
-            tool.name: (tool.effect, tool.parallel_safe)
-            for tool in servers.pinned_tools("everyday") or ()
-            if tool.name in ("everyday.weather", "everyday.text", "everyday.add", "everyday.list_resources")
+        assert {effect for _, effect in _effects(servers)} == {("once", False)}
+        house.pins.trusted.add("everyday")
+        assert dict(_effects(servers)) == {
+            "everyday.add": ("once", False),
+            "everyday.list_resources": ("pure", True),
+            "everyday.text": ("keyed", False),
+            "everyday.weather": ("pure", True),
         }
 
-    await servers.tools("everyday")
-    assert set(effects().values()) == {("once", False)}
-    house.pins.trusted.add("everyday")
-    assert effects() == {
-        "everyday.add": ("once", False),
-        "everyday.list_resources": ("pure", True),
-        "everyday.text": ("keyed", False),
-        "everyday.weather": ("pure", True),
-    }
+
+def _effects(servers: Servers) -> list[tuple[str, tuple[str, bool]]]:
+    return [
+        (tool.name, (tool.effect, tool.parallel_safe))
+        for tool in servers.pinned_tools("everyday") or ()
+        if tool.name in ("everyday.weather", "everyday.text", "everyday.add", "everyday.list_resources")
+    ]

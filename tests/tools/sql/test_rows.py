@@ -22,7 +22,7 @@ Ask: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 UTC = dt.UTC
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def workers() -> AsyncGenerator[Workers]:
     made = Workers()
     yield made

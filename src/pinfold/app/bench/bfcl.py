@@ -129,7 +129,7 @@ async def measured(folder: Path, progress: Callable[[str, int, int], None]) -> R
             rows.append(await _row(entry, truths[entry["id"]], functions, apis))
     verbatim = [_tool(one, apis, whole=True) for one in functions]
     schemas = sum(tokens(tool_text(tool.schema)) for tool in verbatim)
-    return Report(rows=rows, tools=len(functions), schemas=schemas)
+    return Report(rows=rows, set="bfcl", tools=len(functions), schemas=schemas)
 
 
 def _root(folder: Path) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pinfold.app.bench.measuring import facts
+from pinfold.app.bench.sets import PUBLIC
 from pinfold.app.bench.task import Task
 from pinfold.app.live import Options, own
 from pinfold.app.models import Calling
@@ -53,7 +53,7 @@ async def live(task: Task) -> Lived:
             (Path(folder) / name).write_text(make(), encoding="utf-8")
         options = Options(workspace=Path(folder), model="builtin", mode="full", calling=Calling(cache=False))
         async with own(None, new_session_id(), options) as session:
-            for turn, known in zip(task.turns, facts()[task.name], strict=True):
+            for turn, known in zip(task.turns, PUBLIC.facts()[task.name], strict=True):
                 answer = ""
                 async with session.subscribe(session.log.seq) as feed:
                     await session.submit(Say(turn=new_turn_id(), text=turn.asks))

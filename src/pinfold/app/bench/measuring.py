@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
 from pinfold.app.bench.baselines import OBSERVATION, data_in_prompt, data_text, json_calls, steps_of
 from pinfold.app.bench.oracle import Hints, Told, moves
 from pinfold.app.bench.playing import Played, play
-from pinfold.app.bench.servers import new_tools
+from pinfold.app.bench.sets import PUBLIC, TaskSet
 from pinfold.app.bench.task import Seen, Task
 from pinfold.app.bench.weighing import Weight, tokens
 from pinfold.tools import Registry, Tool
@@ -44,12 +41,6 @@ class Row:
         return 1 - self.pinfold.total / self.baselines[baseline].total
 
 
-@cache
-def facts() -> dict[str, list[Seen]]:
-    found = json.loads((files("pinfold.app.bench") / "facts.json").read_text(encoding="utf-8"))
-    return {name: [tuple(seen) for seen in turns] for name, turns in found.items()}
-
-
 def told_by(tools: Sequence[Tool[..., Any]]) -> tuple[Hints, Told]:
     """What the product tells of these tools with a message, and what it finds in a search."""
     registry = Registry()
@@ -68,16 +59,16 @@ def told_by(tools: Sequence[Tool[..., Any]]) -> tuple[Hints, Told]:
     return hints, lambda words: search(words, tools, LIMIT)
 
 
-async def measure(task: Task, *, answers: bool = True) -> Row:
-    known = facts()[task.name]
-    tools = new_tools()
+async def measure(task: Task, *, within: TaskSet = PUBLIC, answers: bool = True) -> Row:
+    known = within.facts()[task.name]
+    tools = within.new_tools()
     hints, finds = told_by(tools)
     played = await play(task, moves(task, known, tools, hints=hints, search=finds, answers=answers), tools)
     problems = list(played.problems)
     baselines: dict[Baseline, Weight] = {}
     data = 0
     if task.kind == "tools":
-        baselines |= await _without_code(task, known, played, problems)
+        baselines |= await _without_code(task, known, within.new_tools(), played, problems)
     else:
         data = sum(map(tokens, data_text(task)))
         if data <= WINDOW:
@@ -96,9 +87,12 @@ async def measure(task: Task, *, answers: bool = True) -> Row:
 
 
 async def _without_code(
-    task: Task, known: Sequence[Seen], played: Played, problems: list[str]
+    task: Task,
+    known: Sequence[Seen],
+    tools: Sequence[Tool[..., Any]],
+    played: Played,
+    problems: list[str],
 ) -> dict[Baseline, Weight]:
-    tools = new_tools()
     turns = [(turn.asks, calls) for turn, calls in zip(task.turns, played.calls, strict=True)]
     steps = await steps_of(turns, Registry(tools))
     results = [result for taken in steps for step in taken for result in step.results]
@@ -108,11 +102,3 @@ async def _without_code(
         "json_calls_needed_tools": json_calls(task, known, steps, tools, "needed"),
         "json_calls_called_tools": json_calls(task, known, steps, tools, "called"),
     }
-
-
-async def measure_all(tasks: Iterable[Task], *, done: Callable[[Row], None] = lambda _: None) -> list[Row]:
-    rows: list[Row] = []
-    for task in tasks:
-        rows.append(await measure(task))
-        done(rows[-1])
-    return rows

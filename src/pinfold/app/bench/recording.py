@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from pinfold.app.bench.oracle import moves
 from pinfold.app.bench.playing import play
-from pinfold.app.bench.servers import new_tools
+from pinfold.app.bench.sets import PUBLIC, TaskSet
 from pinfold.app.bench.task import Seen, Task, Turn
 
 _BETWEEN = "\x1f"
 
 
-async def facts_of(task: Task) -> Sequence[Seen]:
+async def facts_of(task: Task, within: TaskSet = PUBLIC) -> Sequence[Seen]:
     """Raises RuntimeError where the code of the task does not work."""
-    tools = new_tools()
+    tools = within.new_tools()
     apart = replace(task, turns=tuple(map(_apart, task.turns)))
     nothing = [("",) * 9 for _ in task.turns]
     every = [f"{tool.name}(" for tool in tools]

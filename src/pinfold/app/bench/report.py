@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pinfold.app.bench.ladder import Rung
 from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row
+from pinfold.app.bench.sets import SetName
 from pinfold.app.bench.weighing import Weight
 
 Rule: TypeAlias = Literal["answered", "read"]
@@ -19,6 +20,7 @@ Rule: TypeAlias = Literal["answered", "read"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     rows: Sequence[Row]
+    set: SetName | Literal["bfcl"] = "public"
     rule: Rule = "answered"
     tools: int = 0
     """How many there are."""
@@ -58,6 +60,7 @@ def as_json(report: Report) -> dict[str, Any]:
     there: list[Baseline] = [one for one in BASELINES if report.against(one)]
     return {
         "tokeniser": "o200k",
+        "set": report.set,
         "rule": report.rule,
         "tasks": len(report.rows),
         "failed": [{"task": row.task, "problems": row.problems} for row in report.failed],
@@ -125,7 +128,8 @@ def _rounded(share: float | None) -> float | None:
 def as_text(report: Report) -> Iterator[str]:
     for row in report.failed:
         yield f"FAILED  {row.task}: {'; '.join(row.problems)}"
-    yield f"{len(report.rows)} tasks, {len(report.failed)} failed; tokens of o200k, everything sent and written"
+    named = "" if report.set == "public" else f" of the set {report.set}"
+    yield f"{len(report.rows)} tasks{named}, {len(report.failed)} failed; tokens of o200k, everything sent and written"
     if report.rule == "read":
         yield "what was looked up is read before it is answered"
     if report.tools:

@@ -19,8 +19,7 @@ from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import measure
 from pinfold.app.bench.oracle import read_first
 from pinfold.app.bench.report import Report, Rule
-from pinfold.app.bench.servers import new_tools
-from pinfold.app.bench.tasks import TASKS
+from pinfold.app.bench.sets import PUBLIC, SetName, task_set
 from pinfold.app.bench.weighing import tokens, tool_text
 from pinfold.app.errors import ConfigError
 
@@ -37,28 +36,35 @@ def _quiet(_what: str, _done: int, _all: int) -> None:
 
 
 async def tokens_of_tasks(
-    names: Sequence[str] = (), progress: Progress = _quiet, rule: Rule = "answered"
+    names: Sequence[str] = (),
+    progress: Progress = _quiet,
+    rule: Rule = "answered",
+    of: SetName = "public",
 ) -> Report:
-    """All tasks, or those named; only all of them with the sizes of data and the numbers of tools."""
-    chosen = [task for task in TASKS if not names or task.name in names]
+    """All tasks of a set, or those named; the sizes of data and the numbers of tools only with all of the public one."""
+    tasks = task_set(of)
+    tools = tasks.new_tools()
+    chosen = [task for task in tasks.tasks if not names or task.name in names]
     if rule == "read":
-        chosen = [read_first(task, new_tools()) for task in chosen]
+        chosen = [read_first(task, tools) for task in chosen]
     for name in names:
-        if all(task.name != name for task in TASKS):
-            near = get_close_matches(name, [task.name for task in TASKS], n=1)
+        if all(task.name != name for task in tasks.tasks):
+            near = get_close_matches(name, [task.name for task in tasks.tasks], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"no task is called {name!r}{hint}")
     with _nobodys_configuration():
-        rows = await _side_by_side([partial(measure, task) for task in chosen], "playing tasks", progress)
+        rows = await _side_by_side(
+            [partial(measure, task, within=tasks) for task in chosen], "playing tasks", progress
+        )
         sizes: list[Rung | None] = []
         prompts: dict[int, int] = {}
-        if not names:
+        if not names and of == "public":
             sizes = await _side_by_side([partial(climb, size) for size in SIZES], "reading logs", progress)
             prompts = {number: await prompt_size(number) for number in TOOLS}
-    tools = new_tools()
     schemas = sum(tokens(tool_text(tool.schema)) for tool in tools)
     return Report(
         rows=rows,
+        set=of,
         tools=len(tools),
         schemas=schemas,
         sizes=[rung for rung in sizes if rung],
@@ -89,7 +95,7 @@ async def tokens_live(names: Sequence[str] = (), progress: Progress = _quiet) ->
     from pinfold.app.bench.live import live
 
     report = await tokens_of_tasks(names or LIVE, progress)
-    chosen = [task for task in TASKS if task.name in (names or LIVE)]
+    chosen = [task for task in PUBLIC.tasks if task.name in (names or LIVE)]
     lived: list[Lived] = []
     for place, task in enumerate(chosen):
         progress("asking the model", place, len(chosen))

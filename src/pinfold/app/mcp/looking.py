@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
+
 from pinfold.app.config import load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.credentials import KeptCredentials
@@ -23,12 +25,17 @@ from pinfold.app.policies import user_rules
 from pinfold.events import CallTool, Deny, Effect, Json, PinfoldError
 from pinfold.policy import Facts, judge
 from pinfold.sandbox import provider_named
+from pinfold.sandbox.doctor import LATE, WAIT
 from pinfold.sandbox.folders import folder
 from pinfold.tools import Registry, Result, Tool
+from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person
 from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
+
+_END_S = 0.5
+"""For a server that was only looked at to end by itself."""
 
 
 class ServerFailed(PinfoldError):
@@ -228,7 +235,7 @@ class Look:
 
 @asynccontextmanager
 async def looking(
-    specs: Sequence[ServerSpec], workspace: Path, person: Person | None = None
+    specs: Sequence[ServerSpec], workspace: Path, person: Person | None = None, limits: Limits | None = None
 ) -> AsyncGenerator[Look]:
     """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
     config = load_config(workspace).config
@@ -246,21 +253,32 @@ async def looking(
         roots=(workspace,),
         on_changed=lambda _: None,
         notice=lambda _: None,
+        limits=limits,
     )
     with stack:
         async with servers:
             yield Look(servers, pins)
 
 
-async def examined(workspace: Path) -> list[dict[str, Any]]:
-    """For `pinfold doctor`: each server started once. Raises ConfigError."""
+async def examined(workspace: Path, limit_s: float) -> list[dict[str, Any]]:
+    """For `pinfold doctor`: each server started once, side by side, each for so long at most. Raises ConfigError."""
     named = named_for(workspace)
     found: list[dict[str, Any]] = [
         {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"}
         for line in named.faults
     ]
-    async with looking(named.specs, workspace) as look:
-        failed = await look.connect()
+    failed: dict[str, str] = {}
+    async with looking(named.specs, workspace, limits=Limits(close_s=_END_S)) as look:
+
+        async def connect(name: str) -> None:
+            with anyio.move_on_after(limit_s) as patience:
+                failed.update(await look.connect(name))
+            if patience.cancelled_caught:
+                failed[name] = f"{LATE} {limit_s:g} s"
+
+        async with anyio.create_task_group() as tasks:
+            for spec in named.specs:
+                tasks.start_soon(connect, spec.name)
         for spec in named.specs:
             name, cause = spec.name, failed.get(spec.name, "")
             has_changed = f"it has changed since you agreed: pinfold mcp trust {name}"
@@ -277,6 +295,8 @@ async def examined(workspace: Path) -> list[dict[str, Any]]:
 
 
 def _fix(spec: ServerSpec, cause: str) -> str:
+    if cause.startswith(LATE):
+        return WAIT
     if "sign in" in cause or "401" in cause:
         return f"sign in at a terminal: pinfold mcp trust {spec.name}"
     if spec.transport != "stdio":

@@ -25,8 +25,9 @@ from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.session import Around
 from pinfold.engine import Performed
-from pinfold.events import CallTool, PinfoldError
+from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
+from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
 from pinfold.tools.mcp.ports import Person, Sampler
 from pinfold.tools.mcp.servers import Servers
@@ -129,6 +130,19 @@ class SessionServers:
             if status.why:
                 note_failure(name, status.why, status.retry_in_s)
 
+    def seen(self) -> list[Json]:
+        """For the user: how each of them is."""
+        found: list[Json] = []
+        for name in self.names:
+            try:
+                status = self._servers.status(name)
+                found.append(
+                    {"name": name, "state": status.state, "tools": status.tools, "problem": status.why}
+                )
+            except ConfigError as error:
+                found.append({"name": name, "state": "failed", "tools": 0, "problem": str(error)})
+        return found
+
     def _accept(self, server: str) -> None:
         """Raises BadCall where it is not any more what was shown."""
         if self._shown.get(server) != self.difference(server).text:
@@ -215,6 +229,7 @@ def connections(
     roots: Sequence[Path],
     on_changed: Callable[[str], None],
     notice: Callable[[str], None],
+    limits: Limits | None = None,
 ) -> Servers:
     """The servers with what they are known by: pins and credentials of the user's."""
     return Servers(
@@ -227,4 +242,5 @@ def connections(
         roots=roots,
         on_changed=on_changed,
         notice=notice,
+        limits=limits,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
+from msgspec import Struct
 
 from pinfold.app.models import Asked, Calling, Purse
 from pinfold.app.paths import config_dir
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Around(Struct, frozen=True, kw_only=True):
     """The session they serve."""
 
     workspace: Path

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import click
 
 from pinfold.front.cli.progress import shown_progress
 from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.bench import SetName
 
 
 class _Benches(click.Group):
@@ -29,6 +33,14 @@ def bench_command() -> None:
 
 @bench_command.command("tokens")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--set",
+    "of",
+    type=click.Choice(("public", "held-out")),
+    default="public",
+    show_default=True,
+    help="Which tasks: those that Pinfold was tuned on, or those that it was not.",
+)
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this task; may be repeated.")
 @click.option(
     "--bfcl",
@@ -38,15 +50,19 @@ def bench_command() -> None:
 )
 @click.option("--live", is_flag=True, help="Let the built-in model do some of the tasks, beside the script.")
 @click.option("--read", is_flag=True, help="The script reads whatever it looks up before it answers.")
-def tokens_command(as_json: bool, tasks: tuple[str, ...], bfcl: Path | None, live: bool, read: bool) -> None:
+def tokens_command(
+    *, as_json: bool, of: SetName, tasks: tuple[str, ...], bfcl: Path | None, live: bool, read: bool
+) -> None:
     """Count the tokens of real sessions, and of what they are compared with.
 
     Sessions are played by the product itself, with a scripted model that makes no detour; tokens are those of o200k.
     """
     from pinfold.app import bench
 
-    if bfcl is not None and (tasks or live or read):
-        raise click.UsageError("--bfcl stands alone; leave --task, --live and --read out")
+    if bfcl is not None and (tasks or live or read or of != "public"):
+        raise click.UsageError("--bfcl stands alone; leave --set, --task, --live and --read out")
+    if live and of != "public":
+        raise click.UsageError("--live is for the public set; leave --set out")
     if live and read:
         raise click.UsageError("--live and --read do not go together; leave one out")
     shown = shown_progress()
@@ -60,7 +76,7 @@ def tokens_command(as_json: bool, tasks: tuple[str, ...], bfcl: Path | None, liv
         elif live:
             report = anyio.run(bench.tokens_live, tasks, show)
         else:
-            report = anyio.run(bench.tokens_of_tasks, tasks, show, "read" if read else "answered")
+            report = anyio.run(bench.tokens_of_tasks, tasks, show, "read" if read else "answered", of)
     finally:
         shown.end()
     if as_json:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
-from pinfold.app import Shelf, export_bundle, read_session, record
+from pinfold.app import Shelf, read_session
+from pinfold.app.exports import SessionExport, export_name, save, session_bytes
 from pinfold.text import presentable_line
+
+_TO_STDOUT = ("jsonl", "replay")
+"""Unless a file is named."""
 
 
 @click.command("export")
@@ -16,28 +21,41 @@ from pinfold.text import presentable_line
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["bundle", "jsonl", "replay"]),
+    type=click.Choice(get_args(SessionExport)),
     required=True,
-    help="bundle: one file with everything; jsonl: the events; replay: a recording for --model replay:FILE.",
+    help="ipynb: a notebook that runs; md, html: to read; py: a program; bundle: one file with everything; "
+    "jsonl: the events; replay: a recording for --model replay:FILE.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Where to; stdout for jsonl and replay."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to, - for stdout; else a file named after the session, for jsonl and replay stdout.",
 )
-def export_command(session: str, form: str, output: Path | None) -> None:
-    """Write a session to a file."""
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--embed", is_flag=True, help="With md: pictures inside the file, not beside it.")
+def export_command(session: str, form: SessionExport, output: Path | None, force: bool, embed: bool) -> None:
+    """Write a session to a file.
+
+    SESSION is an id, its beginning, a name, or `last`.
+    """
+    if embed and form != "md":
+        raise click.UsageError("--embed is for --to md")
     found, folder = Shelf().find(session)
+    to_stdout = str(output) == "-" or (output is None and form in _TO_STDOUT)
+    if to_stdout and form == "bundle":
+        raise click.UsageError("a bundle is written to a file: name it with -o")
+    if to_stdout and form not in _TO_STDOUT and sys.stdout.isatty():
+        raise click.UsageError(f"{form} is not for a terminal: name a file with -o, or send it into a pipe")
     with read_session(folder, found) as (log, damage):
-        if form == "bundle":
-            target = output or Path(f"{found}.pinfold")
-            export_bundle(log, target, damage)
-            click.echo(presentable_line(f"{target}"), err=True)
+        if to_stdout:
+            sys.stdout.buffer.write(session_bytes(log, form, damage)[0])
+            sys.stdout.buffer.flush()
         else:
-            lines = log.lines(damage) if form == "jsonl" else record(log.read(damage=damage))
-            text = "".join(f"{line}\n" for line in lines)
-            if output:
-                _write(output, text)
-            else:
-                sys.stdout.write(text)
+            target = output or Path(export_name(folder, found, form))
+            written = save(log, form, target, damage, force=force, embed=embed)
+            more = f" and {len(written) - 1} beside it, in {written[1].parent.name}" if written[1:] else ""
+            click.echo(presentable_line(f"{target}{more}"), err=True)
     if damage:
         click.echo(
             presentable_line(f"pinfold: the log is damaged: {damage}; the rest was exported"), err=True
@@ -51,10 +69,3 @@ def import_command(file: Path) -> None:
     session, count = Shelf().bring_in(file)
     click.echo(session)
     click.echo(f"pinfold: {count} events; go on with: pinfold resume {session} --model NAME PROMPT", err=True)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import click
 
-from pinfold.app import Shelf, attach, checkpoints_in, configure, read_session, resumed_options
+from pinfold.app import Shelf, attach, configure, read_session, resumed_options
+from pinfold.app.checkpoints import checkpoints_in
 from pinfold.events import plain_json
 from pinfold.text import presentable_line
 

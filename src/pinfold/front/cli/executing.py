@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import click
+from msgspec.structs import replace
 
 from pinfold.app import (
     Link,
@@ -27,30 +27,24 @@ from pinfold.app import (
 )
 from pinfold.events import (
     ActionFinished,
-    ActionId,
-    ApprovalDecided,
-    Delta,
     Entry,
     Execute,
-    Noticed,
-    OutputDelta,
-    SessionOpened,
     new_action_id,
     new_session_id,
 )
-from pinfold.front.cli.running import (
+from pinfold.front.cli.flags import (
     MORE_THAN_0,
+    data_option,
     flags_of,
     mode_option,
     mount_option,
-    mounted,
-    stop_on_signal,
+    sandbox_option,
     unmasked_option,
+    workspace_option,
 )
-from pinfold.front.cli.showing import JsonLines, is_closed, show_notice
-from pinfold.text import presentable
-
-ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
+from pinfold.front.cli.running import mounted, stop_on_signal
+from pinfold.front.cli.showing import JsonLines, is_closed
+from pinfold.front.cli.streams import Streams
 
 
 @click.command("exec")
@@ -58,32 +52,54 @@ ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allo
 @click.option("-c", "code", help="The code itself, instead of a file.")
 @click.option("-s", "--session", "name", help="Keep the session under this name, or go on with it.")
 @mode_option
-@click.option("--sandbox", help="Where the code runs, by name.")
-@click.option(
-    "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
-)
-@click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME.")
+@sandbox_option
+@workspace_option
+@data_option
 @mount_option
 @unmasked_option
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for the cell.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
+@click.option(
+    "--to", "target", type=click.Path(path_type=Path), help="Of a notebook: write it here with its outputs."
+)
+@click.option("--force", is_flag=True, help="With --to: over a file that is there.")
+@click.option("--keep-going", is_flag=True, help="Of a notebook: run on behind a cell that fails.")
 def exec_command(file: str | None, code: str | None, name: str | None, as_json: bool, **given: Any) -> int:
-    """Run the Python in FILE, from standard input (-), or given with -c.
+    """Run the Python in FILE, from standard input (-), or given with -c. FILE may be a notebook (.ipynb).
 
     Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
     """
-    source = _source(file, code)
-    execute = Execute(id=new_action_id(), code=source, timeout_s=given["timeout"])
-    shown = JsonLines() if as_json else _Streams(execute.id)
     if name is not None:
-        return anyio.run(_cell, lambda: _named(name, given), execute, shown)
+        return _run(lambda: _named(name, given), file, code, as_json, given)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     options = replace(options, **mounted(given))
     try:
-        return anyio.run(_cell, lambda: own(None, session, options), execute, shown)
+        return _run(lambda: own(None, session, options), file, code, as_json, given)
     finally:
         forget_scratch(session)
+
+
+def _run(opening: Opening, file: str | None, code: str | None, as_json: bool, given: dict[str, Any]) -> int:
+    shown = JsonLines() if as_json else Streams()
+    if code is None and file is not None and file.lower().endswith(".ipynb"):
+        from pinfold.front.cli.notebooks import exec_notebook
+
+        return exec_notebook(
+            Path(file),
+            opening,
+            shown,
+            target=given["target"],
+            force=given["force"],
+            keep_going=given["keep_going"],
+            timeout_s=given["timeout"],
+        )
+    if given["target"] or given["keep_going"]:
+        raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
+    execute = Execute(id=new_action_id(), code=_source(file, code), timeout_s=given["timeout"])
+    if isinstance(shown, Streams):
+        shown.follow(execute.id)
+    return anyio.run(_cell, opening, execute, shown)
 
 
 def _source(file: str | None, code: str | None) -> str:
@@ -122,7 +138,7 @@ async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
         yield link
 
 
-async def _cell(opening: Opening, execute: Execute, shown: JsonLines | _Streams) -> int:
+async def _cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
     async with spoken(opening, lambda _: execute) as told, background() as tasks:
         tasks.start_soon(stop_on_signal, told.link, execute.id)
         async for item in told.feed:
@@ -134,33 +150,3 @@ async def _cell(opening: Opening, execute: Execute, shown: JsonLines | _Streams)
             ):
                 return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1)
     return 1
-
-
-class _Streams:
-    """The cell's own streams on ours."""
-
-    def __init__(self, cell: ActionId) -> None:
-        self._cell = cell
-
-    def show(self, item: Entry | Delta) -> None:
-        match item.event if isinstance(item, Entry) else item:
-            case OutputDelta(id=id_, stream=stream, text=text) if id_ == self._cell:
-                _write(sys.stderr if stream == "stderr" else sys.stdout, text)
-            case Noticed() | SessionOpened() if isinstance(item, Entry):
-                show_notice(item)
-            case ApprovalDecided(by="nobody"):
-                _write(sys.stderr, f"pinfold: {ALLOWED}\n")
-            case ActionFinished(id=id_, value=value, error=error, outcome=outcome) if id_ == self._cell:
-                if value is not None:
-                    _write(sys.stdout, f"{value}\n")
-                if error or outcome != "ok":
-                    _write(sys.stderr, f"{(error or outcome).rstrip()}\n")
-            case _:
-                pass
-
-
-def _write(stream: Any, text: str) -> None:
-    if stream.isatty():
-        text = presentable(text)
-    stream.buffer.write(text.encode("utf-8", "backslashreplace"))
-    stream.flush()

@@ -15,6 +15,7 @@ from pinfold import __version__
 
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
+    "chat": ("chatting", "Talk with the agent; what `pinfold` alone does."),
     "run": ("running", "One task, one answer; never prompts."),
     "exec": ("executing", "Run Python in a session, without any model."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
@@ -29,14 +30,17 @@ _COMMANDS = {
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("doctor", "Say what works here, and how to fix what does not."),
     "cleanup": ("cleanup", "End and remove what a killed Pinfold left behind."),
+    "map": ("map", "Draw how this installation is wired."),
     "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
     "trust": ("trust", "Let the agent obey what a folder tells it."),
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
+    "demo": ("demo", "See what Pinfold does: a recorded model, a real sandbox."),
     "bench": ("bench", "Measure Pinfold, offline and repeatably."),
-    "config": ("configuration", "Show the configuration and where it comes from."),
+    "config": ("configuration", "Show and change the configuration."),
+    "completion": ("completion", "Make bash, zsh or fish complete all of these."),
 }
 """Each with the module it lives in and its line of help."""
 
@@ -44,14 +48,39 @@ _COMMANDS = {
 class _Lazy(click.Group):
     """Imports a command's module only to run it; the help page needs none of them."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command it is the chat, which has flags of its own."""
+        at = _first_beyond(args)
+        if ctx.resilient_parsing and at == len(args):
+            return super().parse_args(ctx, args)
+        first = args[at] if at < len(args) else "--"
+        if first.startswith("-") and first not in ("--help", "-h", "--version"):
+            args = [*args[:at], "chat", *args[at:]]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
-        return getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        if not ctx.resilient_parsing:
+            return command
+        from pinfold.front.cli.completing import with_completers
+
+        return with_completers(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """The names of commands without loading any; the options also of the chat, which needs no name."""
+        from click.shell_completion import CompletionItem
+
+        found = [(name, words) for name, (_, words) in _COMMANDS.items() if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=words) for name, words in found]
+        items += click.Command.shell_complete(self, ctx, incomplete)
+        chat = self.get_command(ctx, "chat") if incomplete.startswith("-") else None
+        return [*items, *chat.shell_complete(ctx, incomplete)] if chat else items
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -59,12 +88,21 @@ class _Lazy(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
-        if name and name not in _COMMANDS and not name.startswith("-"):
+        if name and name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
             near = get_close_matches(name, _COMMANDS, n=1)
-            ctx.fail(f"there is no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+            words = f"Did you mean {near[0]!r}?" if near else 'A task is: pinfold run "WORDS"'
+            ctx.fail(f"there is no command {name!r}. {words}")
         return super().resolve_command(ctx, args)
+
+
+def _first_beyond(args: list[str]) -> int:
+    """Where the flags that every command has end."""
+    at = 0
+    while at < len(args) and (args[at] in ("--debug", "--log-level") or args[at].startswith("--log-level=")):
+        at += 2 if args[at] == "--log-level" else 1
+    return at
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -75,12 +113,19 @@ class _Lazy(click.Group):
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="How much goes to the operator log.",
 )
-def cli(debug: bool, log_level: str | None) -> None:
-    """An agent that works by writing Python, in a persistent session on your own machine."""
-    from pinfold.app import start_operator_log
+@click.pass_context
+def cli(ctx: click.Context, debug: bool, log_level: str | None) -> None:
+    """An agent that works by writing Python, in a persistent session on your own machine.
 
+    Without a command: the chat, which takes the flags of `pinfold chat --help`.
+    """
     if debug:
         os.environ["PINFOLD_DEBUG"] = "1"
+    if ctx.invoked_subcommand == "chat":
+        ctx.obj = log_level  # its prompt stands before anything else is loaded
+        return
+    from pinfold.app import start_operator_log
+
     start_operator_log(log_level)
 
 
@@ -89,6 +134,8 @@ def run_command_line(args: list[str] | None = None) -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # a shell's `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    if "_PINFOLD_COMPLETE" in os.environ:
+        import_module("pinfold.front.cli.completing")  # for what it registers
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()
@@ -130,18 +177,24 @@ def _report(error: Exception) -> int:
         return 1
     import logging
 
-    logging.getLogger("pinfold").error("unexpected", exc_info=error)
+    log = logging.getLogger("pinfold")
+    if not log.handlers:  # it came before anything was loaded
+        from pinfold.app import start_operator_log
+
+        start_operator_log()
+    log.error("unexpected", exc_info=error)
     _complain(f"unexpected error, please report it: {type(error).__name__}: {error} (--debug shows where)")
     return 1
 
 
 def _show(error: click.ClickException) -> None:
-    """Its message may quote what was typed, or the name of a file."""
-    import io
-
-    written = io.StringIO()
-    error.show(file=written)
-    _write(written.getvalue())
+    """In one line, but for the help of a group that was called alone. It may quote what was typed, or a file's name."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # not in click 8.1
+        _write(f"{error.format_message()}\n")
+        return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    help_ = f" (see {context.command_path} --help)" if context else ""
+    _complain(" ".join(error.format_message().split()).rstrip(".") + help_)
 
 
 def _complain(text: str) -> None:

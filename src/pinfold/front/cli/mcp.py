@@ -169,7 +169,7 @@ def trust(name: str, yes: bool) -> int:
             if found.is_trusted(spec.name) and not difference:
                 _tell(f"{spec.name} is trusted as it is")
                 return 0
-            click.echo(presentable(difference.text if difference else _believed(found, spec.name)))
+            click.echo(presentable(difference.text if difference else believed(found, spec.name)))
             if not yes:
                 _confirm(f"Agree to all of this of {spec.name}?")
             found.trust(spec.name)
@@ -179,7 +179,8 @@ def trust(name: str, yes: bool) -> int:
     return anyio.run(look)
 
 
-def _believed(found: Look, name: str) -> str:
+def believed(found: Look, name: str) -> str:
+    """What trust would take at its word."""
     lines = [f"{name} says of its tools:"]
     for tool, said in found.annotations(name).items():
         words = [words for key, words in _ANNOTATIONS.items() if said.get(key) is True]

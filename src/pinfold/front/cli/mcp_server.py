@@ -8,17 +8,20 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import ConfigError, Offering, Terms, forget_scratch, new_session_options, server_token
+from pinfold.app import ConfigError, forget_scratch, new_session_options
+from pinfold.app.offering import Offering, Terms, server_token
 from pinfold.events import new_session_id
-from pinfold.front.cli.running import (
+from pinfold.front.cli.flags import (
     MORE_THAN_0,
+    data_option,
     flags_of,
     mode_option,
     mount_option,
-    mounted,
+    sandbox_option,
     unmasked_option,
-    with_model,
+    workspace_option,
 )
+from pinfold.front.cli.running import mounted, with_model
 from pinfold.text import presentable_line
 
 
@@ -44,11 +47,9 @@ from pinfold.text import presentable_line
 @click.option("--agent", "with_agent", is_flag=True, help="Offer the agent too: the tool `ask`.")
 @click.option("--model", help="The agent's model, as in `run`.")
 @mode_option
-@click.option("--sandbox", help="Where code runs, by name.")
-@click.option(
-    "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
-)
-@click.option("--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME.")
+@sandbox_option
+@workspace_option
+@data_option
 @mount_option
 @unmasked_option
 @click.option("--allow-host", multiple=True, metavar="HOST", help="May be reached without asking.")

@@ -7,11 +7,13 @@ import shlex
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import anyio
 import click
 
-from pinfold.app import ConfigError
+from pinfold.app import ConfigError, Shelf, revoke
 from pinfold.app.grants import Grants
 from pinfold.app.policies import explain_command
+from pinfold.app.story import entries_on_disk, story_of
 from pinfold.events import Mode
 from pinfold.text import presentable_line
 
@@ -43,19 +45,25 @@ def explain_it(mode: str, as_json: bool, command: tuple[str, ...]) -> None:
 
 
 @policy_command.command("grants")
-@click.option("--revoke", metavar="PATTERN", help="Take back what was granted under this pattern.")
+@click.option("--revoke", "pattern", metavar="PATTERN", help="Take back what was granted under this pattern.")
 @click.option(
     "--workspace", type=click.Path(path_type=Path), help="Only for this folder; for all unless given."
 )
+@click.option("-s", "--session", help="What was allowed to this session instead: an id, a name, `last`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per grant.")
-def grants_command(revoke: str | None, workspace: Path | None, as_json: bool) -> None:
-    """Show what was allowed for always, or take it back."""
+def grants_command(pattern: str | None, workspace: Path | None, session: str | None, as_json: bool) -> None:
+    """Show what was allowed for always, or to a session, or take it back."""
+    if session is not None:
+        if workspace is not None:
+            raise click.UsageError("a session has its own folder: leave --workspace out")
+        _of_session(session, pattern, as_json=as_json)
+        return
     grants, place = Grants(), workspace.resolve() if workspace else None
-    if revoke is not None:
-        if not grants.revoke(revoke, place):
+    if pattern is not None:
+        if not grants.revoke(pattern, place):
             where = f" in {place}" if place else ""
-            raise ConfigError(f"{revoke!r} is not granted{where}; `pinfold policy grants` shows what is")
-        click.echo(f"revoked {presentable_line(revoke)}", err=True)
+            raise ConfigError(f"{pattern!r} is not granted{where}; `pinfold policy grants` shows what is")
+        click.echo(f"revoked {presentable_line(pattern)}", err=True)
         return
     found = [one for one in grants.all() if place is None or one.workspace == str(place)]
     for one in found:
@@ -64,6 +72,23 @@ def grants_command(revoke: str | None, workspace: Path | None, as_json: bool) ->
         click.echo(json.dumps(fields) if as_json else presentable_line(line))
     if not found and not as_json:
         click.echo("Nothing is granted for always.", err=True)
+
+
+def _of_session(name: str, pattern: str | None, *, as_json: bool) -> None:
+    found, folder = Shelf().find(name)
+    granted = story_of(found, entries_on_disk(found)).granted
+    if pattern is not None:
+        if pattern not in granted:
+            raise ConfigError(
+                f"{pattern!r} is not granted to {found}; `pinfold policy grants -s {found}` shows what is"
+            )
+        anyio.run(revoke, folder, found, pattern)
+        click.echo(f"revoked {presentable_line(pattern)}", err=True)
+        return
+    for one in granted:
+        click.echo(json.dumps({"pattern": one, "session": found}) if as_json else presentable_line(one))
+    if not granted and not as_json:
+        click.echo(f"Nothing is granted to {found}.", err=True)
 
 
 def _word(text: str) -> str:

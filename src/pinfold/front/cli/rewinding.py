@@ -8,8 +8,10 @@ import anyio
 import click
 
 from pinfold.app import Shelf, attach, fork, resumed_options, rewound_in_words, what_stays
-from pinfold.events import Entry, Redo, SessionId, SessionRewound, Undo
+from pinfold.app.story import entries_on_disk, story_of
+from pinfold.events import Entry, Redo, Rewind, SessionId, SessionRewound, Undo
 from pinfold.front.cli.showing import show_notice
+from pinfold.front.pages import rewind_page
 from pinfold.text import first_line, presentable, presentable_line
 
 _session = click.argument("session", default="last")
@@ -24,17 +26,29 @@ _session = click.argument("session", default="last")
     help="Go back to the state after this cell; 0 is the start.",
 )
 @click.option(
-    "--what",
-    type=click.Choice(["all", "variables", "files"]),
-    default="all",
-    help="What goes back; all unless given.",
+    "--turn",
+    type=int,
+    metavar="N",
+    help="Go back to before this turn, what was said included; -1 is the last one.",
 )
-def undo_command(session: str, to: int | None, what: Any) -> int:
+@click.option(
+    "--what",
+    type=click.Choice(["all", "chat", "variables", "files"]),
+    default="all",
+    help="What goes back; all unless given. `chat` goes by turns.",
+)
+def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> int:
     """Take back the last cell of a session: its variables, and the files of the workspace.
 
     SESSION is an id, the beginning of one, a name, or `last`. What you changed in the files yourself stays.
     """
+    if turn is not None and to is not None:
+        raise click.UsageError("--to and --turn are two ways to say how far; give one of them")
+    if turn is None and what == "chat":
+        raise click.UsageError("the chat goes back by turns: add --turn N, -1 for the last one")
     found, folder = Shelf().find(session)
+    if turn is not None:
+        return anyio.run(_rewound, found, _to_turn(found, turn, what))
     for effect in what_stays(folder, found, to):
         words = f"pinfold: this stays, it cannot be undone: {first_line(presentable(effect), 200)}"
         click.echo(words, err=True)
@@ -62,7 +76,15 @@ def fork_command(session: str, title: str | None) -> None:
     click.echo(new)
 
 
-async def _rewound(session: SessionId, command: Undo | Redo) -> int:
+def _to_turn(session: SessionId, number: int, what: Any) -> Rewind:
+    story = story_of(session, entries_on_disk(session))
+    chosen = story.turn(number)
+    for line in rewind_page(story, chosen, what):
+        click.echo(line, err=True)
+    return Rewind(turn=chosen.id, what=what)
+
+
+async def _rewound(session: SessionId, command: Undo | Rewind | Redo) -> int:
     folder = Shelf().place(session)
     async with attach(folder, session, resumed_options(session, folder, None, {})) as link:
         after = (await link.standing()).seq

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import click
+from msgspec.structs import replace
 
 from pinfold.app import (
     BUILTIN,
@@ -26,18 +25,23 @@ from pinfold.app import (
     background,
     existing,
     forget_scratch,
+    forget_unbegun,
+    input_of,
     mounts_of,
     named_paths,
     new_session_options,
     own,
     resumed_options,
+    scratch_folder,
     spoken,
 )
+from pinfold.app.answers import read_schema
 from pinfold.events import (
     ActionId,
     Command,
     Continue,
     Entry,
+    Image,
     Interrupt,
     Say,
     SessionId,
@@ -48,109 +52,30 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.showing import JsonLines, Plain, is_closed
+from pinfold.front.cli.flags import flags_of, from_options, turn_options
+from pinfold.front.cli.giving import Given, prompt_from
+from pinfold.front.cli.showing import JsonLines, Plain
+from pinfold.text import presentable_line
 
 BRANCHES = 16
 _STOP_S = 10.0
 """How long a turn may take to stop after Ctrl-C before we leave without it."""
 
 
-class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - generic in stubs only
-    name = "number"
+def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Callable[[Say], Say]]:
+    """The session with the notebook of `--from` in it, and how the prompt tells of it."""
+    if given["notebook"] is None:
+        if given["no_run"]:
+            raise click.UsageError("--no-run goes with --from")
+        return opening, lambda say: say
+    from pinfold.app.notebooks import Brought
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number", param, ctx)
-        if not (math.isfinite(number) and number > 0):
-            self.fail(f"{value!r} must be more than 0 and finite", param, ctx)
-        return number
-
-
-MORE_THAN_0 = _MoreThanZero()
-mount_option = click.option(
-    "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."
-)
-unmasked_option = click.option(
-    "--allow-unmasked",
-    is_flag=True,
-    help="Let code read the folder's secrets where the sandbox cannot hide them.",
-)
+    brought = Brought(given["notebook"], run=not given["no_run"], say=_say_line)
+    return brought.opening(opening), lambda say: replace(say, text=brought.told(say.text))
 
 
-mode_option = click.option(
-    "--mode", type=click.Choice(["read-only", "ask", "auto", "full"]), help="What may run unasked."
-)
-
-
-def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        [
-            click.option(
-                "--model",
-                help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias.",
-            ),
-            click.option("--no-cache", is_flag=True, help="Ask the model even what it has answered before."),
-            mode_option,
-            click.option("--sandbox", help="Where code runs, by name."),
-            click.option(
-                "--workspace",
-                type=click.Path(path_type=Path),
-                help="The folder to work in; this one unless given.",
-            ),
-            click.option(
-                "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
-            ),
-            mount_option,
-            unmasked_option,
-            click.option("--tools", metavar="A,B", help="Nothing but these tools, by name or pattern."),
-            click.option("--no-shell", is_flag=True, help="Without the shell tool."),
-            click.option(
-                "--allow-host",
-                multiple=True,
-                metavar="HOST",
-                help="May be reached without asking, as `network.allow`.",
-            ),
-            click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
-            click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
-            click.option(
-                "--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."
-            ),
-            click.option("--max-tokens", type=click.IntRange(min=1), help="Limit of tokens in the turn."),
-            click.option(
-                "--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Limit of cost in the turn."
-            ),
-            click.option("--max-seconds", type=MORE_THAN_0, help="Limit of time for the turn."),
-            click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON."),
-            click.option("-q", "--quiet", is_flag=True, help="Print the answer only."),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-def flags_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Command-line flags by the configuration key they stand for."""
-    return {
-        "model.name": given.get("model"),
-        "run.mode": given.get("mode"),
-        "sandbox.provider": given.get("sandbox"),
-        "sandbox.cell_s": given.get("timeout"),
-        "run.max_steps": given.get("max_steps"),
-        "run.max_tokens": given.get("max_tokens"),
-        "run.max_cost": given.get("max_cost"),
-        "run.max_seconds": given.get("max_seconds"),
-        "model.cache": False if given.get("no_cache") else None,
-        "run.guards": given.get("guards"),
-        "tools.enable": _names(given.get("tools")),
-        "tools.disable": ("shell",) if given.get("no_shell") else None,
-        "network.allow": given.get("allow_host") or None,
-    }
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(filter(None, (name.strip() for name in text.split(","))))
+def _say_line(text: str) -> None:
+    click.echo(presentable_line(f"pinfold: {text}"), err=True)
 
 
 def mounted(given: dict[str, Any]) -> dict[str, Any]:
@@ -164,46 +89,81 @@ def mounted(given: dict[str, Any]) -> dict[str, Any]:
 
 @click.command("run")
 @click.argument("prompt", required=False)
+@click.option("-f", "--file", metavar="FILE", help="The prompt is in this file; - for standard input.")
+@click.option(
+    "--attach",
+    multiple=True,
+    metavar="FILE",
+    help="Give a file along: pictures and short texts are shown to the model, all are data. - for standard input.",
+)
+@click.option(
+    "--output-schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The answer is JSON valid against this JSON Schema, or the task has failed.",
+)
 @turn_options
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for the session.")
+@from_options
 @click.option(
     "--branches",
     type=click.IntRange(2, BRANCHES),
     help="Do it this often at once, each with the files of its own.",
 )
 @click.option("--check", metavar="CMD", help="The first branch in which this shell command succeeds is kept.")
-def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given: Any) -> int:
-    """Do one task and print the answer. PROMPT may come from standard input.
+def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:
+    """Do one task and print the answer. PROMPT may come from a file (-f) or from standard input.
 
-    The answer goes to stdout, everything else to stderr. What would need a yes is denied.
+    Beside a PROMPT, standard input is data: the model is told how it begins, and code reads all of it. The answer goes
+    to stdout, everything else to stderr. What would need a yes is denied.
     """
     if (given["branches"] is None) != (given["check"] is None):
         raise click.UsageError("--branches and --check belong together: which one is kept, and by what?")
-    text = _prompt(prompt)
+    if given["branches"] and given["notebook"]:
+        raise click.UsageError("--from brings a notebook into one session; leave --branches out")
+    text = prompt_from(prompt, file)
+    along = Given(
+        text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-")
+    )
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
-    options = replace(options, title=title, **mounted(given))
+    schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
+    options = replace(options, title=given["title"], answer_schema=schema, **mounted(given))
     options = with_model(options)
-    if given["branches"]:
-        from pinfold.front.cli.racing import raced
-
-        return anyio.run(raced, options, text, None if ephemeral else Shelf(), given)
     folder = None if ephemeral else Shelf().place(session)
+    try:
+        along.take(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
+        options = replace(options, data=along.data)
+        if given["branches"]:
+            along.refuse_with("--branches")
+            from pinfold.front.cli.racing import raced
 
+            return anyio.run(raced, options, along.text, None if ephemeral else Shelf(), given)
+        return anyio.run(_new_turn, session, folder, options, along, given)
+    finally:
+        if folder:
+            forget_unbegun(folder)
+        else:
+            forget_scratch(session)
+            forget_scratch(_scratch_input(session))
+
+
+def _scratch_input(session: SessionId) -> str:
+    """The scratch folder for standard input, where a session leaves nothing behind."""
+    return f"{session}-input"
+
+
+async def _new_turn(
+    session: SessionId, folder: Path | None, options: Options, along: Given, given: dict[str, Any]
+) -> int:
     def opening() -> AbstractAsyncContextManager[Link]:
         return own(None, session, options) if folder is None else attach(folder, session, options)
 
-    say = Say(turn=new_turn_id(), text=text)
-
-    def command_for(_: Standing) -> Command:
-        return say
-
-    try:
-        return anyio.run(_turn, opening, command_for, _shown(given), folder is not None)
-    finally:
-        if ephemeral:
-            forget_scratch(session)
+    turn, images = new_turn_id(), list[Image]()
+    opened, telling = with_notebook(along.opening(opening, folder, images), given)
+    told = folder is not None and not given["quiet"]
+    return await _turn(opened, lambda _: telling(along.say(turn, tuple(images))), _shown(given), told)
 
 
 @click.command("resume")
@@ -211,12 +171,21 @@ def run_command(prompt: str | None, ephemeral: bool, title: str | None, **given:
 @click.argument("prompt", required=False)
 @turn_options
 def resume_command(session: str, prompt: str | None, **given: Any) -> int:
-    """Go on with a session: with PROMPT, or with the turn that was cut off.
+    """Go on with a session: with PROMPT, or in the chat; in a pipe with the turn that was cut off.
 
     SESSION is an id, its beginning, a name, or `last`.
     """
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the PROMPT is empty")
+    if (
+        prompt is None
+        and not (given["as_json"] or given["quiet"])
+        and sys.stdin.isatty()
+        and sys.stdout.isatty()
+    ):
+        from pinfold.front.cli.chatting import chat_here
+
+        return chat_here({**given, "session": session, "ephemeral": False, "title": None})
     found, folder = Shelf().find(session)
     options = resumed_options(found, folder, given["workspace"], flags_of(given))
     options = replace(options, **mounted(given))
@@ -227,7 +196,9 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
             raise ConfigError(standing.no_model)
         return say or _going_on(standing, found)
 
-    return anyio.run(_turn, lambda: attach(folder, found, options), command_for, _shown(given), True)
+    return anyio.run(
+        _turn, lambda: attach(folder, found, options), command_for, _shown(given), not given["quiet"]
+    )
 
 
 def with_model(options: Options) -> Options:
@@ -244,33 +215,22 @@ def with_model(options: Options) -> Options:
     return options
 
 
-def _prompt(prompt: str | None) -> str:
-    if prompt is not None and prompt != "-":
-        text = prompt
-    elif is_closed(sys.stdin) or sys.stdin.isatty():
-        raise click.UsageError("nothing to do: give a PROMPT, or pipe one in")
-    else:
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    if not text.strip():
-        raise click.UsageError("the PROMPT is empty")
-    return text
-
-
 def _shown(given: dict[str, Any]) -> JsonLines | Plain:
     return JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
 
 
 async def _turn(
-    opening: Opening, command_for: Callable[[Standing], Command], shown: JsonLines | Plain, kept: bool
+    opening: Opening, command_for: Callable[[Standing], Command], shown: JsonLines | Plain, told: bool
 ) -> int:
-    async with spoken(opening, command_for) as told, background() as tasks:
-        turn = told.command.turn if isinstance(told.command, Say) else told.standing.turn
-        tasks.start_soon(stop_on_signal, told.link, turn)
-        async for item in told.feed:
+    """`told`: how to go on with what did not end well is said."""
+    async with spoken(opening, command_for) as talk, background() as tasks:
+        turn = talk.command.turn if isinstance(talk.command, Say) else talk.standing.turn
+        tasks.start_soon(stop_on_signal, talk.link, turn)
+        async for item in talk.feed:
             shown.show(item)
             if isinstance(item, Entry) and (code := _exit_code(item, turn)) is not None:
-                if code and kept:
-                    click.echo(f"pinfold: go on with: pinfold resume {told.link.session}", err=True)
+                if code and told:
+                    click.echo(f"pinfold: go on with: pinfold resume {talk.link.session}", err=True)
                 return code
     return 1
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import anyio
 import click
+from msgspec.structs import asdict
 
 from pinfold.app import (
     Departure,
@@ -36,9 +38,14 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.text import capped, first_line, presentable, presentable_line
+from pinfold.front.cli.listing import ago, rows, standing, title_of
+from pinfold.front.cli.session_views import view_options
+from pinfold.front.pages import cut, size_in_words
+from pinfold.text import capped, presentable, presentable_line
 
 _SHOWN = 4000
+_HITS = 3
+"""Shown of one session."""
 
 
 @click.group("sessions", invoke_without_command=True)
@@ -55,8 +62,13 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
         return
     if not shelved:
         click.echo("No sessions yet.", err=True)
+    elif sys.stdout.isatty():
+        for line in rows(shelved):
+            click.echo(presentable_line(line))
+        return
     for item in shelved:
-        row = f"{item.id}  {item.summary.last[:16]}  {_size(item.size):>9}  {_standing(item):<8}  {_title(item)}"
+        size = size_in_words(item.size)
+        row = f"{item.id}  {item.summary.last[:16]}  {size:>9}  {standing(item):<8}  {_title(item)}"
         click.echo(presentable_line(row))
 
 
@@ -64,20 +76,42 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="As lines of JSON: every event, or every destination.")
 @click.option("--sent", is_flag=True, help="What left this machine, by destination.")
-def show(session: str, as_json: bool, sent: bool) -> None:
-    """Print what happened in a session."""
+@click.option(
+    "--display", type=click.IntRange(min=1), metavar="N", help="One thing it showed: into a pipe or -o."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --display: where to.")
+@click.option("--open", "opens", is_flag=True, help="With --display: in the program that is for it.")
+@click.option("--mime", metavar="TYPE", help="With --display: in this form.")
+@click.option("--force", is_flag=True, help="With -o: over a file that is there.")
+@view_options
+def show(session: str, as_json: bool, sent: bool, display: int | None, **given: Any) -> None:
+    """Print what happened in a session, or one thing it showed."""
+    if display is None and (given["output"] or given["opens"] or given["mime"]):
+        raise click.UsageError("-o, --open and --mime go with --display N")
     found, folder = Shelf().find(session)
     with read_session(folder, found) as (log, damage):
-        if sent:
+        if display is not None:
+            from pinfold.front.cli.displays import show_display
+
+            show_display(folder, [*log.read(damage=damage)], log.blobs.get, display, **given)
+        elif sent:
             _show_sent(departures(log.read(damage=damage)), as_json=as_json)
         elif as_json:
             for line in log.lines(damage):
                 click.echo(line)
         else:
+            from pinfold.app.exports import display_in_words
+
             entries = list(log.read(damage=damage))
             cells = cells_of(entries)
+            shown = 0
             for entry in entries:
                 _show(entry, cells)
+                if isinstance(entry.event, ActionFinished):
+                    for ref in entry.event.displays:
+                        shown += 1
+                        words = display_in_words(shown, ref, log.blobs.get)
+                        click.echo(presentable_line(f"  [{words}]").encode())
     if damage:
         click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest is intact"), err=True)
 
@@ -97,6 +131,27 @@ def _show_sent(gone: list[Departure], *, as_json: bool) -> None:
         click.echo(presentable_line(words))
     if not gone and not as_json:
         click.echo("Nothing left this machine.", err=True)
+
+
+@sessions_command.command("search")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per session.")
+def search(words: tuple[str, ...], as_json: bool) -> int:
+    """Find sessions by what was said, run or printed in them. Every word must be there; quotes make one of several."""
+    found = Shelf().search(words)
+    for item, hits in found:
+        if as_json:
+            places = [{"place": hit.place, "seq": hit.seq, "text": hit.text} for hit in hits]
+            click.echo(plain_json({**_row(item), "matches": places}))
+            continue
+        click.echo(presentable_line(f"{item.id}  {ago(item.summary.last)}  {_title(item)}").encode())
+        for hit in hits[:_HITS]:
+            click.echo(presentable_line(f"  {hit.place:<6}  {hit.text[:200]}").encode())
+        if len(hits) > _HITS:
+            click.echo(f"  and {len(hits) - _HITS} more")
+    if not found:
+        click.echo("Nothing found.", err=True)
+    return 0 if found else 1
 
 
 @sessions_command.command("rm")
@@ -119,7 +174,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
     gone = Shelf().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
         click.echo(presentable_line(f"removed {item.id}  {_title(item)}"), err=True)
-    click.echo(f"{len(gone)} removed, {_size(sum(item.size for item in gone))} freed", err=True)
+    click.echo(f"{len(gone)} removed, {size_in_words(sum(item.size for item in gone))} freed", err=True)
 
 
 @sessions_command.command("rename")
@@ -146,18 +201,8 @@ def _row(item: Shelved) -> dict[str, Any]:
     }
 
 
-def _standing(item: Shelved) -> str:
-    if item.owner is not None:
-        return "live"
-    return "cut off" if item.summary.cut_off else ""
-
-
 def _title(item: Shelved) -> str:
-    return first_line(presentable(item.summary.title), 60) or "(untitled)"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.0f} kB"
+    return cut(title_of(item), 60)
 
 
 def _show(entry: Entry, cells: Mapping[ActionId, str]) -> None:

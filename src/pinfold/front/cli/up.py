@@ -11,7 +11,7 @@ import click
 
 from pinfold.app import Shelf, background
 from pinfold.app.up import IDLE_S, POOL, Up, asked_up, stopped_up
-from pinfold.front.cli.running import MORE_THAN_0
+from pinfold.front.cli.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 
 

@@ -13,7 +13,9 @@ from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, Tool
 
-from pinfold.app import ANYONE, NoSuchSession, Offered, Offering, RanCell, rewound_in_words
+from pinfold.app import NoSuchSession, rewound_in_words
+from pinfold.app.offered import Offered, RanCell
+from pinfold.app.offering import ANYONE, Offering
 from pinfold.events import (
     ActionProposed,
     CallTool,

@@ -15,8 +15,9 @@ from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict
 
 from pinfold import __version__
-from pinfold.app import CommandRefused, ConfigError, Offering
+from pinfold.app import CommandRefused, ConfigError
 from pinfold.app.exporting import LATEST, Line, Speech, Upstream
+from pinfold.app.offering import Offering
 from pinfold.events import PinfoldError
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.clients import Client, client_of

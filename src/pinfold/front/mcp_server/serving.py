@@ -19,7 +19,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
 from pinfold import __version__
-from pinfold.app import ConfigError, Offering, background
+from pinfold.app import ConfigError, background
+from pinfold.app.offering import Offering
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exporting import ExportingServer, Exports
 from pinfold.front.mcp_server.guarding import App, Guard
@@ -176,7 +177,9 @@ def _listener(place: Place) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((place.host, place.port))
     except OSError as error:
-        raise ConfigError(f"cannot listen at {place.host}:{place.port}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot listen at {place.host}:{place.port}: {error.strerror}; name another with --http HOST:PORT"
+        ) from error
     return listener
 
 

@@ -36,6 +36,10 @@ _NO_TOOLS = (
     r"(?is)\b(?:tools?|functions?)\b.*\b(?:not support\w*|unsupported|not enabled|not available|requires?)\b"
     r"|\b(?:not support|unsupported|no endpoints found that support)\b.*\b(?:tools?|functions?)\b"
 )
+_NO_MODEL = (
+    r"(?is)\bmodel\b.*\b(?:not exist|not found|not available|no access|unknown|invalid)\b"
+    r"|\b(?:unknown|invalid|no such|not a valid) model\b"
+)
 
 
 class Refused(RequestFailed):
@@ -62,6 +66,11 @@ class Refused(RequestFailed):
             and bool(re.search(_NO_TOOLS, self.words))
             and "schema" not in self.words.lower()
         )
+
+    @property
+    def knows_no_model(self) -> bool:
+        """It is the model's name that is refused."""
+        return bool(re.search(_NO_MODEL, self.words))
 
     def names(self, setting: str) -> bool:
         """It is this field of the request that is refused."""

@@ -25,6 +25,13 @@ _ERROR_BYTES = 64 * 2**10
 _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_NO_SUCH_HOST = (
+    "Name or service not known",
+    "name resolution",
+    "nodename nor servname",
+    "No address associated",
+)
+"""What systems say of a name that nobody knows, or that nobody can be asked about."""
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -114,14 +121,14 @@ class Wire:
         patience: Patience,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
-        hint: str = "is the server running?",
+        hint: str = "",
     ) -> None:
         """`hint` is what to do when nothing answers."""
         self.base_url = base_url
         self.patience = patience
         self._key = (key or "").strip()
         self._headers = dict(headers or {})
-        self._hint = hint
+        self._hint = hint or self._usual_hint()
         self._client: httpx2.AsyncClient | None = None
 
     @property
@@ -247,6 +254,14 @@ class Wire:
             return "the server"
         return f"{host}/{path}" if path else host
 
+    def _usual_hint(self) -> str:
+        try:
+            host = urlsplit(self.base_url).hostname or ""
+        except ValueError:
+            host = ""
+        is_here = host in _LOOPBACK or host.startswith("127.")
+        return "is the server running?" if is_here else "is there a network, and does the server run?"
+
     def _unreachable(self, error: Exception) -> RequestFailed:
         import httpx2
 
@@ -265,6 +280,10 @@ class Wire:
                 return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
             case httpx2.ConnectError() if "ssl" in words.lower() or not words:
                 return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
+            case httpx2.ConnectError() if any(known in words for known in _NO_SUCH_HOST):
+                return RequestFailed(
+                    f"nothing answers at {place}; nobody knows that host: is there a network, and is the name right?"
+                )
             case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:

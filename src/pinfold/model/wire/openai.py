@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import hashlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Literal, assert_never
 
@@ -21,17 +22,24 @@ from pinfold.events import (
     ToolMessage,
     UserMessage,
 )
+from pinfold.model.services import ANSWER_FORM
 from pinfold.model.wire.conversation import conversation, function, tool_name, written
-from pinfold.model.wire.failures import Refused, refusal, said_by
+from pinfold.model.wire.failures import Refused, one_line, refusal, said_by
 from pinfold.model.wire.gathering import Gathering
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_list, a_text, an_object
 from pinfold.model.wire.sse import DONE, events, not_a_chat
+from pinfold.text import listed
 
 Tools = Literal["native", "none", "unknown"]
 _PATH = "chat/completions"
 _TAIL_S = 5.0
 """For the usage that may follow a finished answer."""
+_FORM = "response_format"
+_LOOK_S = 5.0
+"""For what the server has, once it has refused what was asked for."""
+_NAMED = 5
+"""Models of its that are named."""
 _ECHOED = ("reasoning_content", "reasoning")
 
 
@@ -50,8 +58,12 @@ class OpenAIModel:
         tools: Tools = "unknown",
         max_tokens_name: str = "max_tokens",
         context: int | None = None,
+        key_hint: str = "check the key",
     ) -> None:
-        """`base_url` ends before `/chat/completions`; `context` is the model's size in tokens, where known."""
+        """`base_url` ends before `/chat/completions`; `context` is the model's size in tokens, where known.
+
+        `key_hint` is what to do when the server does not take the key.
+        """
         self.name = name
         self.model = model
         self.context = context
@@ -59,6 +71,8 @@ class OpenAIModel:
         self._tools: Tools = tools
         self._max_tokens_name = max_tokens_name
         self._asks_for_usage = True
+        self._keeps_to_form = True
+        self._key_hint = key_hint
 
     @property
     def takes_tools(self) -> bool:
@@ -100,10 +114,35 @@ class OpenAIModel:
             except Refused as refused:
                 if not self._can_do_without(refused, request):
                     names = {self._field(name): name for name in request.settings}
-                    raise refused.because_of(names) from refused
+                    raise await self._advised(refused.because_of(names)) from refused
             except ContextTooLong as failure:
                 self.context = failure.size or self.context
                 raise
+
+    async def _advised(self, failure: RequestFailed) -> RequestFailed:
+        """The same, with what to do about it where that can be known."""
+        words = str(failure)
+        if failure.status in (401, 403):
+            words = words.removesuffix("check the key") + self._key_hint
+        elif failure.status in (400, 404) and isinstance(failure, Refused) and failure.knows_no_model:
+            words = f"{words.rstrip('.')}; {await self._others()}"
+        else:
+            return failure
+        return RequestFailed(words, status=failure.status, request_id=failure.request_id)
+
+    async def _others(self) -> str:
+        """What could be asked for instead, as the server has it."""
+        try:
+            said = an_object(await self._wire.ask("models", limit_s=_LOOK_S))
+        except RequestFailed:
+            said = {}
+        known = [a_text(an_object(model).get("id")) for model in a_list(said.get("data"))]
+        prefix = self.name.removesuffix(self.model)
+        if near := difflib.get_close_matches(self.model, known, n=1, cutoff=0.5):
+            return f"did you mean --model {one_line(prefix + near[0])}?"
+        if known:
+            return f"the server has {one_line(listed(known, _NAMED))}"
+        return "is the name right? `pinfold model list` shows what is here"
 
     def _can_do_without(self, refused: Refused, request: Request) -> bool:
         """Remembers what the server does not take, if it is something a request can go without."""
@@ -112,6 +151,9 @@ class OpenAIModel:
             return True
         if self._tools == "unknown" and request.tools and refused.takes_no_tools:
             self._tools = "none"
+            return True
+        if self._keeps_to_form and ANSWER_FORM in request.settings and refused.names(_FORM):
+            self._keeps_to_form = False
             return True
         other = "max_completion_tokens"
         if self._max_tokens_name == "max_tokens" and refused.names("max_tokens") and other in refused.words:
@@ -122,13 +164,21 @@ class OpenAIModel:
     def _body(self, request: Request) -> dict[str, Json]:
         tools = [function(tool) for tool in request.tools] if self.takes_tools else []
         return {
-            **{self._field(name): value for name, value in request.settings.items() if value is not None},
+            **{self._field(name): value for name, value in self._settings(request) if value is not None},
             "model": self.model,
             "messages": _messages(request, self.name, native=self.takes_tools),
             "stream": True,
             **({"stream_options": {"include_usage": True}} if self._asks_for_usage else {}),
             **({"tools": tools} if tools else {}),
         }
+
+    def _settings(self, request: Request) -> Iterator[tuple[str, Json]]:
+        for name, value in request.settings.items():
+            if name != ANSWER_FORM:
+                yield name, value
+            elif self._keeps_to_form:
+                form = {"name": "answer", "schema": value, "strict": False}
+                yield _FORM, {"type": "json_schema", "json_schema": form}
 
     def _field(self, setting: str) -> str:
         return self._max_tokens_name if setting == "max_tokens" else setting

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _SYSTEM = ("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/")
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """One word of a command, as far as it is known before the shell has expanded it."""
 
     shown: str
@@ -29,8 +28,7 @@ class Word:
         return self.splits or self.head[:1] in ("", "-")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """A simple command, wherever it stands: in a chain, a substitution, a loop, another command's arguments."""
 
     words: tuple[Word, ...]
@@ -50,8 +48,7 @@ class Command:
         return not self.why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class Script(Struct, frozen=True, kw_only=True):
     """A shell command, read as far as it can be."""
 
     commands: tuple[Command, ...] = ()

@@ -11,7 +11,7 @@ from pinfold.sandbox.environment.interpreter import (
     preferred_python,
     running_python,
 )
-from pinfold.sandbox.environment.making import build
+from pinfold.sandbox.environment.making import build, unfinished
 from pinfold.sandbox.environment.progress import OnProgress, Phase, Progress
 from pinfold.sandbox.environment.recipe import PACKAGES, Recipe, normalised
 from pinfold.sandbox.environment.store import Environment, default_python, environments, find
@@ -34,4 +34,5 @@ __all__ = [
     "normalised",
     "preferred_python",
     "running_python",
+    "unfinished",
 ]

@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 
@@ -32,8 +33,7 @@ print(json.dumps({
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
+class Interpreter(Struct, frozen=True, kw_only=True):
     """A Python, known by what decides which wheels fit it."""
 
     path: Path
@@ -58,13 +58,18 @@ def running_python() -> Interpreter:
     """This one; costs nothing."""
     base: str = getattr(sys, "_base_executable", None) or sys.executable
     return Interpreter(
-        path=Path(sys.executable),
+        path=_at_its_place(Path(sys.executable)),
         base=Path(os.path.realpath(base)),
         version=sys.version_info[:3],
         implementation=sys.implementation.name,
         flags=getattr(sys, "abiflags", ""),
         machine=os.uname().machine,
     )
+
+
+def _at_its_place(python: Path) -> Path:
+    """Inside a session only real folders are, and no link to one. The program itself may be a link: that is an environment."""
+    return Path(os.path.realpath(python.parent), python.name)
 
 
 def preferred_python() -> Interpreter:
@@ -125,7 +130,7 @@ def checked_python(path: Path) -> Interpreter:
         said = json.loads(done.stdout)
         version = tuple(int(number) for number in said["version"])
         found = Interpreter(
-            path=path,
+            path=_at_its_place(path),
             base=Path(os.path.realpath(str(said["base"]))),
             version=(version[0], version[1], version[2]),
             implementation=str(said["implementation"]),
@@ -133,7 +138,7 @@ def checked_python(path: Path) -> Interpreter:
             machine=str(said["machine"]),
         )
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise EnvironmentFailed(f"{path} does not run as Python 3: {_why(error)}") from error
+        raise EnvironmentFailed(f"{path} does not run as Python 3: {_why(error)}; name another") from error
     if found.version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise EnvironmentFailed(f"{path} is Python {found.number}; cells need {oldest} or newer")

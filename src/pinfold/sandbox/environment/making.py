@@ -10,8 +10,9 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter
@@ -26,8 +27,7 @@ WAIT_S = 1800.0
 LOOK_AGAIN_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """One piece of work with uv."""
 
     python: Interpreter
@@ -66,6 +66,22 @@ def build(
             return _built(recipe, folder, held, on_progress)
     except OSError as error:
         raise unusable(error, folder) from error
+
+
+def unfinished() -> Generator[Path]:
+    """What builds that were killed left, while no build is under way; none begins before the last was looked at."""
+    folder = environments()
+    try:
+        held = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield from sorted(folder.glob(f"{UNFINISHED}*"))
+    except BlockingIOError:
+        return
+    finally:
+        os.close(held)
 
 
 def unusable(error: OSError, folder: Path) -> EnvironmentFailed:

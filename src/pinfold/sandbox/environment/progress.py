@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Phase: TypeAlias = Literal["wait", "resolve", "download", "install", "compile"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """`total` may be 0 while it is not known, and grow while downloads are found."""
 
     phase: Phase

@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter, preferred_python
@@ -41,8 +42,7 @@ _ASKED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(Struct, frozen=True, kw_only=True):
     lock: str
     """The text of a requirements file with a hash for every file."""
     packages: tuple[str, ...]

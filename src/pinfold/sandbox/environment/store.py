@@ -6,10 +6,11 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter
@@ -20,8 +21,7 @@ MARKER = "pinfold.json"
 INFO = ".dist-info"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Struct, frozen=True, kw_only=True):
     key: str
     folder: Path
     python: Path

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why
 
+SMALL = 64 << 10
+"""Bytes of a file whose content is told with a change."""
 _NAMED = 1000
 """Of what is not covered, by name; the rest is counted."""
 
@@ -48,6 +50,10 @@ class Changes:
     made: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    texts: Mapping[str, tuple[str | None, str | None]] = field(
+        default_factory=dict[str, tuple[str | None, str | None]], compare=False
+    )
+    """Of small files: what they held before and after, as `Versions.content` has it."""
     not_covered: tuple[NotCovered, ...] = ()
     """Of these: what this cell made of it, or what it was before, is not kept."""
     dropped: tuple[int, ...] = ()
@@ -104,12 +110,21 @@ def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str]) -> Ch
         made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),
         changed=tuple(sorted(path for path, (old, new) in delta.items() if old and new)),
         removed=tuple(sorted(path for path, (_, new) in delta.items() if new is None)),
+        texts={
+            path: (_small(old), _small(new))
+            for path, (old, new) in delta.items()
+            if isinstance(old, File) or isinstance(new, File)
+        },
         not_covered=(
             *_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry),
             *_crowded(crowded),
         ),
         dropped=tuple(dropped),
     )
+
+
+def _small(entry: Entry | None) -> str | None:
+    return entry.digest if isinstance(entry, File) and entry.size <= SMALL else None
 
 
 def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:

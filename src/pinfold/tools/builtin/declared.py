@@ -9,9 +9,9 @@ from pinfold.events import Json
 DESCRIPTIONS: Mapping[str, str] = {
     "list_files": "List a folder: folders end in a slash, files have their size in bytes.",
     "list_directory": 'List a folder: {"entries": [{"name", "type", "size"}]}.',
-    "read_file": ("Read a text file, 10 KB at a time. `blob:HANDLE` opens a result that was cut."),
+    "read_file": "Read a text file, 10 KB at a time.",
     "write_file": "Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file.",
-    "edit_file": ("Replace exact text in a file; `old` must be there `expected_matches` times."),
+    "edit_file": "Replace exact text in a file.",
     "apply_patch": (
         "Apply a unified diff (git's too), or a patch between *** Begin Patch and *** End Patch, to any number of files: "
         "all of it or nothing."

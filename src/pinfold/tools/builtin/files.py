@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach
 from pinfold.tools.builtin.data import VIEW_S, DataView
@@ -26,8 +27,7 @@ LISTED = 500
 WRITES = ("write_file", "edit_file", "apply_patch")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """What lies at and below some paths."""
 
     files: int

@@ -58,7 +58,7 @@ def shell_tool(
         timeout_s: float | None = None,
         where: Literal["sandbox", "host"] = "sandbox",
     ) -> Result:
-        """Run bash in the workspace; what ends in & goes on in the background, with a log.
+        """Run bash in the workspace; what ends in & goes on in the background.
 
         Args:
             where: The user must allow `host`, their own machine.

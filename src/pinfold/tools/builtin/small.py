@@ -124,7 +124,7 @@ todo: Tool[..., Any] = Tool(
 
 @tool(effect="pure", reach="nothing", server="system")
 def ask_user(question: str, options: list[str] | None = None) -> str:
-    """Ask the user what only they can know, with `options` to choose from if there are any."""
+    """Ask the user what only they can know."""
     del options
     raise BadCall(f"nobody answered {first_line(question)!r}")
 

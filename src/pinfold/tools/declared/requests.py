@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body

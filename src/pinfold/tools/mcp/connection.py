@@ -131,13 +131,13 @@ class Connection:
         while not self.over.event.is_set():
             try:
                 async with self._client.listen(tools_list_changed=True) as events:
+                    changed()  # what was missed since they were read
                     async for _ in events:
                         changed()
             except (MCPError, RuntimeError, TimeoutError) as error:
                 logging.getLogger(__name__).debug("%s tells no changes: %s", self._spec.name, error)
                 return
             await anyio.sleep(self._limits.reread_s)
-            changed()  # what was missed meanwhile
 
     async def _asked(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
         """The answer, or BadCall with what became of the question."""

@@ -22,7 +22,7 @@ from pinfold.app.bench.servers.travel import Travel
 from pinfold.app.bench.servers.vehicle import Vehicle
 from pinfold.tools import Tool
 
-__all__ = ["SERVERS", "more_tools", "new_tools"]
+__all__ = ["ALWAYS", "SERVERS", "more_tools", "new_tools"]
 
 SERVERS: dict[str, Callable[[], object]] = {
     "drive": Drive,
@@ -40,7 +40,7 @@ SERVERS: dict[str, Callable[[], object]] = {
 }
 
 
-_ALWAYS = {
+ALWAYS = {
     "drive": "Only works within the folders that you have been given access to; other paths are refused.",
     "issues": "Needs access to the repository; private ones must have been shared with you first.",
     "calendar": "Times are those of the calendar's own time zone unless said otherwise.",
@@ -59,7 +59,7 @@ _ALWAYS = {
 
 def new_tools() -> list[Tool[..., Any]]:
     """All of them, over servers nobody has touched."""
-    return [tool for name, server in SERVERS.items() for tool in tools_in(name, server(), _ALWAYS[name])]
+    return [tool for name, server in SERVERS.items() for tool in tools_in(name, server(), ALWAYS[name])]
 
 
 def more_tools(number: int) -> list[Tool[..., Any]]:

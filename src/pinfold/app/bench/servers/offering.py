@@ -49,14 +49,14 @@ def _tool(name: str, kind: type, attribute: str, always: str) -> Tool[..., Any]:
         made,
         name=full,
         server=name,
-        description=f"{made.description} {always}",
+        description=f"{made.description} {always}".rstrip(),
         parameters=_as_zod_has_it(parameters) if name in _TYPESCRIPT else parameters,
         returns=results().get(full),
         takes=made.arguments,
     )
 
 
-_TYPESCRIPT = ("drive", "issues", "messages", "posts", "travel", "vehicle")
+_TYPESCRIPT = ("crm", "drive", "issues", "messages", "monitor", "posts", "travel", "vehicle", "wiki")
 """Servers that declare their tools in the manner of the official TypeScript SDK, as half of the real ones do."""
 
 

@@ -1,0 +1,142 @@
+"""An answer in the form its caller asked for: JSON that is valid against a schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from pinfold.app.errors import ConfigError
+from pinfold.events import Json
+from pinfold.text import capped
+
+LARGEST = 256 << 10
+"""Bytes of a schema: the model is told all of it."""
+_FAULTS = 5
+_FAULT = 300
+_FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_TOLD = """\
+Your final answer must be JSON and nothing else, valid against this JSON Schema:
+{}
+Code that knows the result ends with `answer(json.dumps(result))`.
+"""
+
+
+class AnswerForm:
+    """What a final answer must be. `schema` is one that `read_schema` has taken."""
+
+    def __init__(self, schema: Json) -> None:
+        self._schema = schema
+
+    def told(self) -> str:
+        """For the model."""
+        return _TOLD.format(json.dumps(self._schema, ensure_ascii=False))
+
+    def fault(self, text: str) -> str:
+        """What is wrong with an answer, for whoever gave it; empty if nothing is."""
+        try:
+            value = _parsed(_json_in(text))
+        except ValueError as error:
+            return f"The answer must be JSON alone, and this is not: {error}"
+        from referencing.exceptions import Unresolvable
+
+        try:
+            errors: list[Any] = list(islice(self._validator.iter_errors(value), _FAULTS + 1))
+        except (Unresolvable, RecursionError) as error:
+            return f"The schema cannot be applied: {error}"
+        if not errors:
+            return ""
+        lines = [capped(f"{error.json_path}: {error.message}", _FAULT) for error in errors[:_FAULTS]]
+        more = "; and more" if len(errors) > _FAULTS else ""
+        return f"The answer is not valid against the schema: {'; '.join(lines)}{more}"
+
+    def taken(self, text: str) -> str:
+        """The JSON of an answer without fault, as it was written."""
+        return _json_in(text)
+
+    @cached_property
+    def _validator(self) -> Any:
+        return _validator_of(self._schema)
+
+
+def _json_in(text: str) -> str:
+    """The JSON an answer is, as it was written: all of it, or the one fenced block in it."""
+    fenced = _FENCED.findall(text)
+    return (fenced[0] if len(fenced) == 1 else text).strip()
+
+
+def read_schema(path: Path) -> Json:
+    """Raises ConfigError: it cannot be read, is no JSON, or is no schema."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"the schema {path} cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise ConfigError(f"the schema {path} is too large: the limit is {LARGEST >> 10} kB")
+    try:
+        schema = _parsed(data.decode("utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"the schema {path} is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise ConfigError(f'the schema {path} must be an object, such as {{"type": "object"}}')
+    _check(schema, path)
+    return cast("Json", schema)
+
+
+def _check(schema: Json, path: Path) -> None:
+    from jsonschema import SchemaError
+    from referencing.exceptions import Unresolvable
+
+    try:
+        validator = _validator_of(schema)
+        validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)
+        # What has an id of its own may resolve its references in ways that only validation tells.
+        for reference in () if "$id" in json.dumps(schema) else _references(schema):
+            validator._resolver.lookup(reference)  # noqa: SLF001 - there is no public way to ask before
+    except SchemaError as error:
+        raise ConfigError(
+            capped(f"{path} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)
+        ) from error
+    except Unresolvable as error:
+        raise ConfigError(
+            f"the schema {path} refers to {error.ref!r}, which is not in it; nothing is fetched: put it under $defs"
+        ) from error
+    except RecursionError as error:
+        raise ConfigError(f"the schema {path} is nested too deeply") from error
+
+
+def _validator_of(schema: Json) -> Any:
+    from jsonschema import Draft202012Validator, validators
+    from referencing import Registry
+
+    kind: Any = cast("Any", validators).validator_for(schema, default=Draft202012Validator)
+    # An empty registry: what a schema refers to is within it, and nothing is fetched.
+    return kind(schema, registry=cast("Any", Registry)())
+
+
+def _references(schema: Json) -> Iterator[str]:
+    if isinstance(schema, dict):
+        items = cast("dict[str, Json]", schema)
+        if isinstance(reference := items.get("$ref"), str):
+            yield reference
+        for item in items.values():
+            yield from _references(item)
+    elif isinstance(schema, list):
+        for item in cast("list[Json]", schema):
+            yield from _references(item)
+
+
+def _parsed(text: str) -> Json:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

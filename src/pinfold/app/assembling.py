@@ -1,0 +1,194 @@
+"""From options and a session's past to what it is made of: where cells run, the tools, what the model is told first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold import __version__
+from pinfold.app.environment import python_for_cells
+from pinfold.app.equipping import equipped
+from pinfold.app.errors import ConfigError
+from pinfold.app.hands import SandboxAndTools
+from pinfold.app.mcp.session import Around
+from pinfold.app.models import Asked
+from pinfold.app.mounts import refuse_overlap
+from pinfold.app.options import Options
+from pinfold.app.paths import input_of, up_dir
+from pinfold.app.prompt import system_prompt
+from pinfold.events import Mode, SessionOpened
+from pinfold.log import Log
+from pinfold.model import Profile
+from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
+from pinfold.sandbox.auto import Auto
+from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.warm import look_in
+
+if TYPE_CHECKING:
+    from pinfold.app.mcp.servers import SessionServers
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """What cells run on."""
+
+    provider: Provider
+    python: Path | None = None
+    """None where only the provider knows."""
+    site: Path | None = None
+    """Where packages are installed for this session alone."""
+    notices: tuple[str, ...] = ()
+    scratch: Folder | None = None
+    """Goes with a session that leaves nothing behind."""
+
+
+async def ground_for(options: Options, past: SessionOpened | None, folder: Path | None) -> Ground:
+    look_in(up_dir())
+    wanted = options.sandbox or (past.sandbox if past else "auto")
+    if not isinstance(wanted, str) or not is_built_in(wanted):
+        provider = provider_named(wanted) if isinstance(wanted, str) else wanted
+        return Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
+    cells = await python_for_cells(options.packages, options.python, make=options.make_environment)
+    provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
+    if isinstance(provider, Auto) and _has_mounts(options, past):
+        await provider.resolve()  # where they are is told to the model first of all
+    notices = tuple(filter(None, (provider.notice, cells.notice)))
+    if not provider.capabilities.site:
+        return Ground(provider=provider, python=cells.python, notices=notices)
+    if folder:
+        return Ground(provider=provider, python=cells.python, site=folder / "site", notices=notices)
+    scratch = Folder("site")
+    return Ground(provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch)
+
+
+def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
+    data = options.data if options.data is not None else past and past.data
+    mounts = options.mounts if options.mounts is not None else past and past.mounts
+    return bool(data or mounts)
+
+
+def around(options: Options, log: Log, past: SessionOpened | None, ground: Ground, asked: Asked) -> Around:
+    return Around(
+        workspace=workspace_of(options, past),
+        provider=ground.provider,
+        limits=options.limits,
+        asked=asked,
+        calling=options.calling,
+        journal=log,
+    )
+
+
+def workspace_of(options: Options, past: SessionOpened | None) -> Path:
+    workspace = options.workspace or (Path(past.workspace) if past else None)
+    if workspace is None or not workspace.is_dir():
+        raise ConfigError(f"the workspace {workspace} is gone; name another with --workspace")
+    return workspace
+
+
+class Assembled(Struct, frozen=True, kw_only=True):
+    hands: SandboxAndTools
+    opened: SessionOpened
+    prompt: Callable[[Profile], str]
+    """What a model of this kind is told first."""
+    faults: tuple[str, ...] = ()
+    """A line for each tool that could not be had."""
+
+
+def assembled(
+    options: Options,
+    log: Log,
+    past: SessionOpened | None,
+    ground: Ground,
+    asked: Asked,
+    *,
+    servers: SessionServers | None,
+) -> Assembled:
+    provider = ground.provider
+    workspace = workspace_of(options, past)
+    mode: Mode = options.mode or (past.mode if past else "auto")
+    if mode == "read-only" and not provider.capabilities.isolated:
+        raise ConfigError(
+            f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox"
+        )
+    known = {name: _own(Path(path), log.folder) for name, path in past.data.items()} if past else {}
+    data = known if options.data is None else options.data
+    has = provider.capabilities
+    if data and not has.mounts and (has.remote or not has.isolated):
+        raise ConfigError(f"{provider.name} cannot mount data; put the files into the workspace")
+    mounts = _mounts(options, past, provider, workspace)
+    allowed = tuple(replace(mount, writable=mount.writable and mode != "read-only") for mount in mounts)
+    spec = Spec(
+        workspace=workspace,
+        writable=mode != "read-only",
+        data=data,
+        mounts=allowed,
+        limits=options.limits,
+        site=ground.site,
+        view=options.view,
+        state=log.folder / "state" if log.folder else None,
+    )
+    hands, faults = equipped(
+        options.toolbox,
+        options.tools,
+        spec,
+        log,
+        provider=provider,
+        python=ground.python,
+        small=asked.profile == "small",
+        servers=servers,
+    )
+
+    told = options.form.told() if options.form else ""
+
+    def prompt(profile: Profile) -> str:
+        catalogue = hands.registry.catalogue() if hands.has_servers else ""
+        shown, wanted = _shown(data, provider), options.instructions
+        return system_prompt(workspace, shown, allowed, profile, catalogue, form=told, instructions=wanted)
+
+    opened = SessionOpened(
+        version=__version__,
+        workspace=str(workspace),
+        model=asked.model.name,
+        mode=mode,
+        # What was asked for, not what came of it: where the session goes on, something else may be had.
+        sandbox="auto" if isinstance(provider, Auto) else provider.name,
+        prompt=prompt(asked.profile),
+        data={name: str(path) for name, path in data.items()},
+        mounts={str(mount.path): mount.writable for mount in mounts},
+    )
+    return Assembled(hands=hands, opened=opened, prompt=prompt, faults=faults)
+
+
+def _own(path: Path, folder: Path | None) -> Path:
+    """What was piped into the session that this one was forked from is here too, and may be gone there."""
+    if folder is None or path.parent.name != input_of(folder).name:
+        return path
+    ours = input_of(folder) / path.name
+    return ours if ours.exists() else path
+
+
+def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
+    """Where code inside finds it."""
+    if provider.capabilities.mounts:
+        return [f"/mnt/datasets/{name}" for name in data]
+    return [str(path) for path in data.values()]
+
+
+def _mounts(
+    options: Options, past: SessionOpened | None, provider: Provider, workspace: Path
+) -> tuple[Mount, ...]:
+    """Those asked for now, else those the session had."""
+    mounts = options.mounts
+    if mounts is None:
+        had = past.mounts if past else {}
+        mounts = tuple(Mount(path=Path(path), writable=writable) for path, writable in had.items())
+    can = provider.capabilities
+    if mounts and not (can.mounts or (can.isolated and not can.remote)):
+        raise ConfigError(
+            f"{provider.name} cannot keep to what is mounted; leave --mount out or choose another sandbox"
+        )
+    refuse_overlap(mounts, workspace)
+    return mounts

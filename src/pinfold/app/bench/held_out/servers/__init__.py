@@ -1,0 +1,1 @@
+"""Six servers that the public set does not have."""

@@ -1,0 +1,94 @@
+"""Where code runs: each level is started and has to prove itself; and what the cells find there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pinfold.app.checking.findings import Around, Finding
+from pinfold.app.environment import environment_standing
+from pinfold.events import PinfoldError
+from pinfold.sandbox import is_built_in
+from pinfold.sandbox.doctor import Checked, Report
+from pinfold.text import listed
+
+
+def cells_python(around: Around) -> tuple[Path | None, list[Finding]]:
+    """What runs the cells, and how that stands; None: what is configured cannot."""
+    sandbox = around.config.sandbox
+    what = "environment"
+    try:
+        stands = environment_standing(sandbox.packages, sandbox.python)
+    except PinfoldError as error:
+        fix = "name one that works: pinfold config set sandbox.python PATH, or --unset it"
+        return None, [Finding(section="sandboxes", what=what, standing="fault", cause=str(error), fix=fix)]
+    if sandbox.python:
+        return stands.used, [Finding(section="sandboxes", what=what, words=f"cells run in {stands.used}")]
+    if stands.environment is None:
+        cause = "the data environment is not built: cells have no pandas and the like"
+        return stands.used, [
+            Finding(section="sandboxes", what=what, standing="note", cause=cause, fix="pinfold env build")
+        ]
+    return stands.used, [Finding(section="sandboxes", what=what, words=f"cells run in {stands.folder}")]
+
+
+def of_report(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]:
+    works = any(checked.status == "proven" for checked in report.sandboxes)
+    for checked in report.sandboxes:
+        yield _of(checked, is_wanted=checked.name in asked or not works)
+    if report.auto:
+        taken = next((one for one in report.sandboxes if one.name == report.auto), None)
+        level = f", which is {taken.level}" if taken else ""
+        yield Finding(section="sandboxes", what="auto", words=f"takes {report.auto}{level}")
+    yield _kernel(dict(report.kernel))
+
+
+def _of(checked: Checked, *, is_wanted: bool) -> Finding:
+    cause, fix = checked.cause or "", checked.fix or ""
+    match checked.status:
+        case "proven":
+            return Finding(section="sandboxes", what=checked.name, words=_proven(checked))
+        case "unsafe":
+            cause, fix = "it works, but isolates nothing", "leave --sandbox out, and auto takes the strongest"
+            return Finding(section="sandboxes", what=checked.name, standing="fault", cause=cause, fix=fix)
+        case "leaky":
+            return Finding(section="sandboxes", what=checked.name, standing="fault", cause=cause, fix=fix)
+        case "refused":
+            # A weaker level of ours than this one will do; someone else's that is installed was meant to work.
+            is_note = not is_wanted and is_built_in(checked.name)
+            standing = "note" if is_note else "fault"
+            return Finding(section="sandboxes", what=checked.name, standing=standing, cause=cause, fix=fix)
+
+
+def _proven(checked: Checked) -> str:
+    words = [f"proven {checked.level}"]
+    if checked.first_result_ms:
+        words.append(f"first result after {checked.first_result_ms:.0f} ms")
+    inside: dict[str, Any] = dict(checked.environment)
+    if python := inside.get("python"):
+        missing: list[str] = inside["missing"]
+        lacks = f"without {listed(missing, 3)}" if missing else "with the data libraries"
+        words.append(f"Python {python} {lacks}")
+    return "; ".join(words)
+
+
+def _kernel(kernel: dict[str, Any]) -> Finding:
+    where = f" in {kernel['container']}" if kernel["container"] else ""
+    who = "root" if kernel["root"] else "an ordinary user"
+    features = {
+        "user_namespaces": "user namespaces",
+        "mounts": "mounts",
+        "seccomp": "seccomp",
+        "idmapped_mounts": "idmapped mounts",
+        "views": "private views",
+    }
+    lacks = [words for key, words in features.items() if not kernel[key]]
+    landlock = f"Landlock ABI {kernel['landlock_abi']}" if kernel["landlock_abi"] else "no Landlock"
+    words = [
+        f"{kernel['system']}{where}, as {who}",
+        f"without {', '.join(lacks)}" if lacks else "namespaces, mounts, seccomp work",
+        landlock,
+        f"memory of a session: {kernel['memory']}",
+    ]
+    return Finding(section="sandboxes", what="kernel", words="; ".join(words))

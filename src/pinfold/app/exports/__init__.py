@@ -1,0 +1,41 @@
+"""Sessions as files for people and other programs: a notebook, a page, markdown, a program.
+
+Not among the names of `pinfold.app`: few commands need it, and all would wait for it.
+"""
+
+from pinfold.app.exports.forms import EXPORT_FORMS, Exported, ExportForm, exported
+from pinfold.app.exports.saving import (
+    SessionExport,
+    export_name,
+    export_session,
+    form_for,
+    save,
+    session_bytes,
+    write_file,
+)
+from pinfold.app.exports.showing import Form, in_a_word
+from pinfold.app.exports.story import ReadBlob, Story, display_form, displays_in, story
+from pinfold.app.exports.viewing import display_file, display_in_words
+
+__all__ = [
+    "EXPORT_FORMS",
+    "ExportForm",
+    "Exported",
+    "Form",
+    "ReadBlob",
+    "SessionExport",
+    "Story",
+    "display_file",
+    "display_form",
+    "display_in_words",
+    "displays_in",
+    "export_name",
+    "export_session",
+    "exported",
+    "form_for",
+    "in_a_word",
+    "save",
+    "session_bytes",
+    "story",
+    "write_file",
+]

@@ -1,0 +1,63 @@
+"""Text of unknown origin inside markdown: set apart so that nothing in it is markup, or kept as markdown but without HTML."""
+
+from __future__ import annotations
+
+import re
+
+_TICKS = re.compile(r"`+")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_SPANS = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_TICKED = 2000
+"""Beyond that code in a line is not told apart: it would take for ever."""
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_MARKUP = re.compile(r"([\\`*_\[\]#|~])|<(?=[A-Za-z/!?])")
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A block of code, whatever is in it."""
+    longest = max((len(run) for run in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def quoted(text: str) -> str:
+    """Plain text: what would be markup is shown as it is."""
+    return _MARKUP.sub(lambda match: f"\\{match[1]}" if match[1] else "&lt;", text)
+
+
+def tamed(text: str) -> str:
+    """Markdown as it is, but without HTML and without pictures from elsewhere."""
+    lines: list[str] = []
+    block: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            lines.append(line)
+            if mark and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not line.strip(" `~"):
+                fence = ""
+        elif mark:
+            lines += _without_tags("\n".join(block)).split("\n") if block else []
+            lines.append(line)
+            block, fence = [], mark[1]
+        else:
+            block.append(line)
+    if block:
+        lines += _without_tags("\n".join(block)).split("\n")
+    # A block that is never closed would swallow what comes after it.
+    return "\n".join([*lines, fence] if fence else lines)
+
+
+def _without_tags(text: str) -> str:
+    if text.count("`") > _TICKED:
+        return _plain(text)
+    parts: list[str] = []
+    end = 0
+    for span in _SPANS.finditer(text):
+        parts += [_plain(text[end : span.start()]), span[0]]
+        end = span.end()
+    return "".join([*parts, _plain(text[end:])])
+
+
+def _plain(text: str) -> str:
+    return _TAG.sub("&lt;", text).replace("![", "!\\[")

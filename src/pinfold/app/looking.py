@@ -1,0 +1,44 @@
+"""What a front end may see of a live session beside its events: plain data, so that it goes through a socket too."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, assert_never
+
+from pinfold.app.hands import SandboxAndTools
+from pinfold.engine import State
+from pinfold.events import Json
+from pinfold.text import first_line
+
+Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
+_WORDS = 120
+
+
+async def seen(hands: SandboxAndTools, state: State, what: Sight) -> Json:
+    """Raises SandboxUnavailable, ConfigError."""
+    match what:
+        case "variables":
+            return [
+                {"name": one.name, "type": one.type, "shape": one.shape, "size": one.size, "cell": one.cell}
+                for one in await (await hands.started()).variables()
+            ]
+        case "tools":
+            return [
+                {
+                    "name": tool.name,
+                    "server": server,
+                    "effect": tool.effect,
+                    "words": first_line(tool.schema.description, _WORDS),
+                }
+                for server, tools in hands.registry.servers.items()
+                for tool in tools
+            ]
+        case "servers":
+            return hands.servers.seen() if hands.servers else []
+        case "grants":
+            always = hands.judging.grants.of(hands.spec.workspace) if hands.judging.grants else ()
+            return [
+                *({"pattern": pattern, "scope": "session"} for pattern in sorted(state.granted)),
+                *({"pattern": pattern, "scope": "always"} for pattern in sorted(always)),
+            ]
+        case _:
+            assert_never(what)

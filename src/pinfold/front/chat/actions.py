@@ -1,0 +1,94 @@
+"""What is about to be done: a cell's code beside its number, a command, any other tool in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pinfold.events import Action, CallTool, Json, NotPlain, RunCell, plain_json
+from pinfold.front.chat.code import highlighted, language_of
+from pinfold.front.chat.hanging import beside
+from pinfold.front.chat.lines import cut
+from pinfold.text import presentable, presentable_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+CODE_LINES = 120
+"""Of a cell; of a longer one the middle is left out."""
+_WRITTEN_LINES = 12
+"""Of a new file."""
+_ARGUMENTS = 160
+
+
+def head(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
+    """`cell`: its number, if it has one. `above`: its code was just read in what the model said."""
+    match action:
+        case RunCell() if above:
+            return [_beside(_words("the code above", "dim italic"), cell)]
+        case RunCell(code=code):
+            return _beside_all(_elided(highlighted(code.strip("\n"), "python"), CODE_LINES), cell)
+        case CallTool(tool="shell", given={"command": str(command), **rest}):
+            where = " on the host" if rest.get("where") == "host" else ""
+            lines = _elided(highlighted(command.strip("\n"), "bash"), CODE_LINES)
+            lines[0] = _words(f"${where} ", "bold").append_text(lines[0])
+            return _beside_all(lines, cell)
+        case CallTool(tool=tool, given=given):
+            return [_beside(_title(tool, given), cell), *_written(tool, given)]
+
+
+_LONG = {"edit_file": ("old", "new"), "write_file": ("content",), "apply_patch": ("patch",)}
+"""Arguments that are shown otherwise."""
+
+
+def _title(tool: str, given: Mapping[str, Json]) -> Text:
+    hidden = _LONG.get(tool, ())
+    rest = {name: value for name, value in given.items() if name not in hidden}
+    if set(rest) == {"path"} or tool in ("edit_file", "write_file"):
+        arguments = str(rest.get("path", ""))
+    else:
+        arguments = ", ".join(f"{name}={_value(value)}" for name, value in rest.items())
+    text = _words(presentable_line(tool), "bold")
+    return text.append(f" {cut(presentable_line(arguments), _ARGUMENTS)}") if arguments else text
+
+
+def _written(tool: str, given: Mapping[str, Json]) -> list[RenderableType]:
+    """What goes into a new file. What an edit does is seen when it is done, and by who is asked before."""
+    match tool, given:
+        case "write_file", {"path": str(path), "content": str(content)}:
+            lines = _elided(highlighted(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
+            return [beside(line, "    + ", "green") for line in lines]
+        case _:
+            return []
+
+
+def _value(value: Json) -> str:
+    try:
+        return plain_json(value)
+    except NotPlain:
+        return "?"
+
+
+def _beside_all(lines: list[Text], cell: int | None) -> list[RenderableType]:
+    return [_beside(line, cell if place == 0 else None) for place, line in enumerate(lines)]
+
+
+def _beside(line: Text, cell: int | None) -> RenderableType:
+    number = "" if cell is None else str(cell)
+    return beside(line, "    │ ", "dim", f"{number:>3} │ ")
+
+
+def _elided(lines: list[Text], most: int) -> list[Text]:
+    if len(lines) <= most + 1:
+        return lines or [_words("", "")]
+    first, last = most * 3 // 4, most - most * 3 // 4
+    more = _words(f"... {len(lines) - most:,} lines more", "dim italic")
+    return [*lines[:first], more, *lines[-last:]]
+
+
+def _words(text: str, style: str) -> Text:
+    from rich.text import Text
+
+    made = Text()
+    return made.append(presentable(text), style)

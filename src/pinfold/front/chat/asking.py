@@ -1,0 +1,203 @@
+"""Approvals and the agent's own questions, answered in place."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+import anyio
+from rich.console import RenderableType
+from rich.text import Text
+
+from pinfold.app import CommandRefused
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ApprovalDecided,
+    ApprovalRequested,
+    Command,
+    Decide,
+    Event,
+    Interrupt,
+    Scope,
+)
+from pinfold.front.chat.desk import Desk, KeyQuestion, WordsQuestion
+from pinfold.front.chat.diffs import coloured
+from pinfold.front.chat.hanging import Hanging
+from pinfold.front.chat.paper import Paper
+from pinfold.text import capped, exact, homely, presentable, presentable_line
+
+Submit: TypeAlias = Callable[[Command], Awaitable[None]]
+_SHOWN = 200_000
+_GUTTER = "  │ "
+"""Before all that others wrote: what stands there alone is ours."""
+_SEEN = 20
+"""Lines that are surely on the screen with the question."""
+_BLANKS = 2
+"""Empty lines after each other; of more it is said how many they are, lest they push the rest out of sight."""
+_SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
+
+
+class Approvals:
+    """Those that wait, the oldest asked first; what is answered elsewhere disappears."""
+
+    def __init__(self, desk: Desk, paper: Paper, submit: Submit) -> None:
+        self._desk = desk
+        self._paper = paper
+        self._submit = submit
+        self._waiting: dict[ActionId, ApprovalRequested] = {}
+        self._asked: tuple[ActionId, anyio.CancelScope] | None = None
+        self._ours: set[ActionId] = set()
+        self._woken = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case ApprovalRequested():
+                self._waiting[event.id] = event
+                self._dismiss(event.id)  # asked anew: what was shown is not so any more
+                self._woken.set()
+            case ApprovalDecided() if event.id in self._waiting:
+                self._gone(event.id)
+                if event.id not in self._ours:
+                    self._paper.write(_answered_elsewhere(event))
+            case ActionFinished() if event.id in self._waiting:
+                self._gone(event.id)
+            case _:
+                pass
+
+    async def serve(self) -> None:
+        while True:
+            while self._waiting:
+                await self._ask(next(iter(self._waiting.values())))
+            self._woken = anyio.Event()
+            await self._woken.wait()
+
+    def _gone(self, id_: ActionId) -> None:
+        del self._waiting[id_]
+        self._dismiss(id_)
+
+    def _dismiss(self, id_: ActionId) -> None:
+        if self._asked is not None and self._asked[0] == id_:
+            self._asked[1].cancel()
+
+    async def _ask(self, event: ApprovalRequested) -> None:
+        self._paper.write(*what_is_asked(event))
+        with anyio.CancelScope() as scope:
+            self._asked = event.id, scope
+            decide = await (self._question(event) if event.question else self._approval(event))
+            self._asked = None
+            await self._decide(event, decide)
+        self._asked = None
+
+    async def _decide(self, event: ApprovalRequested, decide: Decide | None) -> None:
+        """None: no, and whatever wants it stops."""
+        self._ours.add(event.id)
+        self._waiting.pop(event.id, None)
+        no = Decide(id=event.id, digest=event.digest, verdict="deny", words="the user stopped it")
+        try:
+            await self._submit(decide or no)
+        except CommandRefused as refusal:  # somebody was faster
+            self._paper.write(Text(f"  {presentable(str(refusal))}", style="dim"))
+            return
+        if decide is None:
+            await self._submit(Interrupt())
+
+    async def _approval(self, event: ApprovalRequested) -> Decide | None:
+        key = await self._desk.asked(KeyQuestion(self._title(_may_it(event)), _keys(event)))
+        if key is None:
+            return None
+        if key in _SCOPES:
+            return _decision(event, "allow", _SCOPES[key])
+        why = WordsQuestion("No. Why not, or what instead? Enter alone is just no.", "no:", may_be_empty=True)
+        words = await self._desk.asked(why)
+        return None if words is None else _decision(event, "deny", words=words)
+
+    async def _question(self, event: ApprovalRequested) -> Decide | None:
+        label = "number or words:" if event.options else "answer:"
+        words = await self._desk.asked(
+            WordsQuestion(self._title("The agent waits for your answer."), label, may_be_empty=False)
+        )
+        if words is None:
+            return None
+        if words.isdecimal() and len(words) < 5 and 1 <= int(words) <= len(event.options):
+            words = event.options[int(words) - 1]
+        return _decision(event, "allow", words=words)
+
+    def _title(self, words: str) -> str:
+        more = len(self._waiting) - 1
+        return f"{words} ({more} more wait{'s' if more == 1 else ''})" if more > 0 else words
+
+
+def _decision(
+    event: ApprovalRequested, verdict: Literal["allow", "deny"], scope: Scope = "once", words: str = ""
+) -> Decide:
+    return Decide(id=event.id, digest=event.digest, verdict=verdict, scope=scope, words=words)
+
+
+def _keys(event: ApprovalRequested) -> dict[str, str]:
+    keys = {"y": "once"}
+    if event.pattern:
+        keys |= {"s": "this session"}
+        if event.stored:
+            keys |= {"a": "always"}
+    return keys | {"n": "no", "esc": "stop"}
+
+
+def what_is_asked(event: ApprovalRequested) -> list[RenderableType]:
+    """What is asked, for good: a yes can be read up on."""
+    asked = Hanging(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
+    if event.question:
+        return [
+            asked,
+            *(
+                Text(f"  {number}. {presentable_line(words)}")
+                for number, words in enumerate(event.options, 1)
+            ),
+        ]
+    parts: list[RenderableType] = [asked]
+    if event.shows:
+        parts += _what_it_would_do(event.shows)
+    if event.pattern:
+        covers = Text("  s and a cover: ", style="dim")
+        covers.append(exact(event.pattern).replace("\n", "\\n"), style="bold")
+        if event.bundled:
+            covers.append("; y covers all such calls of this cell", style="dim")
+        if event.stored:
+            covers.append(f"; a is kept in {homely(presentable_line(event.stored))}", style="dim")
+        parts.append(covers)
+    return parts
+
+
+def _may_it(event: ApprovalRequested) -> str:
+    """What is not to be seen beside the question is said in it."""
+    if len(event.shows) > _SHOWN:
+        return f"May it? Not all is shown: it is {len(event.shows):,} characters long."
+    lines = event.shows.count("\n") + 1
+    return f"May it? It is {lines:,} lines long, see above." if lines > _SEEN else "May it?"
+
+
+def _what_it_would_do(shows: str) -> list[RenderableType]:
+    """Every line of it: a diff by its signs, anything else as it is."""
+    lines = _without_blanks(capped(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
+    is_diff = any(line.startswith("@@ -") for line in lines)
+    styled = coloured(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]
+    return [Hanging(line, _GUTTER, _GUTTER + "    ") for line in styled]
+
+
+def _without_blanks(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    for is_blank, run in groupby(lines, key=lambda line: not line.strip("+- \t")):
+        some = list(run)
+        if is_blank and len(some) > _BLANKS:
+            some = [f"[{len(some):,} empty lines]"]
+        kept += some
+    return kept
+
+
+def _answered_elsewhere(event: ApprovalDecided) -> Text:
+    who = "another process" if event.by == "user" else presentable_line(event.by)
+    return Text(f"  answered by {who}", style="dim")

@@ -1,0 +1,127 @@
+"""What a command could go on with, cheaply known: this is asked at every key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pinfold.app import Shelf
+from pinfold.app.checkpoints import checkpoints_in
+from pinfold.app.family import Kin, all_kin
+from pinfold.app.story import Story, entries_of, story_of
+from pinfold.events import PinfoldError, SessionId
+from pinfold.front.chat.commands import COMMANDS
+from pinfold.front.chat.commands.own import found_in
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_MOST = 50
+_FRESH_S = 2.0
+_stories: dict[SessionId, tuple[float, Story]] = {}
+_kin: list[tuple[float, list[Kin]]] = []
+
+
+def names(talk: Talk) -> list[tuple[str, str]]:
+    from pinfold.front.chat.commands.helping import shown_commands
+
+    mine = found_in(talk.workspace).commands.values()
+    return [
+        *((command.name, command.words) for command in shown_commands()),
+        *((own.name, presentable_line(own.words)) for own in mine),
+    ]
+
+
+def arguments_of(talk: Talk, name: str, typed: str) -> list[str]:
+    command = COMMANDS.get(name.lower())
+    if command is None or command.complete is None:
+        return []
+    try:
+        offered = (one for one in command.complete(talk, typed) if one == presentable_line(one))
+        return [*islice(offered, _MOST)]
+    except PinfoldError:  # what cannot be read is not offered
+        return []
+
+
+def _story(talk: Talk) -> Story:
+    """As it was a moment ago at most."""
+    at, story = _stories.get(talk.session, (-_FRESH_S, None))
+    if story is None or time.monotonic() - at > _FRESH_S:
+        story = story_of(talk.session, entries_of(talk.link))
+        _stories.clear()
+        _stories[talk.session] = (time.monotonic(), story)
+    return story
+
+
+def _everyone() -> list[Kin]:
+    if not _kin or time.monotonic() - _kin[0][0] > _FRESH_S:
+        _kin[:] = [(time.monotonic(), all_kin(Shelf()))]
+    return _kin[0][1]
+
+
+def _starting(options: Iterable[str], typed: str) -> list[str]:
+    return [option for option in options if option.startswith(typed)]
+
+
+def commands(talk: Talk, typed: str) -> Sequence[str]:
+    return _starting((name for name, _ in names(talk)), typed.removeprefix("/"))
+
+
+def cells(talk: Talk, typed: str) -> Sequence[str]:
+    """The last one first."""
+    story = _story(talk)
+    return _starting((str(cell.number) for cell in reversed(story.cells)), typed)
+
+
+def undo(talk: Talk, typed: str) -> Sequence[str]:
+    story = _story(talk)
+    return _starting([f"to {cell}" for cell in (*reversed(story.path[:-1]), 0)], typed)
+
+
+def rewind(talk: Talk, typed: str) -> Sequence[str]:
+    number, space, _ = typed.partition(" ")
+    if space:
+        return _starting([f"{number} {what}" for what in ("all", "chat", "files", "variables")], typed)
+    story = _story(talk)
+    return _starting([str(turn.number) for turn in reversed(story.turns) if not turn.forgotten], typed)
+
+
+def checkpoint(talk: Talk, typed: str) -> Sequence[str]:
+    made = checkpoints_in(entries_of(talk.link))
+    return _starting(["on", "off", *(str(one.number) for one in reversed(made))], typed)
+
+
+def grants(_: Talk, typed: str) -> Sequence[str]:
+    return _starting(["revoke "], typed)
+
+
+def servers(talk: Talk, typed: str) -> Sequence[str]:
+    from pinfold.app.mcp.looking import named_for
+
+    return _starting([f"trust {spec.name}" for spec in named_for(talk.workspace).specs], typed)
+
+
+def modes(_: Talk, typed: str) -> Sequence[str]:
+    return _starting(["read-only", "ask", "auto", "full"], typed)
+
+
+def models(_: Talk, typed: str) -> Sequence[str]:
+    from pinfold.app.local_models import known_names
+
+    return _starting(known_names(), typed)
+
+
+def sessions(talk: Talk, typed: str) -> Sequence[str]:
+    """By id; by title where that is what is typed."""
+    everyone = [kin for kin in _everyone() if kin.id != talk.session]
+    ids = _starting((kin.id for kin in everyone), typed)
+    return ids or _starting((presentable_line(kin.title) for kin in everyone if kin.named), typed)
+
+
+def formats(_: Talk, typed: str) -> Sequence[str]:
+    from pinfold.front.cli.completing import export_formats
+
+    return [] if " " in typed else [f"{one} " for one in _starting(export_formats(), typed)]

@@ -1,0 +1,58 @@
+"""/files and /diff: what the session did to the files of its workspace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+from rich.text import Text
+
+from pinfold.app import top_of
+from pinfold.events import FileChange
+from pinfold.front.chat.commands.writing import BadWords, headed, number_in, remark, tell, the_story
+from pinfold.front.file_pages import Contents, changes_page, diff_page
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+async def files_command(talk: Talk, _: str) -> None:
+    story = await the_story(talk)
+    changes = story.changes()
+    if changes:
+        headed(talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width))
+        remark(talk, "how: /diff; take it back: /undo")
+    else:
+        remark(talk, "this session has changed no files")
+    lines = await anyio.to_thread.run_sync(top_of, talk.workspace)
+    headed(talk, presentable_line(str(talk.workspace)), lines)
+
+
+async def diff_command(talk: Talk, rest: str) -> None:
+    story = await the_story(talk)
+    if rest:
+        number = number_in(rest, "cell")
+        if story.cell(number) is None:
+            raise BadWords(f"there is no cell {number}; {story.last_cell}")
+        changes = story.changes_of(number)
+        nothing = f"cell {number} changed no files"
+    else:
+        changes, nothing = story.changes(), "this session has changed no files"
+    if not changes:
+        tell(talk, [nothing])
+        return
+    page = Text()
+    for line in diff_page(changes, await contents(talk, changes)):
+        is_heading = not line.startswith((" ", "+", "-", "@"))
+        page.append(f"{line}\n", style="bold" if is_heading else _STYLES.get(line[:1], ""))
+    page.rstrip()
+    talk.paper.write(page)
+
+
+async def contents(talk: Talk, changes: tuple[FileChange, ...]) -> Contents:
+    """Of each, before and after, as far as they are kept."""
+    wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
+    return {blob: await talk.link.blob(blob) for blob in sorted(wanted)}

@@ -1,0 +1,78 @@
+"""/help: what can be typed, by groups; only what works."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from pinfold.front.chat.commands import COMMANDS, GROUPS, Command
+from pinfold.front.chat.commands.own import found_in, notices
+from pinfold.front.chat.commands.twins import has_twin
+from pinfold.front.chat.commands.writing import BadWords, remark, tell
+from pinfold.front.pages import cut
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_USAGE = 27
+
+
+def shown_commands() -> list[Command]:
+    """All that work in this installation."""
+    return [command for command in COMMANDS.values() if command.name != "map" or has_twin("map")]
+
+
+async def help_command(talk: Talk, rest: str) -> None:
+    if rest:
+        _one(talk, rest.split(maxsplit=1)[0].removeprefix("/"))
+        return
+    page = Text()
+    for group, title in GROUPS.items():
+        page.append(f"{title}\n", style="bold")
+        for command in shown_commands():
+            if command.group == group:
+                page.append(f"{_line(talk, command.usage, command.words)}\n")
+    mine = found_in(talk.workspace, again=True)
+    if mine.commands:
+        page.append("Yours\n", style="bold")
+        for own in mine.commands.values():
+            usage = presentable_line(f"/{own.name} {own.hint}".rstrip())
+            page.append(f"{_line(talk, usage, presentable_line(own.words))}\n")
+    page.rstrip()
+    talk.paper.write(page)
+    for notice in notices(talk.workspace):
+        remark(talk, notice)
+
+
+def _line(talk: Talk, usage: str, words: str) -> str:
+    return cut(f"  {usage:<{_USAGE}} {words}", talk.paper.width)
+
+
+def _one(talk: Talk, name: str) -> None:
+    command = COMMANDS.get(name.lower())
+    own = found_in(talk.workspace, again=True).commands.get(name)
+    if command:
+        tell(talk, [f"{command.usage}", f"  {command.words}"])
+    elif own:
+        tell(
+            talk,
+            [
+                presentable_line(f"/{own.name} {own.hint}".rstrip()),
+                presentable_line(f"  {own.words} ({own.origin})"),
+            ],
+        )
+    else:
+        raise BadWords(no_such(name, talk))
+
+
+def no_such(name: str, talk: Talk) -> str:
+    """In one line, with the nearest there is."""
+    known = [*(command.name for command in shown_commands()), *found_in(talk.workspace).commands]
+    near = get_close_matches(name.lower(), known, n=1) or [
+        one for one in known if name and one.startswith(name)
+    ]
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+    return f"there is no command /{name}; {hint}"

@@ -1,0 +1,70 @@
+"""Commands that users wrote themselves: found, shown and said to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from pinfold.app.own_commands import OwnCommands, filled_in, own_commands
+from pinfold.events import PinfoldError
+from pinfold.front.chat.commands import COMMANDS
+from pinfold.text import listed
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_NAMED = 6
+_found: dict[Path, OwnCommands] = {}
+"""As they were last looked at: completion asks at every key."""
+_said: set[str] = set()
+
+
+def found_in(workspace: Path, *, again: bool = False) -> OwnCommands:
+    """Those that can be used; one that has the name of a built-in command is not among them."""
+    if again or workspace not in _found:
+        try:
+            _found[workspace] = own_commands(workspace)
+        except PinfoldError as error:
+            _found[workspace] = OwnCommands(faults=(str(error),))
+    found = _found[workspace]
+    usable = {name: one for name, one in found.commands.items() if name.lower() not in COMMANDS}
+    return OwnCommands(commands=usable, untrusted=found.untrusted, faults=found.faults)
+
+
+def notices(workspace: Path) -> Iterator[str]:
+    """What must be said about them: what is ignored each time, the rest once."""
+    found_in(workspace)
+    found = _found[workspace]
+    if found.untrusted:
+        names = listed([f"/{name}" for name in found.untrusted], _NAMED)
+        yield f"ignored, this folder is not trusted: {names}; see and allow: pinfold trust {workspace}"
+    shadowing = [
+        f"your /{name} is never used: there is a built-in one"
+        for name in found.commands
+        if name.lower() in COMMANDS
+    ]
+    for line in (*shadowing, *found.faults):
+        if line not in _said:
+            _said.add(line)
+            yield line
+
+
+async def obey_own(talk: Talk, name: str, arguments: str) -> bool:
+    """Raises PinfoldError."""
+    from pinfold.front.chat.commands.helping import no_such
+    from pinfold.front.chat.commands.writing import BadWords, complain
+
+    found = await anyio.to_thread.run_sync(lambda: found_in(talk.workspace, again=True))
+    command = found.commands.get(name)
+    if command is not None:
+        await talk.say(await anyio.to_thread.run_sync(filled_in, command, arguments, talk.workspace))
+        return True
+    if name in found.untrusted:
+        raise BadWords(
+            f"it comes with this folder, which is not trusted; see and allow: pinfold trust {talk.workspace}"
+        )
+    complain(talk, no_such(name, talk))
+    return False

@@ -1,0 +1,130 @@
+"""What is in the session: variables, tools, servers, outputs, and what it all cost."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import anyio.to_thread
+
+from pinfold.app import Link, departures
+from pinfold.app.looking import Sight
+from pinfold.events import BlobId, Json
+from pinfold.front.chat.commands.writing import (
+    BadWords,
+    all_entries,
+    number_in,
+    remark,
+    table,
+    tell,
+    the_story,
+)
+from pinfold.front.chat.lines import Shown
+from pinfold.front.pages import cost_page, sent_page, tools_page, variables_page
+from pinfold.text import capped
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_LOOKED_AT = 8 << 20
+"""Characters of an output that are made fit to be shown."""
+_PRINTED = 1 << 20
+"""Characters of an output that are printed where there is no pager."""
+
+
+async def looked(link: Link, what: Sight) -> list[Mapping[str, Json]]:
+    """Raises PinfoldError."""
+    return cast("list[Mapping[str, Json]]", await link.look(what))
+
+
+async def vars_command(talk: Talk, rest: str) -> None:
+    words = rest.lower().split()
+    found = await looked(talk.link, "variables")
+    fitting = [one for one in found if all(word in f"{one['name']} {one['type']}".lower() for word in words)]
+    if found and not fitting:
+        raise BadWords(f"no variable fits {rest!r}; /vars shows all {len(found)}")
+    table(talk, variables_page(fitting, talk.paper.width))
+
+
+async def tools_command(talk: Talk, rest: str) -> None:
+    tell(talk, tools_page(await looked(talk.link, "tools"), rest, talk.paper.width))
+    remark(talk, "after a crash a call is repeated: pure freely, keyed under its key, once never")
+
+
+async def cost_command(talk: Talk, _: str) -> None:
+    table(talk, cost_page(await the_story(talk), talk.paper.width))
+
+
+async def sent_command(talk: Talk, _: str) -> None:
+    gone = departures(await all_entries(talk))
+    (table if gone else tell)(talk, sent_page(gone, talk.paper.width))
+
+
+async def thinking_command(talk: Talk, _: str) -> None:
+    talk.teller.thinking = not talk.teller.thinking
+    if talk.teller.thinking and (thought := talk.teller.last_thought()):
+        remark(talk, thought)
+    remark(talk, f"reasoning is {'shown' if talk.teller.thinking else 'collapsed'} from here on")
+
+
+async def output_command(talk: Talk, rest: str) -> None:
+    story = await the_story(talk)
+    outputs = story.outputs
+    if rest:
+        name = f"cell {number_in(rest, 'cell')}"
+        outputs = tuple(one for one in outputs if one.name == name)
+        if not outputs:
+            raise BadWords(f"{name} has no output; {story.last_cell}")
+    if not outputs:
+        raise BadWords("nothing was run yet")
+    chosen = outputs[-1]
+    data = await _blob(talk, chosen.blob)
+    text = chosen.text if data is None else data.decode("utf-8", "replace")
+    shown = await anyio.to_thread.run_sync(_shown, text)
+    await _paged(talk, f"{chosen.name}\n{shown}")
+
+
+def _shown(text: str) -> str:
+    """Line by line, so that keys are looked at in between; of more than anybody reads, its two ends."""
+    lines = Shown()
+    text = capped(text, _LOOKED_AT, whole="pinfold export")
+    return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
+
+
+async def _blob(talk: Talk, blob: BlobId | None) -> bytes | None:
+    return None if blob is None else await talk.link.blob(blob)
+
+
+async def _paged(talk: Talk, text: str) -> None:
+    pager = _pager()
+    if pager is None:
+        talk.paper.write(capped(text, _PRINTED, whole="PAGER=less shows it"))
+        return
+
+    def show() -> None:
+        env = {"LESS": "-FRX", **os.environ}  # by itself it would take the screen and give it back blank
+        subprocess.run(pager, input=text.encode("utf-8", "replace"), env=env, check=False)
+
+    from prompt_toolkit.application import get_app_or_none, in_terminal
+
+    if get_app_or_none() is None:
+        await anyio.to_thread.run_sync(show)
+        return
+    async with in_terminal():
+        await anyio.to_thread.run_sync(show)
+
+
+def _pager() -> Sequence[str] | None:
+    """The user's, where there is a terminal to page on."""
+    try:
+        argv = shlex.split(os.environ.get("PAGER", ""))
+    except ValueError:
+        return None
+    if not argv or shutil.which(argv[0]) is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    return argv

@@ -1,0 +1,52 @@
+"""/mcp: the servers of the session, and agreeing to what one offers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pinfold.front.chat.commands.seeing import looked
+from pinfold.front.chat.commands.writing import BadWords, remark, tell
+from pinfold.front.pages import servers_page
+from pinfold.text import presentable
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+
+async def mcp_command(talk: Talk, rest: str) -> None:
+    match rest.split():
+        case []:
+            await _list(talk)
+        case ["trust", name]:
+            await _trust(talk, name)
+        case _:
+            raise BadWords("write /mcp, or /mcp trust SERVER")
+
+
+async def _list(talk: Talk) -> None:
+    servers = await looked(talk.link, "servers")
+    tell(talk, servers_page(servers, talk.paper.width))
+    if any(one.get("problem") for one in servers):
+        remark(
+            talk, "it is started again when it is next used; what changed is agreed to by /mcp trust SERVER"
+        )
+
+
+async def _trust(talk: Talk, name: str) -> None:
+    """As `pinfold mcp trust`: what is agreed to is what was shown, of a connection that stands meanwhile."""
+    from pinfold.app.mcp.looking import ServerFailed, looking, named_for, spec_named
+    from pinfold.front.cli.mcp import believed
+
+    spec = spec_named(named_for(talk.workspace), name)
+    remark(talk, f"starting {spec.name} to see what it offers")
+    async with looking((spec,), talk.workspace) as found:
+        if failed := await found.connect(spec.name):
+            raise ServerFailed(failed[spec.name])
+        difference = found.difference(spec.name)
+        if found.is_trusted(spec.name) and not difference:
+            remark(talk, f"{spec.name} is trusted as it is")
+            return
+        tell(talk, presentable(difference.text if difference else believed(found, spec.name)).splitlines())
+        if await talk.ask(f"Agree to all of this of {spec.name}?", {"y": "yes", "n": "no"}) == "y":
+            found.trust(spec.name)
+            remark(talk, f"{spec.name} is trusted, as long as none of it changes")

@@ -1,0 +1,119 @@
+"""How the session works from here on: its model, what may run unasked, what was allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
+
+import anyio.to_thread
+
+from pinfold.events import Configure, Mode
+from pinfold.front.chat.commands.seeing import looked
+from pinfold.front.chat.commands.twins import has_twin, run_twin
+from pinfold.front.chat.commands.writing import BadWords, number_in, remark, tell, the_story
+from pinfold.front.pages import columns
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.local_models import Reachable
+    from pinfold.front.chat.commands.talk import Talk
+
+MODES: Sequence[tuple[Mode, str]] = (
+    ("read-only", "nothing is changed"),
+    ("ask", "what changes files or reaches out is asked about"),
+    ("auto", "files may change, undo takes it back; the rest is asked about"),
+    ("full", "all but the host's shell and unlisted hosts runs unasked"),
+)
+
+
+async def mode_command(talk: Talk, rest: str) -> None:
+    now = (await talk.link.standing()).mode
+    wanted = rest.strip() or await talk.choose(
+        "What may run unasked",
+        [(mode, f"{mode:<10}{words}{'  (now)' if mode == now else ''}") for mode, words in MODES],
+    )
+    if not wanted:
+        return
+    mode = next((mode for mode in get_args(Mode) if mode == wanted), None)
+    if mode is None:
+        raise BadWords(f"there is no mode {wanted!r}; there are {', '.join(get_args(Mode))}")
+    await talk.link.submit(Configure(mode=mode))
+
+
+async def model_command(talk: Talk, rest: str) -> None:
+    wanted = rest.strip()
+    if not wanted:
+        from pinfold.app.local_models import reachable_models
+
+        now = (await talk.link.standing()).model
+        reachable = await reachable_models()
+        options = _options(reachable, now)
+        for key in reachable.keys:
+            remark(
+                talk,
+                f"{key.variable} is set: /model {key.provider}:NAME sends what is said to {key.provider}",
+            )
+        if not options:
+            raise BadWords(f"no other model is here; now it is {now}; /model NAME changes to any")
+        wanted = await talk.choose(f"Model (now {presentable_line(now)})", options) or ""
+    if wanted:
+        await talk.link.submit(Configure(model=wanted))
+
+
+def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
+    options = [
+        (inside.weights.name, f"{inside.weights.name}  {inside.weights.title}, runs here")
+        for inside in reachable.inside
+        if inside.path
+    ]
+    for server in reachable.servers:
+        for model in server.models:
+            size = f"context {model.context:,}" if model.context else "context unknown"
+            name = server.name_of(model)
+            options.append((name, presentable_line(f"{name}  {size}, at {server.base_url}")))
+    return [(name, f"{words}  (now)" if name == now else words) for name, words in options]
+
+
+async def grants_command(talk: Talk, rest: str) -> None:
+    # A yes for always is one for the session too; it is shown once, as what it is.
+    granted = list(
+        {str(one["pattern"]): str(one["scope"]) for one in await looked(talk.link, "grants")}.items()
+    )
+    match rest.split():
+        case []:
+            if not granted:
+                remark(talk, "nothing is granted: what policy wants a yes for is asked about each time")
+                return
+            rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
+            tell(talk, columns(rows, width=talk.paper.width))
+            remark(talk, "take one back: /grants revoke N")
+        case ["revoke", word]:
+            number = number_in(word, "grant")
+            if number > len(granted):
+                raise BadWords(f"there is no grant {number}; /grants lists {len(granted)}")
+            await _revoke(talk, *granted[number - 1])
+        case _:
+            raise BadWords("write /grants, or /grants revoke N")
+
+
+async def _revoke(talk: Talk, pattern: str, scope: str) -> None:
+    if scope == "always":
+        from pinfold.app.grants import Grants
+
+        await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
+    if pattern in (await the_story(talk)).granted:
+        await talk.link.submit(Configure(revoke=(pattern,)))
+    else:
+        remark(talk, f"not granted any more: {pattern}")
+
+
+async def doctor_command(talk: Talk, _: str) -> None:
+    remark(talk, "looking at every sandbox and model here")
+    await run_twin(talk, "doctor")
+
+
+async def map_command(talk: Talk, _: str) -> None:
+    if not has_twin("map"):
+        raise BadWords("this installation has no map")
+    await run_twin(talk, "map", "--to", "text")
+    remark(talk, "as a picture: pinfold map --to svg -o map.svg")

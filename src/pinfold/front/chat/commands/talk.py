@@ -1,0 +1,69 @@
+"""What a command may use of the chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pinfold.app import Link
+from pinfold.events import SessionId
+
+
+class Paper(Protocol):
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def colour(self) -> bool: ...
+
+    def write(self, *things: Any) -> None:
+        """Append to the scrollback, for good: what rich can render, or plain text as it is."""
+        ...
+
+
+class Teller(Protocol):
+    @property
+    def thinking(self) -> bool:
+        """Whether the model's reasoning is shown whole."""
+        ...
+
+    @thinking.setter
+    def thinking(self, shown: bool) -> None: ...
+
+    def last_thought(self) -> str: ...
+
+
+class Talk(Protocol):
+    @property
+    def link(self) -> Link: ...
+
+    @property
+    def paper(self) -> Paper: ...
+
+    @property
+    def teller(self) -> Teller: ...
+
+    @property
+    def session(self) -> SessionId: ...
+
+    @property
+    def workspace(self) -> Path: ...
+
+    async def say(self, text: str) -> None:
+        """A turn of the user's."""
+        ...
+
+    async def ask(self, question: str, keys: Mapping[str, str]) -> str:
+        """One key; empty for Esc."""
+        ...
+
+    async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
+        """One of the values, each with its words; None for Esc."""
+        ...
+
+    async def switch(self, session: SessionId | None) -> None:
+        """Go on with another session; None is a new one."""
+        ...
+
+    def leave(self) -> None: ...

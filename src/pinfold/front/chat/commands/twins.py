@@ -1,0 +1,46 @@
+"""Commands that are a command of the command line: run in a process of its own, so that the chat never waits for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+
+from pinfold.front.chat.commands.writing import BadWords, remark, tell
+from pinfold.text import presentable, presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_LIMIT_S = 120.0
+
+
+def has_twin(name: str) -> bool:
+    """Whether the command line of this installation has such a command."""
+    import click
+
+    from pinfold.front.cli.main import cli
+
+    return name in cli.list_commands(click.Context(cli))
+
+
+async def run_twin(talk: Talk, *args: str, done: str = "") -> None:
+    """What it prints is shown; what it complains of is raised. `done` is said where it says nothing itself."""
+    command = [sys.executable, "-m", "pinfold", *args]
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(talk.paper.width)}
+    with anyio.move_on_after(_LIMIT_S) as waiting:
+        ran = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=env)
+        out = ran.stdout.decode("utf-8", "replace").rstrip("\n")
+        said = ran.stderr.decode("utf-8", "replace").strip()
+        if out:
+            tell(talk, presentable(out).splitlines())
+        if ran.returncode and not out:
+            last = said.splitlines()[-1] if said else f"it exited with {ran.returncode}"
+            raise BadWords(presentable_line(last.removeprefix("pinfold: ").removeprefix("Error: ")))
+        if said or (done and not out):
+            remark(talk, said or done)
+    if waiting.cancelled_caught:
+        raise BadWords(f"it took more than {_LIMIT_S:.0f} s and was stopped")

@@ -1,0 +1,131 @@
+"""What Tab offers: commands and their arguments, and files after an @. Never waits for a disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from fnmatch import fnmatch
+from itertools import islice
+from pathlib import Path
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+FILES = 5000
+SHOWN = 50
+_LOOK_S = 0.5
+_FRESH_S = 5.0
+_PATTERNS = 200
+_WORD = re.compile(r"(?:^|\s)@([^\s@]*)$")
+_NEVER = ("node_modules", "__pycache__", ".git", ".venv", "venv")
+
+
+class Completing(Completer):
+    def __init__(self) -> None:
+        self.commands: Callable[[], Iterable[tuple[str, str]]] = tuple
+        """Each with what it does."""
+        self.arguments: Callable[[str, str], Iterable[str]] = lambda _name, _rest: ()
+        self.workspace: Path | None = None
+        self._files: list[str] = []
+        self._looked_at = -_FRESH_S
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        """Of what is known by now."""
+        text = document.text_before_cursor
+        if text.startswith("/") and "\n" not in text:
+            yield from self._of_command(text)
+        elif match := _WORD.search(text):
+            for path in fitting(match[1], self._files):
+                yield Completion(path, start_position=-len(match[1]))
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion]:
+        if _WORD.search(document.text_before_cursor) and time.monotonic() - self._looked_at > _FRESH_S:
+            self._looked_at = time.monotonic()
+            root = self.workspace or Path()
+            self._files = await asyncio.to_thread(files_below, root)
+        for completion in self.get_completions(document, complete_event):
+            yield completion
+
+    def _of_command(self, text: str) -> Iterable[Completion]:
+        name, space, rest = text[1:].partition(" ")
+        if not space:
+            for known, words in self.commands():
+                if known.startswith(name):
+                    yield Completion(
+                        known, start_position=-len(name), display=f"/{known}", display_meta=words
+                    )
+            return
+        for argument in list(self.arguments(name, rest))[:SHOWN]:
+            yield Completion(argument, start_position=-len(rest))
+
+
+def fitting(typed: str, paths: Iterable[str]) -> list[str]:
+    """Those that begin with it, then those whose name does, then those that hold it."""
+    wanted = typed.lower()
+    ranked: tuple[list[str], ...] = ([], [], [])
+    for path in paths:
+        lower = path.lower()
+        if lower.startswith(wanted):
+            ranked[0].append(path)
+        elif lower.rpartition("/")[2].startswith(wanted):
+            ranked[1].append(path)
+        elif wanted in lower:
+            ranked[2].append(path)
+    return [*ranked[0], *ranked[1], *ranked[2]][:SHOWN]
+
+
+def files_below(root: Path) -> list[str]:
+    """Paths from `root`, the nearest first: as many as are found in a moment, without what git roughly ignores."""
+    until = time.monotonic() + _LOOK_S
+    found: list[str] = []
+    folders = [("", _ignored_in(root, ()))]
+    while folders and len(found) < FILES and time.monotonic() < until:
+        folder, ignored = folders.pop(0)
+        try:
+            with os.scandir(root / folder) as entries:
+                listed = sorted(islice(entries, FILES), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in listed:
+            if time.monotonic() > until:
+                break
+            path = f"{folder}{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name in _NEVER or _is_ignored(path, entry.name, ignored, is_folder=is_folder):
+                continue
+            if not entry.name.isprintable():
+                continue
+            if is_folder:
+                found.append(f"{path}/")
+                folders.append((f"{path}/", _ignored_in(root / path, ignored)))
+            else:
+                found.append(path)
+    return found[:FILES]
+
+
+def _ignored_in(folder: Path, above: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        # A pipe must not make us wait, nor a link lead anywhere.
+        fd = os.open(folder / ".gitignore", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            data = file.read(10_000) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    except OSError:
+        return above
+    patterns = [line.strip()[:200] for line in data.decode("utf-8", "replace").splitlines()[:_PATTERNS]]
+    return (*above[:_PATTERNS], *(line for line in patterns if line and not line.startswith(("#", "!"))))
+
+
+def _is_ignored(path: str, name: str, patterns: tuple[str, ...], *, is_folder: bool) -> bool:
+    for pattern in patterns:
+        if pattern.endswith("/") and not is_folder:
+            continue
+        bare = pattern.strip("/")
+        if fnmatch(path if "/" in bare else name, bare):
+            return True
+    return False

@@ -1,0 +1,400 @@
+"""The prompt and the small region above it. Stands before the rest of Pinfold is loaded, so it imports none of it.
+
+No alternate screen, no mouse: what is above belongs to the terminal, which scrolls, selects and copies as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import textwrap
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output.color_depth import ColorDepth
+from prompt_toolkit.styles import Style
+
+from pinfold.front.chat.completing import Completing
+from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
+from pinfold.front.chat.fragments import cut, elapsed, joined, merged
+from pinfold.front.chat.history import FileHistory, history_path
+from pinfold.front.chat.keys import bindings
+from pinfold.front.chat.pastes import Pastes
+from pinfold.front.chat.pen import BeatingApplication, pen_for_stdout
+
+if TYPE_CHECKING:
+    from prompt_toolkit.data_structures import Size
+    from prompt_toolkit.document import Document
+
+_BEAT_S = 0.04
+"""The terminal is written to at most so often."""
+_SPIN_S = 0.1
+_AT_ONCE = 1 << 16
+"""Letters that go to the terminal in one beat; the rest follows."""
+_INPUT_ROWS = 8
+_QUEUED_ROWS = 3
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_ESCAPE_S = 0.05
+_REFLOWS = {
+    "ALACRITTY_WINDOW_ID",
+    "GHOSTTY_RESOURCES_DIR",
+    "ITERM_SESSION_ID",
+    "KITTY_WINDOW_ID",
+    "KONSOLE_VERSION",
+    "TMUX",
+    "VTE_VERSION",
+    "WEZTERM_PANE",
+    "WT_SESSION",
+}
+"""Variables of terminals that are known to break lines anew when their width changes."""
+_STYLE = Style.from_dict(
+    {
+        "prompt": "bold ansigreen",
+        "prompt.busy": "ansibrightblack",
+        "dim": "ansibrightblack",
+        "status": "ansibrightblack",
+        "question": "bold",
+        "key": "bold ansicyan",
+        "completion-menu": "noreverse bg:default",
+        "completion-menu.completion": "bg:default",
+        "completion-menu.completion.current": "reverse",
+        "completion-menu.meta.completion": "ansibrightblack bg:default",
+        "completion-menu.meta.completion.current": "reverse",
+        "scrollbar.background": "bg:default",
+        "scrollbar.button": "bg:default",
+    }
+)
+
+
+class Frame:
+    """The terminal, as the conversation uses it."""
+
+    steered = True
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.completing = Completing()
+        self.pastes = Pastes()
+        self._pen = pen_for_stdout()
+        self._buffer = Buffer(
+            multiline=True,
+            completer=self.completing,
+            complete_while_typing=Condition(self._completes),
+            history=FileHistory(history_path()),
+            enable_history_search=False,
+            on_text_insert=lambda _: desk.typed(),
+        )
+        self._app = self._application()
+        self._pen.region, self._pen.wrapped = self._region, self._wrapped
+        self._pen.lost = desk.leave
+        self._pending: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat_at = 0.0
+        self._echoed_at = 0.0
+        self._live: list[StyleAndTextTuples] = []
+        self._made_for = -1
+        self._made: StyleAndTextTuples = []
+        self._shrunk = False
+        self._draft: Document | None = None
+        self._drawn_at: Size | None = None
+        desk.changed, desk.arms, desk.disarms = self._changed, self._set_aside, self._bring_back
+
+    def _application(self) -> BeatingApplication:
+        desk = self.desk
+        above = Window(FormattedTextControl(self._upper), dont_extend_height=True, wrap_lines=False)
+        entry = Window(
+            BufferControl(self._buffer, focus_on_click=False),
+            height=Dimension(min=1, max=_INPUT_ROWS),
+            dont_extend_height=True,
+            wrap_lines=True,
+            get_line_prefix=self._prefix,
+        )
+        bottom = Window(FormattedTextControl(self._bottom), height=1, dont_extend_height=True)
+        app = BeatingApplication(
+            layout=Layout(
+                HSplit(
+                    [
+                        ConditionalContainer(above, Condition(lambda: bool(self._upper()))),
+                        entry,
+                        CompletionsMenu(max_height=6),
+                        bottom,
+                        Window(height=Dimension(min=0, preferred=0)),  # takes the rows that are free again
+                    ]
+                ),
+                focused_element=entry,
+            ),
+            key_bindings=bindings(desk, self.pastes),
+            style=_STYLE,
+            include_default_pygments_style=False,
+            editing_mode=EditingMode.EMACS,
+            erase_when_done=True,
+            color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+            output=self._pen,
+            after_render=self._drawn,
+        )
+        app.key_processor.after_key_press += self._echo
+        app.ttimeoutlen = _ESCAPE_S
+        app.timeoutlen = _ESCAPE_S
+        return app
+
+    # What the conversation does
+
+    @property
+    def columns(self) -> int:
+        return self._pen.get_size().columns
+
+    @property
+    def rows(self) -> int:
+        return self._pen.get_size().rows
+
+    def append(self, text: str) -> None:
+        self._pending.append(text)
+        self._soon()
+
+    def stand(self, lines: list[str]) -> None:
+        self._shrunk = self._shrunk or len(lines) < len(self._live)
+        self._live = [merged(to_formatted_text(ANSI(line))) for line in lines]
+        self._soon()
+
+    def offer(
+        self,
+        commands: Iterable[tuple[str, str]],
+        arguments: Callable[[str, str], Iterable[str]],
+        workspace: Path,
+    ) -> None:
+        known = tuple(commands)
+        self.completing.commands = lambda: known
+        self.completing.arguments = arguments
+        self.completing.workspace = workspace
+
+    async def run(self) -> None:
+        """Until the desk is left for good: `close`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.desk.leave)
+        spinning = asyncio.create_task(self._spin())
+        try:
+            self._app.beat = self._soon
+            with contextlib.suppress(EOFError):
+                await self._app.run_async(set_exception_handler=False)
+        finally:
+            spinning.cancel()
+            self.desk.leave()
+            self._flush_all()
+
+    def close(self) -> None:
+        self._flush_all()
+        if self._app.is_running:
+            self._app.exit()
+
+    # Drawing
+
+    async def _spin(self) -> None:
+        while True:
+            await asyncio.sleep(_SPIN_S)
+            if self.desk.is_busy:
+                self._app.invalidate()
+
+    def _changed(self) -> None:
+        self._app.invalidate()
+
+    def _soon(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, self._beat_at + _BEAT_S - loop.time()), self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        self._beat_at = asyncio.get_running_loop().time()
+        text = "".join(self._pending)
+        cut = text.rfind("\n", 0, _AT_ONCE) + 1 if len(text) > _AT_ONCE else len(text)
+        self._pending = [text[cut:]] if cut and cut < len(text) else []
+        self._put(text[:cut] if cut else text)
+        if self._pending:
+            self._soon()
+
+    def _put(self, text: str) -> None:
+        app = self._app
+        if not app.is_running or app.context is None:
+            self._pen.write_raw(text.replace("\n", "\r\n"))
+            self._pen.flush()
+        elif text or self._shrunk:
+            self._shrunk = False
+            with self._pen.held():
+                app.renderer.erase()
+                self._pen.write_raw(text.replace("\n", "\r\n"))
+                app.context.copy().run(self._draw)
+        else:
+            with self._pen.held():
+                app.context.copy().run(self._draw)
+
+    def _region(self) -> int:
+        screen, drawn = self._app.renderer.last_rendered_screen, self._drawn_at
+        return screen.height if screen is not None and drawn == self._pen.get_size() else 0
+
+    def _wrapped(self) -> int:
+        """Above the cursor, in a terminal that breaks long lines anew. In any other, what is above must not be touched."""
+        screen, drawn, now = self._app.renderer.last_rendered_screen, self._drawn_at, self._pen.get_size()
+        if (
+            screen is None
+            or drawn is None
+            or now.columns >= drawn.columns
+            or not _REFLOWS & os.environ.keys()
+        ):
+            return 0
+        cursor = screen.get_cursor_position(self._app.layout.current_window)
+        lengths = (max(screen.data_buffer[row], default=0) + 1 for row in range(cursor.y))
+        return sum((length - 1) // now.columns for length in lengths)
+
+    def _draw(self) -> None:
+        app = self._app
+        app.render_counter += 1
+        app.renderer.render(app, app.layout)
+        app.layout.update_parents_relations()
+        self._drawn()
+
+    def _flush_all(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        text, self._pending, self._live = "".join(self._pending), [], []
+        if text:
+            self._put(text)
+
+    def _echo(self, _: object) -> None:
+        """A key is seen at once, however much else there is to do."""
+        now = time.monotonic()
+        if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running:
+            self._echoed_at = now
+            with self._pen.held():
+                self._draw()
+
+    def _drawn(self, _: object = None) -> None:
+        self._drawn_at = self._pen.get_size()
+
+    def _prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
+        question = self.desk.question
+        if line or wrapped:
+            return [("class:prompt", "  ")]
+        if self.desk.armed and question is not None:
+            label = question.label if isinstance(question, WordsQuestion) else "?"
+            return [("class:question", f"{label} ")]
+        return [("class:prompt.busy" if self.desk.is_busy else "class:prompt", "> ")]
+
+    def _upper(self) -> StyleAndTextTuples:
+        """Made once for a drawing, which asks for it several times."""
+        if self._made_for != self._app.render_counter:
+            self._made_for, self._made = self._app.render_counter, self._above()
+        return self._made
+
+    def _above(self) -> StyleAndTextTuples:
+        lines: list[StyleAndTextTuples] = [*self._live]
+        if self.desk.question is not None:
+            lines += self._asked()
+        elif self.desk.busy_since is not None:
+            seconds = time.monotonic() - self.desk.busy_since
+            glyph = _SPINNER[int(seconds / _SPIN_S) % len(_SPINNER)]
+            words = self.desk.doing() or "working"
+            lines.append(
+                cut([("class:dim", f"{glyph} {words} · {elapsed(seconds)} · esc stops")], self.columns)
+            )
+        waiting = list(self.desk.queued)
+        for text in waiting[:_QUEUED_ROWS]:
+            shown = self.pastes.folded(text).replace("\n", " ")
+            shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
+            lines.append(cut([("class:dim", f"  queued: {shown}")], self.columns))
+        if len(waiting) > _QUEUED_ROWS:
+            lines.append([("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more")])
+        return joined(lines)
+
+    def _asked(self) -> list[StyleAndTextTuples]:
+        question = self.desk.question
+        assert question is not None
+        room = max(20, self.columns - 1)
+        lines: list[StyleAndTextTuples] = [
+            [("class:question", line)]
+            for given in question.title.splitlines()
+            for line in textwrap.wrap(given, room) or [""]
+        ]
+        if not self.desk.armed:
+            return [*lines, [("class:dim", "  ...")]]
+        if isinstance(question, KeyQuestion):
+            keys: StyleAndTextTuples = [("", "  ")]
+            for key, words in question.keys.items():
+                keys += [("class:key", key), ("", f" {words}   ")]
+            lines.append(keys)
+        elif isinstance(question, ChoiceQuestion):
+            lines += self._options(question)
+        return lines
+
+    def _options(self, question: ChoiceQuestion) -> list[StyleAndTextTuples]:
+        room = max(3, self.rows - 12)
+        first = max(0, min(question.at - room // 2, len(question.options) - room))
+        lines: list[StyleAndTextTuples] = []
+        for number in range(first, min(first + room, len(question.options))):
+            style = "reverse" if number == question.at else ""
+            lines.append(cut([(style, f"  {number + 1}. {question.options[number]}")], self.columns))
+        lines.append([("class:dim", "  arrows or a number, Enter; Esc leaves it")])
+        return lines
+
+    def _bottom(self) -> StyleAndTextTuples:
+        text = self.desk.hint or self.desk.status(self.columns)
+        return cut([("class:status", text)], self.columns)
+
+    # The input
+
+    def _completes(self) -> bool:
+        return not self.desk.armed and len(self._buffer.text) < _AT_ONCE
+
+    def _set_aside(self) -> None:
+        """A question has the keyboard; what was being typed comes back after it."""
+        self._draft = self._buffer.document
+        self._buffer.reset()
+
+    def _bring_back(self) -> None:
+        if self._draft is not None:
+            self._buffer.reset(self._draft)
+            self._draft = None
+
+
+def chat(given: dict[str, Any]) -> int:
+    """The whole of it; the exit code."""
+    return asyncio.run(_chat(given))
+
+
+async def _chat(given: dict[str, Any]) -> int:
+    desk = Desk(time.monotonic)
+    frame = Frame(desk)
+    desk.status = lambda _: "starting"
+    drawn = asyncio.create_task(frame.run())
+    await asyncio.sleep(0)  # the prompt stands
+    try:
+        converse = await asyncio.to_thread(_load)
+        talking = asyncio.create_task(converse(desk, frame, given))
+        desk.forced = talking.cancel
+        await asyncio.wait([talking])
+        return 130 if talking.cancelled() else talking.result()
+    finally:
+        frame.close()
+        await drawn
+
+
+def _load() -> Any:
+    from importlib import import_module
+
+    import_module("anyio._backends._asyncio")  # else it is loaded where keys wait for it
+    from pinfold.front.chat.talk import converse
+
+    return converse

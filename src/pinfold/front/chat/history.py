@@ -1,0 +1,81 @@
+"""What was entered before, in this chat and in others: a file of JSON lines that only its owner can read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from prompt_toolkit.history import History
+
+_READ = 1 << 20
+_LONGEST = 10_000
+_TRIMMED_AT = 4 << 20
+
+
+def history_path() -> Path | None:
+    """None where there is no place for it."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises without a home
+    if not base.startswith("/"):
+        if not home.startswith("/"):
+            return None
+        base = f"{home}/.local/state"
+    return Path(base) / "pinfold" / "history"
+
+
+class FileHistory(History):
+    """A file that cannot be read or written is a history that is forgotten, never a reason to stop."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__()
+        self._path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The latest first."""
+        if self._path is None:
+            return
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _READ))
+                lines = file.read().splitlines()[1 if size > _READ else 0 :]
+        except OSError:
+            return
+        last = None
+        for line in reversed(lines):
+            try:
+                text = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(text, str) and text and text != last:
+                yield text
+                last = text
+
+    def store_string(self, string: str) -> None:
+        if self._path is None or len(string) > _LONGEST:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._trim(self._path)
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(fd, 0o600)
+                os.write(fd, json.dumps(string).encode("ascii") + b"\n")
+            finally:
+                os.close(fd)
+        except OSError:
+            return
+
+    def _trim(self, path: Path) -> None:
+        if not path.exists() or path.stat().st_size <= _TRIMMED_AT:
+            return
+        kept = path.read_bytes()[-_READ:].partition(b"\n")[2]
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, kept)
+        finally:
+            os.close(fd)
+        fresh.replace(path)

@@ -1,0 +1,173 @@
+"""What the keys do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from pinfold.front.chat.desk import LEAVE_HINT, ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
+
+if TYPE_CHECKING:
+    from prompt_toolkit.buffer import Buffer
+
+    from pinfold.front.chat.pastes import Pastes
+
+Press: TypeAlias = KeyPressEvent
+
+
+def bindings(desk: Desk, pastes: Pastes) -> KeyBindings:
+    keys = KeyBindings()
+    _editing(keys, desk, pastes)
+    _stopping(keys, desk, pastes)
+    _answering(keys, desk)
+    return keys
+
+
+def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
+    @keys.add("enter")
+    def send(event: Press) -> None:
+        buffer = event.current_buffer
+        state = buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            buffer.complete_state = None
+            return
+        if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+            return
+        _sent(buffer, desk, pastes)
+
+    @keys.add("escape", "enter")
+    def new_line(event: Press) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add(Keys.BracketedPaste)
+    def paste(event: Press) -> None:
+        desk.typed()
+        event.current_buffer.insert_text(pastes.folded(event.data))
+
+    @keys.add("backspace", filter=Condition(lambda: _token(pastes) > 0))
+    def drop_paste(event: Press) -> None:
+        event.current_buffer.delete_before_cursor(_token(pastes))
+
+    @keys.add("up", filter=Condition(lambda: bool(desk.queued) and _is_empty()))
+    def edit_queued(event: Press) -> None:
+        text = desk.recall()
+        if text is not None:
+            event.current_buffer.text = pastes.folded(text)
+            event.current_buffer.cursor_position = len(event.current_buffer.text)
+
+    @keys.add("c-d", filter=Condition(_is_empty))
+    def leave(_: Press) -> None:
+        desk.leave()
+
+    @keys.add("c-l")
+    def draw_again(event: Press) -> None:
+        event.app.invalidate()
+
+
+def _sent(buffer: Buffer, desk: Desk, pastes: Pastes) -> None:
+    text = buffer.text
+    if not text.strip():
+        return
+    desk.hint = ""
+    buffer.reset()
+    if kept := pastes.without(text):
+        buffer.history.append_string(kept)
+    desk.enter(pastes.whole(text))
+
+
+def _interrupt(buffer: Buffer, desk: Desk, pastes: Pastes) -> None:
+    """What waits behind the turn was said in view of its end: it comes back, to be thought over."""
+    if waiting := desk.take_back():
+        buffer.text = "\n".join([*map(pastes.folded, waiting), *filter(None, [buffer.text])])
+        buffer.cursor_position = len(buffer.text)
+    desk.interrupted()
+
+
+def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
+    @keys.add("c-c")
+    @keys.add(Keys.SIGINT)
+    def stop(event: Press) -> None:
+        if desk.leaving:
+            desk.forced()
+        elif desk.question is not None:
+            desk.question.settle(None)
+        elif desk.is_busy:
+            _interrupt(event.current_buffer, desk, pastes)
+        elif event.current_buffer.text:
+            event.current_buffer.reset()
+            desk.hint = ""
+        elif desk.hint == LEAVE_HINT:
+            desk.leave()
+        else:
+            desk.hint = LEAVE_HINT
+
+    @keys.add("escape")
+    def stop_or_close(event: Press) -> None:
+        if desk.question is not None:
+            if desk.armed:
+                desk.question.settle(None)
+        elif event.current_buffer.complete_state is not None:
+            event.current_buffer.cancel_completion()
+        elif desk.is_busy:
+            _interrupt(event.current_buffer, desk, pastes)
+
+
+def _answering(keys: KeyBindings, desk: Desk) -> None:
+    """Once a question has the keyboard, no other key does anything."""
+    single = Condition(lambda: desk.armed and isinstance(desk.question, KeyQuestion | ChoiceQuestion))
+    choosing = Condition(lambda: desk.armed and isinstance(desk.question, ChoiceQuestion))
+    worded = Condition(lambda: desk.armed and isinstance(desk.question, WordsQuestion))
+
+    @keys.add(Keys.Any, filter=single)
+    @keys.add("enter", filter=single)
+    @keys.add("escape", "enter", filter=single)
+    @keys.add(Keys.BracketedPaste, filter=single)
+    def press(event: Press) -> None:
+        question = desk.question
+        if isinstance(question, KeyQuestion | ChoiceQuestion) and len(event.data) == 1:
+            if event.data.lower() != "n":  # a second stroke is not meant for the question behind it
+                desk.typed()
+            question.press(event.data)
+            event.app.invalidate()
+
+    for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
+        keys.add(name, filter=choosing)(_mover(desk, by))
+
+    @keys.add("enter", filter=choosing)
+    def choose(_: Press) -> None:
+        if isinstance(desk.question, ChoiceQuestion):
+            desk.question.choose()
+
+    @keys.add("enter", filter=worded)
+    def answer(event: Press) -> None:
+        if isinstance(desk.question, WordsQuestion):
+            desk.question.enter(event.current_buffer.text)
+
+
+def _mover(desk: Desk, by: int) -> Any:
+    def move(event: Press) -> None:
+        if isinstance(desk.question, ChoiceQuestion):
+            desk.question.move(by)
+            event.app.invalidate()
+
+    return move
+
+
+def _is_empty() -> bool:
+    return not _buffer().text
+
+
+def _token(pastes: Pastes) -> int:
+    return pastes.token_before(_buffer().document.text_before_cursor)
+
+
+def _buffer() -> Buffer:
+    from prompt_toolkit.application import get_app
+
+    return get_app().current_buffer

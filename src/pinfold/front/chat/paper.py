@@ -1,0 +1,109 @@
+"""Where the chat writes: for good above, and in a small region that is replaced. Rendered by rich, once it is loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+LIVE_ROWS = 8
+_LIVE_LINE = 1000
+
+
+class Paper(Protocol):
+    """What tellers and commands may do to the terminal."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def colour(self) -> bool: ...
+
+    def write(self, *things: RenderableType) -> None:
+        """Append to the scrollback, for good: anything rich can render, or plain text as it is."""
+        ...
+
+    def raw(self, data: str, rows: int) -> None:
+        """Append terminal graphics, which take `rows` rows."""
+        ...
+
+    def live(self, thing: RenderableType | None) -> None:
+        """What stands above the input, at most 8 rows of it, until it is replaced; None: nothing."""
+        ...
+
+
+class Surface(Protocol):
+    """A terminal, as far as paper is concerned."""
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def append(self, text: str) -> None:
+        """Whole lines."""
+        ...
+
+    def stand(self, lines: list[str]) -> None: ...
+
+
+class Sheet:
+    """Paper on a surface."""
+
+    def __init__(self, surface: Surface, *, steered: bool) -> None:
+        """`steered`: the terminal understands escape sequences."""
+        self._surface = surface
+        self._steered = steered
+        self._console = _console(surface.columns, steered=steered)
+
+    @property
+    def width(self) -> int:
+        return self._surface.columns
+
+    @property
+    def colour(self) -> bool:
+        return self._steered and not self._console.no_color and self._console.color_system is not None
+
+    def write(self, *things: RenderableType) -> None:
+        for thing in things:
+            self._surface.append(self._rendered(thing))
+
+    def raw(self, data: str, rows: int) -> None:
+        self._surface.append(data + "\n" * max(0, rows - data.count("\n")))
+
+    def live(self, thing: RenderableType | None) -> None:
+        if thing is None:
+            self._surface.stand([])
+        else:
+            room = max(1, min(LIVE_ROWS, self._surface.rows - LIVE_ROWS))
+            self._surface.stand(self._rendered(thing).splitlines()[-room:])
+
+    def _rendered(self, thing: RenderableType) -> str:
+        from pinfold.text import presentable
+
+        if isinstance(thing, str):
+            return presentable(thing) + "\n"
+        self._console.width = self._surface.columns
+        with self._console.capture() as capture:
+            self._console.print(thing)
+        return capture.get()
+
+
+def _console(width: int, *, steered: bool) -> Console:
+    import io
+
+    from rich.console import Console
+
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=steered,
+        force_interactive=False,
+        color_system="auto" if steered else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )

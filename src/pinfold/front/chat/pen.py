@@ -1,0 +1,79 @@
+"""How the frame writes to the terminal: all at once what belongs together, and only in its own rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, cast
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+
+class Pen(Vt100_Output):
+    """Writes all at once what belongs together, so that nothing flickers."""
+
+    _is_held = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.region: Callable[[], int] = int
+        """Rows that are ours; 0 where nobody knows."""
+        self.lost: Callable[[], object] = int
+        self.wrapped: Callable[[], int] = int
+        """Rows that ours take more since the terminal is narrower."""
+
+    def erase_down(self) -> None:
+        # Not all that is below: at the top of a screen tmux takes that for a clear, and keeps what stood there.
+        if rows := self.region():
+            self.write_raw("\x1b7" + "\x1b[B".join(["\r\x1b[2K"] * rows) + "\x1b8")
+        else:
+            if more := self.wrapped():
+                self.cursor_up(more)
+            super().erase_down()
+
+    @contextlib.contextmanager
+    def held(self) -> Generator[None]:
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self.flush()
+
+    def flush(self) -> None:
+        if self._is_held:
+            return
+        try:
+            super().flush()
+        except OSError:  # the terminal is gone; what is said now is in the log
+            self.lost()
+
+    def enable_bracketed_paste(self) -> None:
+        if not self._is_held:
+            super().enable_bracketed_paste()
+
+    def disable_bracketed_paste(self) -> None:
+        if not self._is_held:
+            super().disable_bracketed_paste()
+
+
+class BeatingApplication(Application[None]):
+    """Draws when the frame says so, a few times a second at most."""
+
+    beat: Callable[[], None] | None = None
+
+    def invalidate(self) -> None:
+        if self.beat is None:
+            super().invalidate()
+        else:
+            self.beat()
+
+
+def pen_for_stdout() -> Pen:
+    pen = cast("Pen", Pen.from_pty(sys.stdout, term=os.environ.get("TERM")))
+    # Nobody need know where the cursor is, and an answer that comes late would be typed into the shell.
+    pen.enable_cpr = False
+    return pen

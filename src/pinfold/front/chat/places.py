@@ -1,0 +1,183 @@
+"""Which session the chat is about: a new one, or one that goes on; and what of its past is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio.to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pinfold.app import (
+    BUILTIN,
+    ConfigError,
+    Link,
+    Options,
+    Shelf,
+    attach,
+    current_folder,
+    load_config,
+    new_session_options,
+    own,
+    read_session,
+    resumed_options,
+)
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ApprovalDecided,
+    ApprovalRequested,
+    Entry,
+    SessionId,
+    UserSpoke,
+    new_session_id,
+)
+from pinfold.front.chat.status import Status
+from pinfold.front.cli.flags import flags_of
+from pinfold.front.cli.running import mounted
+from pinfold.text import presentable_line
+
+TURNS = 20
+"""Of the past that are shown."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    session: SessionId
+    folder: Path | None
+    """None: nothing of it is kept."""
+    options: Options
+    is_new: bool
+
+    def opened(self) -> AbstractAsyncContextManager[Link]:
+        if self.folder is None:
+            return own(None, self.session, self.options)
+        return attach(self.folder, self.session, self.options)
+
+
+class Past(Struct, kw_only=True):
+    entries: list[Entry] = field(default_factory=list[Entry])
+    """Of the last turns."""
+    older: int = 0
+    """Turns before them."""
+    displays: int = 0
+    """What they have shown."""
+    status: Status = field(default_factory=Status)
+    asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
+    """What still waits for an answer."""
+
+
+class Choosing(Protocol):
+    """How a user is told of, and asked about, the model of a new session."""
+
+    def tell(self, *lines: str) -> None: ...
+
+    def progress(self, words: str) -> None: ...
+
+    async def agrees(self, question: str) -> bool: ...
+
+
+async def place_of(given: Mapping[str, Any], name: str | None, user: Choosing) -> Place:
+    """A session by name, or a new one. Raises PinfoldError."""
+    if name is None:
+        await _trusted(given["workspace"] or current_folder(), user)
+    place = await anyio.to_thread.run_sync(_place, given, name)
+    return await _with_model(place, user) if place.is_new else place
+
+
+async def _trusted(workspace: Path, user: Choosing) -> None:
+    """What a folder tells the agent is obeyed after one yes, for as long as none of it changes."""
+    from pinfold.app.trust import question, trust
+
+    asked = await anyio.to_thread.run_sync(question, workspace)
+    if asked is None:
+        return
+    changed = {f"{name} has changed since it was trusted" for name in asked.changed}
+    user.tell(
+        f"{presentable_line(str(workspace))} tells the agent what to do:",
+        *(f"  {presentable_line(line)}" for line in (*asked.lines, *sorted(changed))),
+    )
+    if await user.agrees("Obey these from now on"):
+        await anyio.to_thread.run_sync(trust, asked.found)
+
+
+def _place(given: Mapping[str, Any], name: str | None) -> Place:
+    flags = flags_of(dict(given))
+    if name is not None:
+        session, folder = Shelf().find(name)
+        options = resumed_options(session, folder, given["workspace"], flags)
+    else:
+        session = new_session_id()
+        folder = None if given["ephemeral"] else Shelf().place(session)
+        if "run.mode" not in load_config(flags=flags).origins:
+            flags["run.mode"] = "ask"
+        options = new_session_options(session, given["workspace"], flags)
+        options = replace(options, title=given.get("title"))
+    options = replace(options, unattended=False, **mounted(dict(given)))
+    return Place(session=session, folder=folder, options=options, is_new=name is None)
+
+
+async def _with_model(place: Place, user: Choosing) -> Place:
+    """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
+    options = place.options
+    if not options.model:
+        from pinfold.app.first_run import found, settled
+        from pinfold.front.cli.first import first_screen
+
+        there = await found()
+        user.tell(*first_screen(there))
+        options = replace(options, model=await settled(there, user.agrees) or None)
+        if not options.model:
+            raise ConfigError(
+                "without a model there is no chat: --model NAME names one; pinfold demo needs none"
+            )
+    if options.model in BUILTIN:
+        await _fetch(str(options.model), user)
+    return replace(place, options=options)
+
+
+async def _fetch(model: str, user: Choosing) -> None:
+    from pinfold.app.local_models import Pulling, pull_model
+
+    def show(pulling: Pulling) -> None:
+        of = f" of {pulling.total / 1e6:,.0f}" if pulling.total else ""
+        user.progress(f"fetching {model}: {pulling.done / 1e6:,.0f}{of} MB")
+
+    await pull_model(model, show)
+
+
+async def past_of(place: Place, upto: int) -> Past:
+    """What happened before, up to event `upto`."""
+    if place.folder is None or place.is_new or upto == 0:
+        return Past()
+    return await anyio.to_thread.run_sync(_past, place.folder, place.session, upto)
+
+
+def _past(folder: Path, session: SessionId, upto: int) -> Past:
+    past = Past()
+    begins: list[int] = []
+    with read_session(folder, session) as (log, damage):
+        for entry in log.read(damage=damage):
+            if entry.seq > upto:
+                break
+            if isinstance(entry.event, UserSpoke):
+                begins.append(len(past.entries))
+            past.entries.append(entry)
+            past.status.take(entry.event)
+            match entry.event:
+                case ApprovalRequested():
+                    past.asked[entry.event.id] = entry.event
+                case ApprovalDecided() | ActionFinished():
+                    past.asked.pop(entry.event.id, None)
+                case _:
+                    pass
+    past.older = max(0, len(begins) - TURNS)
+    if past.older:
+        first = begins[past.older]
+        from pinfold.app.exports import displays_in
+
+        past.displays = len(displays_in(past.entries[:first]))
+        past.entries = past.entries[first:]
+    return past

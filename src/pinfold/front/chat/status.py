@@ -1,0 +1,98 @@
+"""The line at the bottom: what the session is and what it has used. Made of events alone."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pinfold.app import Standing
+from pinfold.events import (
+    ActionFinished,
+    Event,
+    ModelReplied,
+    SessionChanged,
+    SessionOpened,
+    Usage,
+)
+from pinfold.text import presentable_line
+
+_NAME = 12
+"""Letters of a model's name that are always shown."""
+
+
+class Status(Struct):
+    model: str = ""
+    mode: str = ""
+    sandbox: str = ""
+    context: int = 0
+    """Tokens the model can take; 0 where nobody knows."""
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    """None once something was used that nobody knows the price of."""
+    filled: int = 0
+    """Tokens of the conversation when the model last answered."""
+
+    def join(self, standing: Standing) -> None:
+        """What its owner knows better than the log."""
+        self.model = standing.model or self.model
+        self.mode = standing.mode or self.mode
+        self.sandbox = standing.sandbox or self.sandbox
+        self.context = standing.context
+
+    def take(self, event: Event) -> None:
+        match event:
+            case SessionOpened():
+                self.model, self.mode, self.sandbox = event.model, event.mode, event.sandbox
+            case SessionChanged():
+                self.mode = event.mode or self.mode
+                self.model = event.model or self.model
+            case ModelReplied():
+                self.model = event.model
+                self.filled = event.usage.total or self.filled
+                if not event.from_cache:
+                    self._add(event.usage, event.cost)
+            case ActionFinished(usage=Usage() as usage, cost=cost):
+                self._add(usage, cost)
+            case _:
+                pass
+
+    def _add(self, usage: Usage, cost: float | None) -> None:
+        if not usage.total:
+            return
+        self.usage += usage
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
+
+    def line(self, columns: int) -> str:
+        """Where there is little room, the beginning of a long name goes first."""
+        used = self.usage
+        tokens = f"{short(used.input_tokens)} in {short(used.output_tokens)} out"
+        if used.cached_tokens:
+            tokens += f" {short(used.cached_tokens)} cached"
+        # Not chosen yet, it would read like the mode of that name.
+        sandbox = "" if self.sandbox == "auto" else self.sandbox
+        rest = " · ".join(filter(None, (self.mode, tokens, self._cost(), self._share(), sandbox)))
+        rest = presentable_line(rest)
+        model = _last(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
+        return f"{model} · {rest}" if model else rest
+
+    def _cost(self) -> str:
+        if self.cost is None:
+            return "cost unknown"
+        return f"${self.cost:.4f}" if 0 < self.cost < 0.01 else f"${self.cost:.2f}"
+
+    def _share(self) -> str:
+        if not self.context:
+            return f"{short(self.filled)} of context" if self.filled else ""
+        return f"{min(1.0, self.filled / self.context):.0%} of {short(self.context)}"
+
+
+def short(count: int) -> str:
+    """1,234 as 1.2k."""
+    if count < 1000:
+        return str(count)
+    value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
+    return f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
+
+
+def _last(name: str, limit: int) -> str:
+    """Names of models differ at the end."""
+    return name if len(name) <= limit else "…" + name[1 - limit :]

@@ -1,0 +1,240 @@
+"""Tables in the width there is: columns left out in the middle, with their number; figures at the right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from html import unescape
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+ROWS = 40
+"""Shown of one table; of a longer one the middle is left out."""
+HTML = 1 << 20
+"""Characters of a page that are looked through for a table."""
+_NARROWEST = 6
+"""A column that could show less of its words is left out."""
+_WIDEST = 40
+_SIDE = 100
+"""Columns at either side of a table that are looked at."""
+_CELL = 500
+_NUMBER = re.compile(r"[-+\u2212]?[$€£]?\s?(?:\d[\d,_ ]*)?(?:\.\d*)?(?:e[-+]?\d+)?\s?%?")
+_ODD = ("img", "svg", "canvas", "iframe", "details", "input", "button", "form", "script", "object", "video")
+"""What is no part of a plain table."""
+_TAG = re.compile(r"<(?P<ends>/?)(?P<name>[A-Za-z][A-Za-z0-9]{0,20})(?P<given>(?:\s[^<>]{0,2000})?)/?>")
+_SPAN = re.compile(r"\s(colspan|rowspan)\s{0,3}=\s{0,3}[\"']?([0-9]{1,3})[\"']?(?=\s|/|$)", re.IGNORECASE)
+_UNSEEN = re.compile(r"<style(?:\s[^<>]{0,200})?>[^<]*</style\s*>|<!--[^<>]{0,2000}-->", re.IGNORECASE)
+_MOST_ROWS, _MOST_COLUMNS = 2000, 200
+_BESIDE = 300
+"""Characters before or after the table of a page that is nothing but a table."""
+_NOTHING = ("", "NaN", "nan", "None", "<NA>", "NaT", "-", "...", "inf", "-inf")
+
+
+class Grid(Struct, frozen=True, kw_only=True):
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[bool, ...] = ()
+    """Columns that are asked to be at the right, besides those of numbers."""
+    note: str = ""
+    """What stands under it."""
+
+
+def shown(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
+    """`words` makes text of a cell, which is fit for a terminal already."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    read = words or Text
+    total = len(grid.columns)
+    if total > 2 * _SIDE:
+        grid = _narrower(grid)
+    rows = _fewer(grid.rows, len(grid.columns))
+    columns = [[head, *(row[place] for row in rows)] for place, head in enumerate(grid.columns)]
+    cells = [[read(text[:_CELL]) for text in column] for column in columns]
+    kept = _kept([max(one.cell_len for one in column) for column in cells], width)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, header_style="bold")
+    for place in kept:
+        if place is None:
+            table.add_column(Text("...", "dim"), justify="center", style="dim")
+            continue
+        asked = place < len(grid.right) and grid.right[place]
+        right = asked or _is_numeric(columns[place][1:])
+        table.add_column(
+            cells[place][0],
+            justify="right" if right else "left",
+            no_wrap=right,
+            overflow="ellipsis" if right else "fold",
+            max_width=None if len(kept) == 1 else max(_WIDEST, width // len(kept)),
+        )
+    for number in range(1, len(rows) + 1):
+        table.add_row(*(Text("...") if place is None else cells[place][number] for place in kept))
+    left_out = total - sum(place is not None for place in kept)
+    notes = [f"{left_out:,} columns left out"] * bool(left_out) + [grid.note] * bool(grid.note)
+    if notes:
+        table.caption, table.caption_justify, table.caption_style = "; ".join(notes), "left", "dim"
+    return table
+
+
+def table_in(html: str) -> Grid | None:
+    """The one table of a page; None where there is none, or more, or it is no plain one."""
+    if len(html) > HTML or "<table" not in html.lower():
+        return None
+    reader = _Reader()
+    if not reader.read(html):
+        return None
+    rows = [row for row in reader.rows if row]
+    if reader.tables != 1 or not rows:
+        return None
+    wide = max(map(len, rows))
+    even: list[tuple[str, ...]] = [tuple(row) + ("",) * (wide - len(row)) for row in rows]
+    heads = max(1, reader.head_rows)
+    columns = tuple(_heading([row[place] for row in even[:heads]]) for place in range(wide))
+    return Grid(columns=columns, rows=tuple(even[heads:]), note=presentable_line(reader.after.strip())[:100])
+
+
+def _heading(parts: Sequence[str]) -> str:
+    """What stands above a column, in one row or several."""
+    return "\n".join(dict.fromkeys(part for part in parts if part))
+
+
+class _Reader:
+    """Cells of a table; everything else but one line under it makes the page odd.
+
+    Not a parser of all there is: that one takes for ever over what an adversary writes. What it does not know is odd.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[list[str]] = []
+        self.tables = self.head_rows = 0
+        self.after = ""
+        self._cell: list[str] | None = None
+        self._spans = (1, 1)
+        """Columns and rows that the cell takes."""
+        self._in_head = False
+        self._down: dict[int, int] = {}
+        """Columns that a cell from above still takes, and for how many rows."""
+        self._taken: set[int] = set()
+
+    def read(self, html: str) -> bool:
+        """Whether it is a plain table, as far as is known by then."""
+        html = _UNSEEN.sub(" ", html)
+        end = 0
+        for tag in _TAG.finditer(html):
+            if not self._text(html[end : tag.start()]):
+                return False
+            end = tag.end()
+            name = tag["name"].lower()
+            if name in _ODD:
+                return False
+            if tag["ends"]:
+                self._end(name)
+            else:
+                self._begin(name, tag["given"])
+            if len(self.rows) > _MOST_ROWS or (self.rows and len(self.rows[-1]) > _MOST_COLUMNS):
+                return False
+        return self._text(html[end:])
+
+    def _begin(self, tag: str, given: str) -> None:
+        match tag:
+            case "table":
+                self.tables += 1
+                self.after = ""
+            case "thead":
+                self._in_head = True
+            case "tr":
+                self.rows.append([])
+                self.head_rows += self._in_head
+                self._taken = set(self._down)
+                self._down = {column: rows - 1 for column, rows in self._down.items() if rows > 1}
+            case "td" | "th" if self.rows:
+                self._cell = []
+                spans = {span[1].lower(): _span(span[2]) for span in _SPAN.finditer(given)}
+                self._spans = (spans.get("colspan", 1), spans.get("rowspan", 1))
+            case "br" if self._cell is not None:
+                self._cell.append(" ")
+            case _:
+                pass
+
+    def _end(self, tag: str) -> None:
+        if tag in ("td", "th") and self._cell is not None:
+            self._add(presentable_line(" ".join(unescape("".join(self._cell)).split())))
+            self._cell = None
+        elif tag == "thead":
+            self._in_head = False
+
+    def _text(self, text: str) -> bool:
+        """Whether it is text: no mark of another tag is in it, and little of it stands outside the table."""
+        if self._cell is not None:
+            self._cell.append(text)
+        elif words := unescape(text).split():
+            self.after += f" {' '.join(words)}"
+        return "<" not in text and len(self.after) <= _BESIDE
+
+    def _add(self, text: str) -> None:
+        row = self.rows[-1]
+        while len(row) in self._taken:
+            row.append("")
+        columns, rows = self._spans
+        if rows > 1:
+            self._down |= dict.fromkeys(range(len(row), len(row) + columns), rows - 1)
+        row += [text, *[""] * (columns - 1)]
+
+
+def _span(given: str) -> int:
+    return max(1, min(int(given), _MOST_COLUMNS))
+
+
+def _narrower(grid: Grid) -> Grid:
+    """Without columns in the middle for which no terminal has room."""
+
+    def ends(row: tuple[str, ...]) -> tuple[str, ...]:
+        row += ("",) * (len(grid.columns) - len(row))
+        return row[:_SIDE] + row[-_SIDE:]
+
+    rows = tuple(map(ends, grid.rows))
+    right = tuple(grid.right) + (False,) * (len(grid.columns) - len(grid.right))
+    return Grid(columns=ends(grid.columns), rows=rows, right=right[:_SIDE] + right[-_SIDE:], note=grid.note)
+
+
+def _fewer(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str, ...]]:
+    even = [row + ("",) * (columns - len(row)) for row in rows]
+    if len(even) <= ROWS:
+        return even
+    half = ROWS // 2
+    return [*even[:half], (f"... {len(even) - ROWS:,} more", *["..."] * (columns - 1)), *even[-half:]]
+
+
+def _kept(widths: Sequence[int], width: int) -> list[int | None]:
+    """The columns there is room for, from both ends; None stands for those in the middle."""
+    needs = [min(one, _NARROWEST if one > _WIDEST else max(_NARROWEST, min(one, 16))) + 2 for one in widths]
+    if sum(needs) <= width:
+        return list(range(len(widths)))
+    room = width - 5
+    left: list[int] = []
+    right: list[int] = []
+    low, high = 0, len(widths) - 1
+    while low <= high:
+        place = low if len(left) <= len(right) else high
+        if needs[place] > room and (left or right):
+            break
+        room -= needs[place]
+        if place == low:
+            left.append(low)
+            low += 1
+        else:
+            right.append(high)
+            high -= 1
+    return [*left, *([None] if low <= high else []), *reversed(right)]
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    plain = [cell for cell in cells if cell not in _NOTHING and not cell.startswith("... ")]
+    return bool(plain) and all(len(one) < 60 and _NUMBER.fullmatch(one) for one in plain)

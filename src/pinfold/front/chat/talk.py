@@ -1,0 +1,448 @@
+"""The conversation: opens a session, says what was entered, follows what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from rich.text import Text
+
+from pinfold import __version__
+from pinfold.app import (
+    Link,
+    LiveSession,
+    OwnerGone,
+    PictureMode,
+    Shelf,
+    Standing,
+    background,
+    forget_scratch,
+    load_config,
+    start_operator_log,
+)
+from pinfold.events import (
+    ApprovalRequested,
+    BlobId,
+    Continue,
+    Delta,
+    Entry,
+    Interrupt,
+    PinfoldError,
+    Say,
+    SessionId,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    UserSpoke,
+    new_turn_id,
+)
+from pinfold.front.chat.asking import Approvals, what_is_asked
+from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
+from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion
+from pinfold.front.chat.paper import Paper, Sheet, Surface
+from pinfold.front.chat.places import Past, Place, past_of, place_of
+from pinfold.front.chat.status import Status
+from pinfold.front.chat.telling import Teller
+from pinfold.text import presentable, presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.notebooks import Brought
+
+logger = logging.getLogger(__name__)
+_BEAT_S = 0.04
+_IDLE_S = 0.25
+_BREATH_S = 0.008
+"""How long events are told before keys are looked at again."""
+_STOP_S = 10.0
+_CATCH_UP_S = 2.0
+
+
+class Terminal(Surface, Protocol):
+    """What the conversation needs of the frame."""
+
+    steered: bool
+
+    def offer(
+        self,
+        commands: Iterable[tuple[str, str]],
+        arguments: Callable[[str, str], Iterable[str]],
+        workspace: Path,
+    ) -> None:
+        """What can be completed."""
+        ...
+
+
+def _noted(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """What goes wrong where nobody waits for it must not be printed over the prompt."""
+    logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
+
+
+def _warm() -> None:
+    """What the first answer needs, loaded while nobody waits for it."""
+    from pinfold.front.chat.code import highlighted
+
+    highlighted("print(1)", "python")
+
+
+async def converse(desk: Desk, terminal: Terminal, given: Mapping[str, Any]) -> int:
+    """Until the user leaves; the exit code."""
+    start_operator_log(given.get("log_level"))
+    asyncio.get_running_loop().set_exception_handler(_noted)
+    talk = Conversation(desk, terminal, given)
+    return await talk.go(given["session"])
+
+
+class Conversation:
+    """Is the `Talk` of commands."""
+
+    link: Link
+    teller: Teller
+    session: SessionId
+    workspace: Path
+
+    def __init__(self, desk: Desk, terminal: Terminal, given: Mapping[str, Any]) -> None:
+        self._desk = desk
+        self._terminal = terminal
+        self._given = given
+        self.paper: Paper = Sheet(terminal, steered=terminal.steered)
+        self.status = Status()
+        self._approvals = Approvals(desk, self.paper, self._submit)
+        self._turn: TurnId | None = None
+        self._ends: dict[TurnId, anyio.Event] = {}
+        self._cut_off = False
+        self._spoke = False
+        """Something was said in this session, now or before."""
+        self._next: tuple[SessionId | None] | None = None
+        self._stopped = asyncio.Event()
+        self._commands: asyncio.Queue[str] = asyncio.Queue()
+        self._told = 0
+        """The last event."""
+        self._moved = anyio.Event()
+        self._pictures: PictureMode = "auto"
+        self._brought: Brought | None = None
+        """A notebook that the model has not been told of."""
+
+    async def go(self, name: str | None) -> int:
+        self.paper.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
+        again: Place | None = None
+        loaded = await anyio.to_thread.run_sync(load_config)
+        self._pictures = loaded.config.chat.pictures
+        while True:
+            place = again or await place_of(self._given, name, self)
+            again = None
+            try:
+                await self._in(place)
+            except OwnerGone:
+                if self._desk.leaving:
+                    break
+                self.paper.write(
+                    Text("The process that held the session is gone; going on with it here.", style="yellow")
+                )
+                again = _as_it_is(place)
+                continue
+            await self._tidy(place)
+            if self._next is None:
+                break
+            (name,) = self._next
+            self._next = None
+        self._farewell(place)
+        return 0
+
+    # What commands use
+
+    async def say(self, text: str) -> None:
+        turn = new_turn_id()
+        brought, self._brought = self._brought, None
+        await self._follow_turn(turn, Say(turn=turn, text=brought.told(text) if brought else text))
+
+    async def ask(self, question: str, keys: Mapping[str, str]) -> str:
+        return await self._desk.asked(KeyQuestion(presentable(question), keys)) or ""
+
+    async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
+        if not options:
+            return None
+        question = ChoiceQuestion(presentable(title), [presentable_line(words) for _, words in options])
+        answer = await self._desk.asked(question)
+        return None if answer is None else options[int(answer)][0]
+
+    async def switch(self, session: SessionId | None) -> None:
+        self._next = (session,)
+        self._desk.wake()
+
+    def leave(self) -> None:
+        self._desk.leave()
+
+    # One session
+
+    async def _in(self, place: Place) -> None:
+        self.progress("opening the session")
+        async with contextlib.AsyncExitStack() as stack:
+            link = await stack.enter_async_context(place.opened())
+            standing = await link.standing()
+            past = await past_of(place, standing.seq)
+            feed = await stack.enter_async_context(link.subscribe(standing.seq))
+            self._begin(place, link, standing, past)
+            await self._tell_past(past)
+            async with background() as tasks:
+                tasks.start_soon(self._follow, feed)
+                tasks.start_soon(self._beat)
+                tasks.start_soon(self._interrupts)
+                tasks.start_soon(self._commands_at_once)
+                tasks.start_soon(anyio.to_thread.run_sync, _warm)
+                tasks.start_soon(self._approvals.serve)
+                self._resume(standing, link, past)
+                if place.is_new and self._given.get("notebook"):
+                    await self._tried(self._bring, str(self._given["notebook"]))
+                await self._work()
+                await self._stop()
+        self.paper.live(None)
+
+    def _begin(self, place: Place, link: Link, standing: Standing, past: Past) -> None:
+        self.link, self.session = link, place.session
+        self.workspace = Path(standing.workspace)
+        self.teller = Teller(self.paper, self._blob, picture=self._pictures, displays=past.displays)
+        self.status = past.status
+        self.status.join(standing)
+        self._turn, self._spoke = None, standing.turn is not None
+        desk = self._desk
+        desk.doing, desk.status = self._doing, self.status.line
+        desk.interrupted, desk.at_once = self._stopped.set, self._at_once
+        self._terminal.offer(offered(self), partial(arguments, self), self.workspace)
+        if standing.no_model:
+            self.paper.write(Text(presentable(standing.no_model), style="yellow"))
+
+    async def _blob(self, id_: BlobId) -> bytes:
+        return await self.link.blob(id_)
+
+    async def _tell_past(self, past: Past) -> None:
+        if past.older:
+            self.paper.write(Text(f"({past.older:,} earlier turns are not shown)", style="dim"))
+        for entry in past.entries:
+            await self.teller.tell(entry)
+            event = entry.event
+            # Those that still wait are asked once more.
+            if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
+                self.paper.write(*what_is_asked(event))
+            await anyio.lowlevel.checkpoint()
+
+    def _resume(self, standing: Standing, link: Link, past: Past) -> None:
+        """A turn that is not at its end: another process is at it, or it was cut off."""
+        if standing.end != "open" or standing.turn is None:
+            return
+        for event in past.asked.values():
+            self._approvals.take(event)
+        if isinstance(link, LiveSession):
+            self._cut_off = True
+            self.paper.write(Text("The last turn was cut off: `continue` goes on with it.", style="yellow"))
+        else:
+            self._runs(standing.turn)
+
+    async def _work(self) -> None:
+        while self._next is None:
+            line = await self._desk.line()
+            if line is None:
+                return
+            await self._tried(self._one, line)
+
+    async def _bring(self, notebook: str) -> None:
+        """Its cells run before the first word, which tells the model of them."""
+        from pinfold.app.notebooks import Brought
+
+        brought = await anyio.to_thread.run_sync(
+            partial(Brought, Path(notebook), run=not self._given["no_run"], say=self.tell)
+        )
+        await brought.arrive(self.link)
+        self._brought = brought
+
+    async def _tried(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
+        """The chat outlives what goes wrong with a line."""
+        try:
+            await what(line)
+        except OwnerGone:
+            raise
+        except PinfoldError as error:
+            self.paper.write(Text(presentable(str(error)), style="red"))
+        except Exception as error:
+            logger.exception("unexpected")
+            words = f"unexpected error, please report it: {type(error).__name__}: {error}"
+            self.paper.write(Text(presentable(words), style="red"))
+
+    def _at_once(self, line: str) -> bool:
+        """Whether it need not wait for the end of the turn; then it does not."""
+        words = line.strip()
+        known = COMMANDS.get(words[1:].partition(" ")[0]) if words.startswith("/") else None
+        if self._turn is None or known is None or known.at_rest:
+            return False
+        self._commands.put_nowait(words)
+        return True
+
+    async def _commands_at_once(self) -> None:
+        while True:
+            await self._tried(self._obey, await self._commands.get())
+
+    async def _obey(self, words: str) -> None:
+        self.paper.write("", Text(f"> {presentable_line(words)}", style="bold"))
+        await obey(self, words)
+
+    async def _one(self, line: str) -> None:
+        words = line.strip()
+        if words in ("exit", "quit"):
+            self.leave()
+        elif words.startswith("/"):
+            await self._obey(words)
+            await self._caught_up()
+        elif words == "continue" and self._cut_off:
+            standing = await self.link.standing()
+            if standing.turn is not None:
+                await self._follow_turn(standing.turn, Continue())
+        else:
+            await self.say(line)
+
+    async def _follow_turn(self, turn: TurnId, command: Say | Continue) -> None:
+        """Submit it and wait for its end, or until it is time to leave."""
+        ended = self._ends[turn] = anyio.Event()
+        self._cut_off = False
+        self._runs(turn)
+        try:
+            await self.link.submit(command)
+        except BaseException:
+            self._rests(turn)
+            raise
+        async with background() as tasks:
+            tasks.start_soon(self._left, ended)
+            await ended.wait()
+        self._ends.pop(turn, None)
+        self.status.join(await self.link.standing())
+
+    async def _left(self, ended: anyio.Event) -> None:
+        await self._desk.left.wait()
+        ended.set()
+
+    async def _stop(self) -> None:
+        """What still runs when the user leaves is interrupted; its state is kept."""
+        if self._turn is None or self._next is not None:
+            return
+        ended = self._ends[self._turn] = anyio.Event()
+        await self._submit(Interrupt(target=self._turn))
+        with anyio.move_on_after(_STOP_S):
+            await ended.wait()
+
+    async def _caught_up(self) -> None:
+        """What a command led to is told before the next line is taken."""
+        if isinstance(self.link, LiveSession):
+            with anyio.move_on_after(_CATCH_UP_S):
+                while self._told < self.link.log.seq:
+                    await self._moved.wait()
+
+    def _runs(self, turn: TurnId) -> None:
+        self._turn = turn
+        if self._desk.busy_since is None:
+            self._desk.busy_since = time.monotonic()
+        self._desk.changed()
+
+    def _rests(self, turn: TurnId) -> None:
+        if self._turn == turn:
+            self._turn = None
+            self._desk.busy_since = None
+            self._desk.changed()
+
+    async def _interrupts(self) -> None:
+        """Keys only leave word: what they call runs outside any task."""
+        while True:
+            await self._stopped.wait()
+            self._stopped.clear()
+            if self._turn is not None:
+                await self._submit(Interrupt(target=self._turn))
+
+    async def _submit(self, command: Any) -> None:
+        await self.link.submit(command)
+
+    def _doing(self) -> str:
+        return "waiting for you" if len(self._approvals) else self.teller.doing()
+
+    # While a session is being chosen
+
+    def tell(self, *lines: str) -> None:
+        for line in lines:
+            self.paper.write(line)
+
+    def progress(self, words: str) -> None:
+        self._desk.status = lambda _: words
+        self._desk.changed()
+
+    async def agrees(self, question: str) -> bool:
+        self.progress("waiting for you")
+        return await self.ask(f"{question}?", {"y": "yes", "n": "no"}) == "y"
+
+    # Events
+
+    async def _follow(self, feed: AsyncIterator[Entry | Delta]) -> None:
+        """However fast they come, keys are looked at in between."""
+        breath = time.monotonic()
+        async for item in feed:
+            await self._tell(item)
+            if time.monotonic() - breath > _BREATH_S:
+                await anyio.lowlevel.checkpoint()
+                breath = time.monotonic()
+
+    async def _tell(self, item: Entry | Delta) -> None:
+        if isinstance(item, Entry):
+            self.status.take(item.event)
+            if isinstance(item.event, UserSpoke):
+                self._spoke = True
+                self._runs(item.event.turn)
+        try:
+            await self.teller.tell(item)
+        except Exception as error:  # what cannot be shown does not end the chat
+            logger.exception("unexpected")
+            words = f"this could not be shown, please report it: {type(error).__name__}"
+            self.paper.write(Text(words, style="red"))
+        if isinstance(item, Entry):
+            self._approvals.take(item.event)
+            match item.event:
+                case TurnEnded(turn=turn) | TurnFailed(turn=turn) | TurnInterrupted(turn=turn):
+                    self._rests(turn)
+                    if turn in self._ends:
+                        self._ends[turn].set()
+                case _:
+                    pass
+            self._told = item.seq
+            self._moved.set()
+            self._moved = anyio.Event()
+            self._desk.changed()
+
+    async def _beat(self) -> None:
+        """A few times a second: what the teller put off."""
+        while True:
+            await anyio.sleep(_BEAT_S if self._desk.is_busy else _IDLE_S)
+            self.teller.refresh()
+
+    # The end
+
+    async def _tidy(self, place: Place) -> None:
+        """A session in which nothing was said is not kept."""
+        if place.folder is None:
+            forget_scratch(place.session)
+        elif place.is_new and not self._spoke:
+            with contextlib.suppress(PinfoldError, OSError):
+                await anyio.to_thread.run_sync(Shelf().remove, place.session)
+
+    def _farewell(self, place: Place) -> None:
+        if place.folder is not None and self._spoke:
+            words = f"Go on with: pinfold -c   or: pinfold resume {place.session}"
+            self.paper.write(Text(words, style="dim"))
+
+
+def _as_it_is(place: Place) -> Place:
+    """To be opened again: it is not new any more."""
+    return Place(session=place.session, folder=place.folder, options=place.options, is_new=False)

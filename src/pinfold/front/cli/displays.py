@@ -1,0 +1,57 @@
+"""`pinfold sessions show ID --display N`: one thing a session showed, into a pipe, a file, or the program that is for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from pinfold.app import ConfigError
+from pinfold.app.exports import display_file, display_form, write_file
+from pinfold.events import BlobId, Entry
+from pinfold.text import presentable_line
+
+_OPENERS = ("xdg-open", "open", "wslview")
+
+
+def show_display(
+    folder: Path,
+    entries: Sequence[Entry],
+    blob: Callable[[BlobId], bytes],
+    number: int,
+    *,
+    output: Path | None,
+    opens: bool,
+    mime: str | None,
+    force: bool,
+) -> None:
+    if opens:
+        path = display_file(folder, entries, blob, number, mime, safe=True)
+        click.echo(presentable_line(str(path)))
+        _open(path)
+    elif output is not None and str(output) != "-":
+        if output.is_file() and not force:
+            raise ConfigError(f"{output} is there already: --force writes over it, -o names another")
+        write_file(output, display_form(entries, blob, number, mime).data)
+        click.echo(presentable_line(str(output)), err=True)
+    elif sys.stdout.isatty():
+        # Bytes would steer the terminal: it gets the name of a file instead.
+        click.echo(presentable_line(str(display_file(folder, entries, blob, number, mime, safe=False))))
+    else:
+        sys.stdout.buffer.write(display_form(entries, blob, number, mime).data)
+        sys.stdout.buffer.flush()
+
+
+def _open(path: Path) -> None:
+    program = next((found for name in _OPENERS if (found := shutil.which(name))), None)
+    if program is None:
+        raise ConfigError(
+            f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}"
+        )
+    subprocess.Popen(
+        [program, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )

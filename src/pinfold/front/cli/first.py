@@ -1,0 +1,86 @@
+"""The first screen: what was found on this machine and what will be used, in plain lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from pinfold.app.first_run import Found, Server
+from pinfold.text import listed, presentable_line
+
+ROWS = 24
+_LABEL = 16
+_KINDS = {
+    "ollama": "Ollama",
+    "lmstudio": "LM Studio",
+    "llamacpp": "llama.cpp",
+    "vllm": "vLLM",
+    "openai": "a server like OpenAI's",
+}
+_ISOLATION = {
+    "namespaces": "full isolation (namespaces); each session proves it",
+    "landlock": "lite isolation (landlock), user namespaces are refused here: pinfold doctor",
+    "none": "no isolation is available here: pinfold doctor says why",
+    "unknown": "proven when the first code runs",
+}
+
+
+def first_screen(found: Found, width: int = 80) -> list[str]:
+    """At most ROWS lines of at most `width` columns."""
+    wide = max(30, width)
+    lines = ["Found on this machine:", ""]
+    for label, text in _facts(found):
+        lines += _row(label, text, wide)
+    lines.append("")
+    for label, text in _conclusions(found):
+        lines += _row(label, text, wide)
+    return lines if len(lines) <= ROWS else [*lines[: ROWS - 1], "..."]
+
+
+def _facts(found: Found) -> Iterator[tuple[str, str]]:
+    if not found.servers:
+        yield "model servers", "none answers (Ollama, LM Studio, llama.cpp, vLLM)"
+    for place, server in enumerate(found.servers[:4]):
+        yield "" if place else "model servers", _server(server)
+    if found.builtin:
+        there = (
+            "here"
+            if found.builtin_here
+            else f"not here yet, {found.builtin_size}: pinfold model pull builtin"
+        )
+        yield "built-in model", f"{found.builtin}, {there}"
+    keys = [f"{key.variable} ({key.provider})" for key in found.keys]
+    yield "keys", listed(keys, 4) if keys else "none of a provider is set"
+    chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
+    yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
+    built = "ready" if found.data_environment else "not there yet: pinfold env build adds pandas and the rest"
+    yield "data libraries", built
+
+
+def _server(server: Server) -> str:
+    kind = f"{_KINDS.get(server.kind, server.kind)} at {server.url}"
+    if server.needs_key:
+        return f"{kind} wants a key"
+    return f"{kind}: {listed(list(server.models), 3) if server.models else 'no model yet'}"
+
+
+def _conclusions(found: Found) -> Iterator[tuple[str, str]]:
+    if found.model:
+        yield "will use", f"{found.model}: {found.why}"
+        yield "another model", "--model NAME, or for good: pinfold config set model.name NAME"
+        return
+    yield "will use", "no model yet"
+    if found.offer:
+        yield (
+            "with your yes",
+            f"{found.offer.model}: what you type and what code prints goes to {found.offer.to}",
+        )
+    if found.builtin_size:
+        yield "or here", f"builtin, {found.builtin_size}: pinfold model pull builtin"
+    yield "or first", "pinfold demo: a recorded model, a real sandbox, no key"
+
+
+def _row(label: str, text: str, width: int) -> list[str]:
+    head = f"  {label:<{_LABEL}}"
+    lines = textwrap.wrap(presentable_line(text), width - len(head), break_on_hyphens=False) or [""]
+    return [f"{head if not place else ' ' * len(head)}{line}".rstrip() for place, line in enumerate(lines)]

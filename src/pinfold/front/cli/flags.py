@@ -1,0 +1,126 @@
+"""The flags of a turn, for every command that has one. Loads click and nothing else of weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - generic in stubs only
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not (math.isfinite(number) and number > 0):
+            self.fail(f"{value!r} must be more than 0 and finite", param, ctx)
+        return number
+
+
+MORE_THAN_0 = _MoreThanZero()
+sandbox_option = click.option("--sandbox", help="Where code runs, by name.")
+workspace_option = click.option(
+    "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
+)
+data_option = click.option(
+    "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
+)
+mount_option = click.option(
+    "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."
+)
+unmasked_option = click.option(
+    "--allow-unmasked",
+    is_flag=True,
+    help="Let code read the folder's secrets where the sandbox cannot hide them.",
+)
+mode_option = click.option(
+    "--mode", type=click.Choice(["read-only", "ask", "auto", "full"]), help="What may run unasked."
+)
+
+
+_SESSION = (
+    click.option(
+        "--model",
+        help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Ask the model even what it has answered before."),
+    mode_option,
+    sandbox_option,
+    workspace_option,
+    data_option,
+    mount_option,
+    unmasked_option,
+    click.option("--tools", metavar="A,B", help="Nothing but these tools, by name or pattern."),
+    click.option("--no-shell", is_flag=True, help="Without the shell tool."),
+    click.option(
+        "--allow-host",
+        multiple=True,
+        metavar="HOST",
+        help="May be reached without asking, as `network.allow`.",
+    ),
+    click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
+    click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Limit of model replies in the turn."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Limit of tokens in the turn."),
+    click.option("--max-cost", type=MORE_THAN_0, metavar="DOLLARS", help="Limit of cost in the turn."),
+    click.option("--max-seconds", type=MORE_THAN_0, help="Limit of time for the turn."),
+)
+_SHOWN = (
+    click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON."),
+    click.option("-q", "--quiet", is_flag=True, help="Print the answer only."),
+)
+
+
+def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How the session is opened."""
+    for option in reversed(_SESSION):
+        command = option(command)
+    return command
+
+
+def turn_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """That, and how a turn is shown in a pipe."""
+    for option in reversed(_SHOWN):
+        command = option(command)
+    return session_options(command)
+
+
+def from_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    brings = click.option(
+        "--from",
+        "notebook",
+        type=click.Path(path_type=Path),
+        metavar="NB.ipynb",
+        help="Bring a notebook in: its cells are run first, and its variables are there.",
+    )
+    tells = click.option("--no-run", is_flag=True, help="With --from: the notebook is told, not run.")
+    return brings(tells(command))
+
+
+def flags_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Command-line flags by the configuration key they stand for."""
+    return {
+        "model.name": given.get("model"),
+        "run.mode": given.get("mode"),
+        "sandbox.provider": given.get("sandbox"),
+        "sandbox.cell_s": given.get("timeout"),
+        "run.max_steps": given.get("max_steps"),
+        "run.max_tokens": given.get("max_tokens"),
+        "run.max_cost": given.get("max_cost"),
+        "run.max_seconds": given.get("max_seconds"),
+        "model.cache": False if given.get("no_cache") else None,
+        "run.guards": given.get("guards"),
+        "tools.enable": _names(given.get("tools")),
+        "tools.disable": ("shell",) if given.get("no_shell") else None,
+        "network.allow": given.get("allow_host") or None,
+    }
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(filter(None, (name.strip() for name in text.split(","))))

@@ -1,0 +1,86 @@
+"""Rows of sessions, fitted to the terminal they are read on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from pinfold.app import Shelved
+from pinfold.front.pages import cells_of, cut, size_in_words
+from pinfold.text import first_line, homely, presentable, presentable_line
+
+_NARROWEST = 20
+_FOLDER = 32
+_FOLDER_FROM = 110
+"""Columns of a terminal from which on there is room for the folder."""
+
+
+def rows(shelved: Sequence[Shelved], columns: int | None = None) -> Iterator[str]:
+    """A head, then a line each; the title takes what room is left."""
+    width = columns or shutil.get_terminal_size().columns
+    table = {
+        "ID": [str(item.id) for item in shelved],
+        "LAST USED": [ago(item.summary.last) for item in shelved],
+        "SIZE": [size_in_words(item.size) for item in shelved],
+        "STATE": [standing(item) for item in shelved],
+    }
+    if not any(table["STATE"]):
+        del table["STATE"]
+    while len(table) > 1 and width - _taken(table) < _NARROWEST:
+        table.popitem()
+    folders = [_folder(item) for item in shelved] if width >= _FOLDER_FROM else []
+    folder = max(len("FOLDER"), min(_FOLDER, max(map(len, folders)))) if folders else 0
+    room = max(_NARROWEST, width - _taken(table) - (folder + 2 if folder else 0))
+    titles = ["TITLE", *(cut(title_of(item), room) for item in shelved)]
+    for place, title in enumerate(titles):
+        parts = [_placed(name, cells, place) for name, cells in table.items()]
+        if folder:
+            where = folders[place - 1] if place else "FOLDER"
+            end = where if len(where) <= folder else f"…{where[1 - folder :]}"
+            title = f"{title}{' ' * (room - cells_of(title))}  {end}"  # noqa: PLW2901
+        yield "  ".join((*parts, title)).rstrip()
+
+
+def _taken(table: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(map(len, (name, *cells))) + 2 for name, cells in table.items())
+
+
+def _placed(name: str, cells: Sequence[str], place: int) -> str:
+    size = max(map(len, (name, *cells)))
+    text = cells[place - 1] if place else name
+    return text.rjust(size) if name == "SIZE" else text.ljust(size)
+
+
+def _folder(item: Shelved) -> str:
+    return presentable_line(homely(item.summary.workspace))
+
+
+def title_of(item: Shelved) -> str:
+    return first_line(presentable(item.summary.title)) or "(untitled)"
+
+
+def standing(item: Shelved) -> str:
+    if item.owner is not None:
+        return "live"
+    return "cut off" if item.summary.cut_off else ""
+
+
+def ago(at: str, now: datetime | None = None) -> str:
+    """`3 min ago`; the day, where that says more."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return at[:10]
+    then = then if then.tzinfo else then.replace(tzinfo=UTC)
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    if seconds < 24 * 3600:
+        return f"{seconds // 3600:.0f} h ago"
+    if seconds < 7 * 24 * 3600:
+        days = seconds // (24 * 3600)
+        return f"{days:.0f} {'day' if days == 1 else 'days'} ago"
+    return then.astimezone().strftime("%Y-%m-%d")

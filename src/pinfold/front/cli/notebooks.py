@@ -1,0 +1,81 @@
+"""`pinfold exec nb.ipynb`: a notebook's cells in a session, no model at all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+import click
+
+from pinfold.app import ConfigError, Opening, background
+from pinfold.app.exports import in_a_word, write_file
+from pinfold.app.notebooks import Notebook, Ran, failure_in_words, play, read_notebook, with_outputs
+from pinfold.front.cli.running import stop_on_signal
+from pinfold.front.cli.showing import JsonLines
+from pinfold.front.cli.streams import Streams, write
+from pinfold.text import presentable_line
+
+
+def exec_notebook(
+    file: Path,
+    opening: Opening,
+    shown: JsonLines | Streams,
+    *,
+    target: Path | None,
+    force: bool,
+    keep_going: bool,
+    timeout_s: float | None,
+) -> int:
+    """Run its code cells in one session; 1 if one of them fails."""
+    notebook = read_notebook(file)
+    if not notebook.programs:
+        _say(f"{notebook.name} has no code cells")
+    if target and not force and target.exists():
+        raise ConfigError(f"{target} is there already: --force writes over it")
+    ran = anyio.run(_played, opening, notebook, shown, keep_going, timeout_s)
+    if target:
+        write_file(target, with_outputs(notebook, ran))
+        _say(f"{target}")
+    failed = [one for one in ran if one.failed]
+    if any(one.finished.outcome == "interrupted" for one in failed):
+        return 130
+    if left := len(notebook.programs) - len(ran):
+        _say(f"{left} {'cell' if left == 1 else 'cells'} after it not run (--keep-going runs them)")
+    return 1 if failed else 0
+
+
+async def _played(
+    opening: Opening,
+    notebook: Notebook,
+    shown: JsonLines | Streams,
+    keep_going: bool,
+    timeout_s: float | None,
+) -> list[Ran]:
+    async def each(one: Ran) -> None:
+        if isinstance(shown, Streams):
+            for display in one.told.displays:
+                plain = display.forms.get("text/plain")
+                is_picture = any(mime.startswith("image/") for mime in display.forms)
+                if plain and not is_picture:
+                    write(sys.stdout, f"{plain.text.rstrip()}\n")
+                else:
+                    _say(in_a_word(display.number, display.forms))
+        if one.failed:
+            _say(failure_in_words(notebook, one))
+
+    async with opening() as link, background() as tasks:
+        tasks.start_soon(stop_on_signal, link, None)
+        return await play(
+            link,
+            notebook,
+            shown.show,
+            keep_going=keep_going,
+            timeout_s=timeout_s,
+            each=each,
+            begin=lambda _, id_: shown.follow(id_) if isinstance(shown, Streams) else None,
+        )
+
+
+def _say(text: str) -> None:
+    click.echo(presentable_line(f"pinfold: {text}"), err=True)

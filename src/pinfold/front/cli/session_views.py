@@ -1,0 +1,109 @@
+"""`pinfold sessions show --vars` and the like: one side of a session instead of its whole story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Literal, TypeAlias, assert_never, cast
+
+import anyio
+import click
+import msgspec
+
+from pinfold.app import Shelf, attach, read_session, resumed_options
+from pinfold.app.family import all_kin, family_of
+from pinfold.app.story import Story, entries_on_disk, story_of
+from pinfold.events import FileChange, Json, PinfoldError, SessionId, plain_json
+from pinfold.front.file_pages import Contents, changes_page, diff_page
+from pinfold.front.pages import branches_page, cost_page, variables_page
+
+View: TypeAlias = Literal["vars", "files", "diff", "cost", "branches"]
+_VIEWS: Mapping[View, str] = {
+    "vars": "Its variables; opens it.",
+    "files": "Files it changed.",
+    "diff": "How it changed them.",
+    "cost": "Tokens and dollars, by model.",
+    "branches": "What it was forked from, and what from it.",
+}
+
+
+def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """With an option for each view; where one is given, it is shown instead of what the command would."""
+
+    @wraps(command)
+    def shown(session: str, as_json: bool, view: View | None, **given: Any) -> Any:
+        if view is None:
+            return command(session=session, as_json=as_json, **given)
+        return show_view(view, Shelf().find(session)[0], as_json=as_json)
+
+    for view, words in reversed([*_VIEWS.items()]):
+        shown = click.option(f"--{view}", "view", flag_value=view, help=words)(shown)
+    return shown
+
+
+def show_view(view: View, session: SessionId, *, as_json: bool) -> None:
+    if view == "vars":
+        variables = anyio.run(_variables, session)
+        _print(variables, variables_page(variables), as_json=as_json)
+        return
+    story = story_of(session, entries_on_disk(session))
+    match view:
+        case "files":
+            _print(
+                [{"path": one.path, "how": one.how} for one in story.changes()],
+                changes_page(story.changes(), story.more_files),
+                as_json=as_json,
+                nothing="It changed no files.",
+            )
+        case "diff":
+            changes = story.changes()
+            lines = diff_page(changes, _contents(session, changes))
+            _print(map(msgspec.to_builtins, changes), lines, as_json=as_json, nothing="It changed no files.")
+        case "cost":
+            _print(map(_bill, story.bills), cost_page(story), as_json=as_json)
+        case "branches":
+            _branches(story, as_json=as_json)
+        case _:
+            assert_never(view)
+
+
+def _bill(bill: Any) -> Json:
+    return msgspec.to_builtins(bill)
+
+
+def _branches(story: Story, *, as_json: bool) -> None:
+    family = family_of(story.session, all_kin(Shelf()))
+    rows = [
+        *({"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors),
+        *(
+            {"session": kin.id, "title": kin.title, "is": "fork", "of": kin.source}
+            for _, kin in family.children
+        ),
+    ]
+    _print(rows, branches_page(story, family), as_json=as_json)
+
+
+async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
+    folder = Shelf().place(session)
+    async with attach(folder, session, resumed_options(session, folder, None, {})) as link:
+        return cast("Sequence[Mapping[str, Json]]", await link.look("variables"))
+
+
+def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
+    """Of files before and after, as far as they are still kept."""
+    found: dict[Any, bytes] = {}
+    with read_session(Shelf().place(session), session) as (log, _):
+        for blob in {blob for one in changes for blob in (one.before, one.after) if blob is not None}:
+            try:
+                found[blob] = log.blobs.get(blob)
+            except PinfoldError:
+                continue
+    return found
+
+
+def _print(rows: Iterable[Json], lines: Iterable[str], *, as_json: bool, nothing: str = "") -> None:
+    shown = [plain_json(row) for row in rows] if as_json else list(lines)
+    for line in shown:
+        click.echo(line.encode("utf-8", "backslashreplace"))
+    if not shown and nothing and not as_json:
+        click.echo(nothing, err=True)

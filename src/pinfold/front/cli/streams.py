@@ -1,0 +1,56 @@
+"""A cell's own streams on ours, as it writes them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ApprovalDecided,
+    Delta,
+    Entry,
+    Noticed,
+    OutputDelta,
+    SessionOpened,
+)
+from pinfold.front.cli.showing import show_notice
+from pinfold.text import presentable
+
+ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
+
+
+class Streams:
+    """Of one cell at a time."""
+
+    def __init__(self, cell: ActionId | None = None) -> None:
+        self._cell = cell
+
+    def follow(self, cell: ActionId) -> None:
+        self._cell = cell
+
+    def show(self, item: Entry | Delta) -> None:
+        match item.event if isinstance(item, Entry) else item:
+            case OutputDelta(id=id_, stream=stream, text=text) if id_ == self._cell:
+                write(sys.stderr if stream == "stderr" else sys.stdout, text)
+            case Noticed() | SessionOpened() if isinstance(item, Entry):
+                show_notice(item)
+            case ApprovalDecided(by="nobody"):
+                write(sys.stderr, f"pinfold: {ALLOWED}\n")
+            case ActionFinished(id=id_, value=value, error=error, outcome=outcome) if id_ == self._cell:
+                if value is not None:
+                    write(sys.stdout, f"{value}\n")
+                if error or outcome != "ok":
+                    # What was never run said nothing itself: these are our words.
+                    whose = "pinfold: " if outcome == "not_run" else ""
+                    write(sys.stderr, f"{whose}{(error or outcome).rstrip()}\n")
+            case _:
+                pass
+
+
+def write(stream: Any, text: str) -> None:
+    if stream.isatty():
+        text = presentable(text)
+    stream.buffer.write(text.encode("utf-8", "backslashreplace"))
+    stream.flush()

@@ -1,0 +1,375 @@
+"""Commands of the chat over a real session: each does what it says, and says what it cannot do in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.front.chat.talking import Talking, calling, cell, events_of, saying, talking
+
+from pinfold.app import RemoteSession, Shelf, fork
+from pinfold.app.grants import Grants
+from pinfold.app.mcp.files import user_file, users_own
+from pinfold.app.mcp.pins import FilePins
+from pinfold.app.obeyed import obeyed
+from pinfold.app.trust import trust
+from pinfold.events import (
+    ActionStarted,
+    ApprovalRequested,
+    ContextCompacted,
+    Decide,
+    Entry,
+    Interrupt,
+    Say,
+    SessionChanged,
+    SessionRewound,
+    TurnEnded,
+    TurnInterrupted,
+    new_turn_id,
+)
+from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+
+
+async def test_variables_files_and_outputs_are_shown_and_gone_after_undo(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\n", encoding="utf-8")
+    replies = (
+        cell("total = 40 + 2\nprint('total is', total)"),
+        saying("Total computed."),
+        cell(
+            "open('a.txt', 'a').write('\\x1b[31mtwo\\n')\nopen('b.txt', 'w').write('new\\n')\nlist(range(9000))"
+        ),
+        saying("Written."),
+    )
+    async with talking(workspace, *replies) as (talk, _):
+        assert await talk.type("/vars") == "No variables.\n"
+        await talk.turn("add them up")
+        assert re.search(r"\btotal\b.*\bint\b.*\b1$", await talk.type("/vars"), re.MULTILINE)
+        await talk.turn("write it")
+        files = await talk.type("/files")
+        assert re.search(r"changed +a\.txt\n +added +b\.txt\n", files)
+        diff = await talk.type("/diff")
+        assert "a.txt (changed)\n@@ -1 +1,2 @@\n one\n+" in diff
+        assert "b.txt (added)\n@@ -0,0 +1 @@\n+new\n" in diff
+        assert "\x1b" not in diff
+        assert diff == await talk.type("/diff 2")
+        assert await talk.type("/diff 1") == "cell 1 changed no files\n"
+        assert "cell 1\ntotal is 42\n" in await talk.type("/output 1")
+        whole = await talk.type("/output")
+        assert "4500," in whole.replace("\n", "")  # the middle, which the model did not see
+        assert re.search(r"scripted +4 +[\d,]+ +[\d,]+ +0 +unknown\n", await talk.type("/cost"))
+        assert await talk.type("/undo") == ""
+        assert "this session has changed no files" in await talk.type("/files")
+        assert (workspace / "a.txt").read_text(encoding="utf-8") == "one\n"
+        await talk.type("/undo")
+        assert "total" not in await talk.type("/vars")
+        await talk.type("/redo")
+        assert "total" in await talk.type("/vars")
+
+
+async def test_going_back_says_what_goes_and_what_stays(workspace: Path) -> None:
+    replies = (
+        cell("a = 1"),
+        saying("one"),
+        cell("b = 2\nopen('made.txt', 'w').close()"),
+        saying("two"),
+    )
+    async with talking(workspace, *replies) as (talk, live):
+        await talk.run("a_mine", "mine = 0")
+        await talk.turn("first")
+        await talk.turn("second")
+        shown = await talk.type("/rewind", "2", "all", "n")
+        assert shown == (
+            "Back to before turn 2: second\n"
+            "  forgotten: turn 2\n"
+            "  undone: cell 3 (variables and files)\n"
+            "  files: made.txt\n"
+        )
+        assert "  2  second  (cell 3)\n  1  first  (cell 2)" in talk.asked[0]
+        assert (workspace / "made.txt").exists()
+        assert await talk.type("/rewind", None) == ""
+        assert await talk.type("/rewind 1", None) == ""
+        shown = await talk.type("/rewind 2 chat", "y")
+        assert "stays: what cell 3 did" in shown
+        assert (workspace / "made.txt").exists()
+        assert "there is no turn 2" in await talk.type("/rewind 2 all")
+        await talk.type("/redo")
+        await talk.type("/rewind 1 all", "y")
+        (_, _, rewound) = events_of(live, SessionRewound)
+        assert (rewound.to, rewound.undone) == (1, (2, 3))
+        assert re.findall(r"^\w+", await talk.type("/vars"), re.MULTILINE) == ["name", "mine"]
+        assert not (workspace / "made.txt").exists()
+
+
+async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
+    async with talking(workspace, cell("x = 1"), saying("done")) as (talk, _):
+        talk.paper.width = 200
+        for line, words in {
+            "/undo 7": "/undo: 7 cells cannot be undone: there are none",
+            "/undo x": "/undo: 'x' is no number of cells; give its number",
+            "/undo one two three": "/undo: write /undo, /undo N for the last N cells, or /undo to CELL",
+            "/rewind": "/rewind: nothing was said yet that could be gone back to",
+            "/diff 3": "/diff: there is no cell 3; nothing was run yet",
+            "/output": "/output: nothing was run yet",
+            "/mode brave": "/mode: there is no mode 'brave'; there are read-only, ask, auto, full",
+            "/grants revoke 1": "/grants: there is no grant 1; /grants lists 0",
+            "/checkpoint x": "/checkpoint: 'x' is no checkpoint; give its number",
+            "/rename": "/rename: what name? /rename TITLE",
+            "/export": "/export: which format? /export FORMAT [FILE], e.g. /export md report.md",
+            "/resume nobody": "/resume: there is no session 'nobody'; `pinfold sessions` lists them",
+            "/hlep": "there is no command /hlep; did you mean /help?",
+            "/zzz\x1b[2J": "there is no command /zzz\\x1b[2J; /help lists them",
+        }.items():
+            assert await talk.type(line) == f"{words}\n", line
+        await talk.type("/tmp/sales.csv what is in it?")
+        assert talk.said == ["/tmp/sales.csv what is in it?"]
+        assert not await obey(talk, "/nothing")
+        assert await obey(talk, "/undo 7")
+
+
+async def test_each_command_of_help_fits_a_line_and_is_there(workspace: Path) -> None:
+    async with talking(workspace) as (talk, _):
+        page = await talk.type("/help")
+        assert max(map(len, page.splitlines())) <= 80
+        named = re.findall(r"^  /(\w+)", page, re.MULTILINE)
+        assert [*dict.fromkeys(named)] == named
+        assert {*named} == {name for name, _ in offered(talk)}
+        assert {*COMMANDS} - {*named} <= {"map"}
+        for name in named:
+            assert f"/{name}" in await talk.type(f"/help {name}")
+
+
+async def test_another_process_answers_for_a_session_that_it_owns(workspace: Path) -> None:
+    async with talking(workspace, cell("n = 1"), saying("done")) as (talk, live):
+        assert live.log.folder
+        away = Talking(RemoteSession(talk.session, live.log.folder), workspace)
+        await away.turn("count")
+        assert re.search(r"\bn\b.*\bint\b", await away.type("/vars"))
+        assert await away.type("/output") == "cell 1\n(no output)\n"
+        assert "filesystem.read_file" in await away.type("/tools read file")
+        await away.type("/undo")
+        assert "No variables." in await away.type("/vars")
+        assert await away.type("/mode ask") == ""
+        assert (await live.standing()).mode == "ask"
+        await away.type("/rename from away")
+        assert events_of(live, SessionChanged)[-1].title == "from away"
+
+
+async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspace: Path) -> None:
+    async with talking(
+        workspace, cell("x = 1"), saying("done"), cell("import time\nwhile True: time.sleep(1)")
+    ) as (
+        talk,
+        live,
+    ):
+        await talk.turn("quick")
+        await fork(Shelf(), talk.session, "another")
+        async with live.subscribe(live.log.seq) as feed:
+            await live.submit(Say(turn=new_turn_id(), text="long"))
+            async for item in feed:
+                if isinstance(item, Entry) and isinstance(item.event, ActionStarted):
+                    break
+            for line in ("/undo", "/redo", "/clear", "/rewind 1 all", "/new", "/resume another"):
+                said = await talk.type(line)
+                assert "interrupt it" in said or "a turn is under way" in said, line
+            assert talk.went == []
+            assert re.search(r"scripted +3 ", await talk.type("/cost"))
+            assert "Nothing left" in await talk.type("/sent")
+            assert await talk.type("/mode ask") == ""
+            assert (await live.standing()).mode == "ask"
+            await live.submit(Interrupt())
+            async for item in feed:
+                if isinstance(item, Entry) and isinstance(item.event, TurnInterrupted):
+                    break
+        await talk.type("/new")
+        assert talk.went == [None]
+
+
+@pytest.mark.parametrize("scope", ["session", "always"])
+async def test_what_was_allowed_is_listed_and_taken_back_by_number(workspace: Path, scope: Any) -> None:
+    write, again = (calling("write_file", path=f"{name}.txt", content="x") for name in "ab")
+    replies = (write, saying("done"), again, saying("done"))
+    async with talking(workspace, *replies, mode="ask", unattended=False) as (talk, live):
+        assert "nothing is granted" in await talk.type("/grants")
+
+        async def asked_and_allowed(text: str) -> int:
+            asked = 0
+            async with live.subscribe(live.log.seq) as feed:
+                await live.submit(Say(turn=new_turn_id(), text=text))
+                async for item in feed:
+                    event = item.event if isinstance(item, Entry) else None
+                    if isinstance(event, ApprovalRequested):
+                        asked += 1
+                        yes = Decide(id=event.id, digest=event.digest, verdict="allow", scope=scope)
+                        await live.submit(yes)
+                    if isinstance(event, TurnEnded):
+                        return asked
+            raise AssertionError
+
+        assert await asked_and_allowed("write") == 1
+        ((number, how),) = re.findall(
+            r"^ +(\d+)  (session|always) +\S", await talk.type("/grants"), re.MULTILINE
+        )
+        assert how == scope
+        assert len(Grants().all()) == (scope == "always")
+        assert await talk.type(f"/grants revoke {number}") == ""
+        assert "nothing is granted" in await talk.type("/grants")
+        assert Grants().all() == ()
+        assert await asked_and_allowed("write again") == 1
+
+
+async def test_a_fork_is_a_branch_that_can_be_gone_to(workspace: Path) -> None:
+    async with talking(workspace, cell("n = 1"), saying("done")) as (talk, _):
+        assert "has no forks" in await talk.type("/branches")
+        await talk.turn("count")
+        said = await talk.type("/fork second try", "n")
+        (new,) = re.findall(r"forked as (s_\w+)", said)
+        shown = await talk.type("/branches", new)
+        assert f"{talk.session} *" in shown
+        assert re.search(rf"^  {new} .* second try$", shown, re.MULTILINE)
+        assert talk.went == [new]
+        await talk.type("/fork third", "y")
+        assert len(talk.went) == 2
+        assert re.search(rf"^\* {talk.session}.* count$", await talk.type("/sessions"), re.MULTILINE)
+        assert new in await talk.type("/sessions second")
+        assert talk.session not in await talk.type("/sessions second")
+        await talk.type("/resume second try")
+        assert talk.went[-1] == new
+        await talk.type("/resume", new)
+        assert "this is that session" in await talk.type(f"/resume {talk.session}")
+        assert arguments(talk, "resume", new[:6]) == [new]
+
+
+async def test_the_chat_is_cleared_and_the_variables_stay(workspace: Path) -> None:
+    async with talking(workspace, cell("n = 1"), saying("done")) as (talk, live):
+        await talk.turn("count")
+        await talk.type("/clear")
+        assert len(events_of(live, ContextCompacted)) == 1
+        assert re.search(r"\bn\b.*\bint\b", await talk.type("/vars"))
+        assert not talk.left
+        await talk.type("/exit")
+        assert talk.left
+
+
+async def test_checkpoints_are_made_listed_and_gone_back_to(workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    async with talking(workspace, cell("open('a.txt', 'w').write('one')"), saying("done")) as (talk, _):
+        assert "checkpoints are off" in await talk.type("/checkpoint")
+        await talk.type("/checkpoint on")
+        assert "checkpoints are on" in await talk.type("/checkpoint")
+        await talk.turn("write")
+        shown = await talk.type("/checkpoint")
+        numbers = re.findall(r"^(\d+) ", shown, re.MULTILINE)
+        assert numbers
+        assert arguments(talk, "checkpoint", "") == ["on", "off", *reversed(numbers)]
+        (workspace / "a.txt").write_text("mine", encoding="utf-8")
+        assert "is restored" in await talk.type(f"/checkpoint {numbers[-1]}")
+        assert (workspace / "a.txt").read_text(encoding="utf-8") == "one"
+
+
+async def test_arguments_are_completed_from_what_there_is(workspace: Path) -> None:
+    replies = (cell("a = 1"), cell("b = 1"), saying("one"), saying("two"))
+    async with talking(workspace, *replies) as (talk, _):
+        await talk.turn("first")
+        await talk.turn("second")
+        assert arguments(talk, "mode", "a") == ["ask", "auto"]
+        assert arguments(talk, "undo", "to ") == ["to 1", "to 0"]
+        assert arguments(talk, "diff", "") == ["2", "1"]
+        assert arguments(talk, "rewind", "") == ["2", "1"]
+        assert arguments(talk, "rewind", "1 v") == ["1 variables"]
+        assert arguments(talk, "help", "re") == ["redo", "rewind", "resume", "rename"]
+        assert "builtin" in arguments(talk, "model", "b")
+        assert "jsonl " in arguments(talk, "export", "j")
+        assert arguments(talk, "sent", "x") == []
+        assert arguments(talk, "nothing", "x") == []
+
+
+async def test_a_session_is_written_to_a_file_and_its_model_changed(workspace: Path, tmp_path: Path) -> None:
+    script = tmp_path / "other.jsonl"
+    script.write_text('{"text": "from the other"}\n', encoding="utf-8")
+    async with talking(workspace, saying("hello")) as (talk, live):
+        await talk.turn("say hello")
+        target = tmp_path / "story.jsonl"
+        assert str(target) in (await talk.type(f"/export jsonl {target}")).replace("\n", "")
+        assert "say hello" in target.read_text(encoding="utf-8")
+        assert "'nothing' is not one of" in await talk.type("/export nothing")
+        await talk.type(f"/model scripted:{script}")
+        assert (await live.standing()).model == f"scripted:{script}"
+        await talk.turn("again")
+        assert events_of(live, TurnEnded)[-1].text == "from the other"
+
+
+async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows_ours(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    mine, theirs = (folder / ".agents" / "commands" for folder in (tmp_path / "home", workspace))
+    for folder in (mine, theirs):
+        folder.mkdir(parents=True)
+    (mine / "review.md").write_text("---\nargument-hint: FILE\n---\nReview $1 closely.", encoding="utf-8")
+    (mine / "undo.md").write_text("Undo everything there is.", encoding="utf-8")
+    (theirs / "deploy.md").write_text("---\ndescription: \x1b[31mShip it\n---\nDeploy.", encoding="utf-8")
+    async with talking(workspace) as (talk, _):
+        talk.paper.width = 250
+        page = await talk.type("/help")
+        assert re.search(r"^Yours\n  /review FILE +Review \$1 closely\.$", page, re.MULTILINE)
+        assert "your /undo is never used: there is a built-in one" in page
+        assert (
+            f"ignored, this folder is not trusted: /deploy; see and allow: pinfold trust {workspace}" in page
+        )
+        assert "never used" not in await talk.type("/help")
+        await talk.type("/review a.py")
+        assert await talk.type("/deploy") == (
+            f"/deploy: it comes with this folder, which is not trusted; see and allow: pinfold trust {workspace}\n"
+        )
+        assert "cannot be undone" in await talk.type("/undo 1")
+        assert talk.said == ["Review a.py closely."]
+        trust(obeyed(workspace))
+        page = await talk.type("/help")
+        assert re.search(r"^  /deploy +\S+Ship it$", page, re.MULTILINE)
+        assert "\x1b" not in page
+        await talk.type("/deploy now")
+        assert talk.said[-1] == "Deploy.\n\nnow"
+        assert ("deploy", "\\x1b[31mShip it") in offered(talk)
+        assert "did you mean /review?" in await talk.type("/reviw")
+
+
+async def test_a_server_is_listed_and_what_it_offers_agreed_to(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    program = Path(__file__).parents[2] / "app" / "mcp" / "servers" / "notes.py"
+    entry = {"command": sys.executable, "args": [str(program), str(tmp_path)]}
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text(json.dumps({"mcpServers": {"notes": entry}}), encoding="utf-8")
+    user_file().chmod(0o600)
+    async with talking(workspace) as (talk, _):
+        assert re.match(r"notes +\w+", await talk.type("/mcp"))
+        assert arguments(talk, "mcp", "t") == ["trust notes"]
+        shown = await talk.type("/mcp trust notes", "y")
+        assert "notes says of its tools:" in shown
+        assert "notes is trusted, as long as none of it changes" in shown
+        assert FilePins(users_own().specs).is_trusted("notes")
+        assert "no MCP server is called 'nobody'" in await talk.type("/mcp trust nobody")
+        assert "write /mcp" in await talk.type("/mcp restart")
+
+
+async def test_a_session_that_leaves_nothing_behind_has_its_commands_too(workspace: Path) -> None:
+    async with talking(workspace, cell("n = 1"), saying("done"), kept=False) as (talk, _):
+        await talk.turn("count")
+        assert re.search(r"\bn\b.*\bint\b", await talk.type("/vars"))
+        assert "cell 1" in await talk.type("/output")
+        for line in ("/fork", "/export md"):
+            assert "leaves nothing behind" in await talk.type(line)
+        assert "has no forks" in await talk.type("/branches")
+        await talk.type("/undo")
+        assert "No variables." in await talk.type("/vars")

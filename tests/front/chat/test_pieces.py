@@ -1,0 +1,175 @@
+"""What the frame is made of, without a terminal: pastes, history, completion, the status line, questions."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
+from pinfold.front.chat.completing import Completing, files_below, fitting
+from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion
+from pinfold.front.chat.history import FileHistory
+from pinfold.front.chat.pastes import Pastes
+from pinfold.front.chat.status import Status, short
+
+pytestmark = pytest.mark.unit
+
+
+@given(st.lists(st.text(), max_size=5))
+def test_whatever_is_pasted_is_sent_whole(texts: list[str]) -> None:
+    pastes = Pastes()
+    shown = "|".join(map(pastes.folded, texts))
+    assert pastes.whole(shown) == "|".join(texts).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_long_pastes_are_told_apart_and_go_with_one_backspace() -> None:
+    pastes = Pastes()
+    one, two = "a\n" * 10_000, "b\n" * 10_000
+    shown = f"see {pastes.folded(one)} and {pastes.folded(two)}"
+    assert shown == "see [pasted 10,000 lines] and [pasted 10,000 lines #2]"
+    assert pastes.folded(one) == "[pasted 10,000 lines]"
+    assert pastes.whole(shown) == f"see {one} and {two}"
+    assert pastes.token_before(shown) == len("[pasted 10,000 lines #2]")
+    assert pastes.token_before("see [pasted 3 lines]") == 0
+    assert pastes.without(shown) == "see  and"
+
+
+def test_the_history_is_private_bounded_and_survives_damage(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history"
+    history = FileHistory(path)
+    for text in ("first", "two\nlines", "two\nlines"):
+        history.append_string(text)
+    with path.open("ab") as file:
+        file.write(b"\xff not json\n17\n")
+    history.append_string("x" * 20_000)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(FileHistory(path).load_history_strings()) == ["two\nlines", "first"]
+    assert list(FileHistory(None).load_history_strings()) == []
+
+
+def test_files_are_offered_after_an_at_without_what_git_ignores(tmp_path: Path) -> None:
+    for name in (
+        "src/main.py",
+        "src/other.py",
+        "build/out.o",
+        "main.log",
+        "node_modules/x/main.js",
+        "readme.md",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("build/\n*.log\n")
+    found = files_below(tmp_path)
+    assert found == [".gitignore", "readme.md", "src/", "src/main.py", "src/other.py"]
+    assert fitting("main", found) == ["src/main.py"]
+    assert fitting("s", found)[:1] == ["src/"]
+
+    completing = Completing()
+    completing.workspace = tmp_path
+
+    async def offered(text: str) -> list[str]:
+        found = completing.get_completions_async(Document(text), CompleteEvent())
+        return [completion.text async for completion in found]
+
+    assert asyncio.run(offered("look at @src/m")) == ["src/main.py"]
+    assert asyncio.run(offered("mail me@src")) == []
+
+
+def test_commands_and_their_arguments_are_offered_on_a_line_of_their_own() -> None:
+    completing = Completing()
+    completing.commands = lambda: [("undo", "take back"), ("vars", "variables")]
+    completing.arguments = lambda name, rest: [f"{name}-{rest}"]
+
+    def offered(text: str) -> list[str]:
+        return [one.text for one in completing.get_completions(Document(text), CompleteEvent())]
+
+    assert offered("/u") == ["undo"]
+    assert offered("/undo 2") == ["undo-2"]
+    assert offered("say /u") == []
+
+
+@given(st.integers(20, 200), st.text(max_size=60))
+def test_the_status_line_tells_everything_and_fits_where_it_can(columns: int, model: str) -> None:
+    status = Status(context=200_000)
+    status.take(SessionOpened(version="1", workspace="/", model=model, mode="ask", sandbox="landlock"))
+    used = Usage(input_tokens=12_345, output_tokens=678, cached_tokens=9_000)
+    status.take(ModelReplied(turn=new_turn_id(), model=model, text="", usage=used, cost=0.5))
+    line = status.line(columns)
+    assert "ask · 12k in 678 out 9.0k cached · $0.50 · 7% of 200k · landlock" in line
+    assert "\n" not in line
+    assert len(line) < max(columns, 85)
+    status.take(ModelReplied(turn=new_turn_id(), model=model, text="", usage=used, cost=None))
+    assert "cost unknown" in status.line(columns)
+
+
+def test_a_sandbox_that_is_not_chosen_yet_is_not_in_the_status_line() -> None:
+    assert Status(model="m", mode="ask", sandbox="auto").line(80) == "m · ask · 0 in 0 out · $0.00"
+
+
+@given(st.integers(0, 10**10))
+def test_short_counts_are_short(count: int) -> None:
+    assert len(short(count)) <= 6
+
+
+def test_a_key_counts_only_after_the_question_stood_and_nobody_was_typing() -> None:
+    async def scene() -> None:
+        desk = Desk(time.monotonic)
+        armed = asyncio.Event()
+        desk.arms = armed.set
+        question = KeyQuestion("May it?", {"y": "yes"})
+        asked = asyncio.create_task(desk.asked(question))
+        desk.typed()
+        began = time.monotonic()
+        await asyncio.wait_for(armed.wait(), 5)
+        assert time.monotonic() - began >= 0.5
+        question.press("x")
+        assert not question.future.done()
+        question.press("Y")
+        assert await asked == "y"
+        assert desk.question is None
+
+    asyncio.run(scene())
+
+
+def test_questions_wait_for_each_other_and_one_that_is_withdrawn_disappears() -> None:
+    async def scene() -> None:
+        desk = Desk(time.monotonic)
+        first, second = KeyQuestion("first?", {"y": "yes"}), ChoiceQuestion("second?", ["a"] * 12)
+        one, two = asyncio.create_task(desk.asked(first)), asyncio.create_task(desk.asked(second))
+        await asyncio.sleep(0)
+        assert desk.question is first
+        assert desk.waiting == 1
+        one.cancel()
+        await asyncio.wait([one])
+        assert desk.question is second
+        second.press("1")
+        second.press("2")
+        assert second.at == 11
+        second.move(1)
+        assert second.at == 0
+        desk.leave()
+        assert await two is None
+
+    asyncio.run(scene())
+
+
+def test_lines_are_taken_in_order_and_the_last_can_be_had_back() -> None:
+    async def scene() -> None:
+        desk = Desk(time.monotonic)
+        for line in ("one", "two", "  ", "three"):
+            desk.enter(line)
+        assert desk.recall() == "three"
+        assert [await desk.line(), await desk.line()] == ["one", "two"]
+        assert desk.recall() is None
+        desk.leave()
+        assert await desk.line() is None
+
+    asyncio.run(scene())

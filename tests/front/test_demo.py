@@ -1,0 +1,114 @@
+"""`pinfold demo`: recorded words, real numbers, a real undo; offline and quick."""
+
+from __future__ import annotations
+
+import csv
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import command
+
+from pinfold.app import ConfigError
+from pinfold.app.demo import TABLE, lay_out, sales
+from pinfold.model.lines import read_kept
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+]
+BUNDLED = Path(sales.__file__).with_name(TABLE)
+
+
+def regions_of(table: Path) -> dict[str, float]:
+    regions: defaultdict[str, float] = defaultdict(float)
+    with table.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            revenue = int(row["units"]) * float(row["price"]) * (1 - float(row["discount"]))
+            regions[row["region"]] += revenue
+    return dict(regions)
+
+
+def test_its_numbers_are_those_of_the_table_and_undo_brings_the_table_back_without_any_network(
+    tmp_path: Path, pinfold: Any
+) -> None:
+    folder = tmp_path / "demo"
+    shown: list[str] = []
+    for discount in (None, "0.9"):
+        if discount:  # somebody edits the table between two demos
+            table = folder / TABLE
+            lines = table.read_text(encoding="utf-8").splitlines()
+            edited = [lines[0], *(line.rpartition(",")[0] + f",{discount}" for line in lines[1:])]
+            table.write_text("\n".join(edited) + "\n", encoding="utf-8")
+        before = (folder / TABLE).read_bytes() if folder.exists() else BUNDLED.read_bytes()
+        began = time.monotonic()
+        done = subprocess.run(
+            ["unshare", "-rn", *command("demo", "--workspace", str(folder))],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert time.monotonic() - began < 30
+        assert (folder / TABLE).read_bytes() == before
+        regions = regions_of(folder / TABLE)
+        best = max(regions, key=lambda region: regions[region])
+        total = sum(regions.values())
+        assert (
+            f"sales brought {total:,.0f} in all. {best} sold the most: {regions[best]:,.0f}." in done.stdout
+        )
+        assert "\x1b" not in done.stdout
+        shown.append(done.stdout)
+    assert "RECORDED" in shown[0]
+    digests = re.findall(r"sales\.csv (?:before|now) +sha256 (\w+)", shown[0])
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2]
+    assert "204 rows of 6 columns" in shown[0]
+    assert shown[0].count("you> ") == 7
+    # What is said to live on does, and only the branch that was kept.
+    (session,) = re.findall(r"pinfold exec -s (\w+)", shown[0])
+    assert pinfold("exec", "-s", session, "-c", "len(sales)").out == "204\n"
+    assert len(pinfold("sessions").out.splitlines()) == 2
+
+
+def test_ctrl_c_leaves_cleanly(start: Any) -> None:
+    process = start("demo")
+    for line in process.stdout:
+        if line.startswith("  | "):
+            break
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said.strip()) == (130, "")
+
+
+def test_the_bundled_table_is_what_its_generator_makes() -> None:
+    assert BUNDLED.read_text(encoding="utf-8") == sales.sales_csv()
+    replies = [read_kept(path) for path in BUNDLED.parent.glob("recorded/*.jsonl")]
+    code = [str(call.args["code"]) for lines in replies for kept in lines for call in kept.calls]
+    assert len(code) == 5
+    assert max(len(line) for one in code for line in one.splitlines()) <= 75  # as it stands on 80 columns
+    assert "CC0-1.0" in BUNDLED.with_name("LICENSE").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("date,region\n", "no column 'product'"),
+        (",".join(sales.COLUMNS) + "\n", "has no rows"),
+        (",".join(sales.COLUMNS) + "\n2025-01-01,North,lamp,many,1,0\n", "line 2: invalid literal for int()"),
+        (",".join(sales.COLUMNS) + "\n2025-01-01,North,lamp\n", "line 2"),
+    ],
+)
+def test_a_table_the_recorded_model_cannot_use_is_refused_before(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / TABLE).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        lay_out(tmp_path)
