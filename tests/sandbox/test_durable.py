@@ -86,6 +86,22 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
 
 
 @everywhere
+@pytest.mark.parametrize("to", [0, 1])
+async def test_what_was_undone_at_once_can_be_redone_by_another_process(
+    tmp_path: Path, provider: str, to: int
+) -> None:
+    async with opened(tmp_path, provider) as session:
+        await session.run("items = [1]")
+        await session.run("items.append(2)")
+        await session.run("items.append(3)")
+        await session.undo()
+        await session.undo(to=to)
+    async with opened(tmp_path, provider) as session:
+        await session.redo()
+        assert await value(session, "items") == "[1, 2]"
+
+
+@everywhere
 async def test_code_is_shown_in_tracebacks_of_functions_that_came_back(tmp_path: Path, provider: str) -> None:
     async with opened(tmp_path, provider) as session:
         await session.run("def fails():\n    return 1 / 0")

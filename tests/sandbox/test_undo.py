@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import select
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -104,6 +106,23 @@ async def test_a_cell_that_cannot_be_interrupted_is_rolled_back(session: Session
     assert (outcome.status, outcome.rolled_back) == ("timeout", True), outcome
     assert outcome.duration_s < 0.2 + 0.1 + 0.5
     assert await value(session, "items") == "[0, 1, 2]"
+
+
+async def test_a_cell_that_ends_while_its_process_is_being_killed_is_rolled_back(session: Session) -> None:
+    await session.run("items = [1]")
+    assert isinstance(session, UndoableSession)
+    guest = session._guest  # pyright: ignore[reportPrivateUsage]
+    assert guest is not None
+    channel = guest._channel  # pyright: ignore[reportPrivateUsage]
+
+    def kill_as_it_answers() -> None:
+        assert select.select([channel], [], [], 10)[0]
+        guest.kill("it was time")
+
+    asyncio.get_running_loop().call_later(0.05, kill_as_it_answers)
+    outcome = await session.run("import time\ntime.sleep(0.2)\nitems.append(0)")
+    assert (outcome.status, outcome.rolled_back) == ("killed", True), outcome
+    assert await value(session, "items") == "[1]"
 
 
 async def test_an_interpreter_that_dies_between_cells_comes_back_and_it_is_said(session: Session) -> None:

@@ -50,7 +50,11 @@ class Deadline:
         self._left_s = None
         self._timer.cancel()
         self._guest.interrupt()
-        self._timer = self._loop.call_later(grace_s, self._guest.kill, OVERDUE)
+        self._timer = self._loop.call_later(grace_s, self._overdue)
+
+    def _overdue(self) -> None:
+        if self._guest.is_busy:  # it may have ended in this very turn of the loop
+            self._guest.kill(OVERDUE)
 
     def cancel(self) -> None:
         self._is_over = True

@@ -385,7 +385,7 @@ class Guest:
 
     def _accept(self, data: bytes) -> None:
         reply = self._reader.feed(data)
-        if reply is not None:
+        if reply is not None and self._killed_for is None:  # who is being killed ends by that, whatever it still says
             self.drain()
             self._resolve(reply)
 
@@ -415,7 +415,7 @@ class Guest:
         self._ended(code, last.out_of_memory if last else self.body.out_of_memory)
 
     def _ended(self, code: int, out_of_memory: bool, cells: tuple[int, ...] = ()) -> None:
-        # A reply it sent before it died still counts.
+        # A reply it sent before it died still counts, unless it was killed.
         with suppress(ChannelBroken):
             while self._busy and (data := self._receive()):
                 self._accept(data)

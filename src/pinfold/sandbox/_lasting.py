@@ -149,6 +149,7 @@ class LastingSession(GuestSession):
                     if self._saving is not None:
                         await asyncio.wait([self._saving])
                     await self._save_now(DEPTH_S)
+                    await self._save_undone()
             if self._saving is not None:
                 self._saving.cancel()
                 await asyncio.wait([self._saving])
@@ -237,6 +238,16 @@ class LastingSession(GuestSession):
                 await self._saved.save_all(guest.body, kept, depth_s, self._has_leisure)
         except (Unsaved, SandboxUnavailable, OSError) as error:
             self._notices += (f"{error}; after a restart they will be as they were saved last.",)
+
+    async def _save_undone(self) -> None:
+        """What can be redone still can be in the process that goes on."""
+        holder = self._guest
+        for one in reversed(self._undone):
+            holder = one.parked or holder
+            kept = [cell for cell in one.cells if holder and cell in holder.copies]
+            if holder and kept:
+                with suppress(Unsaved, SandboxUnavailable, OSError):  # then `redo` says so
+                    await self._saved.save_all(holder.body, kept, DEPTH_S)
 
     def _has_leisure(self) -> bool:
         return not self._lock.locked()

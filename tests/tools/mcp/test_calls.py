@@ -227,9 +227,8 @@ async def test_a_new_tool_is_held_and_annotations_count_only_after_the_user_agre
     async with house.servers(spec("everyday", env=age)) as servers:
         tools = Registry(await servers.tools("everyday"))
         await tools.call("everyday.text", {"words": "x"})  # by then it is listened to for changes
-        house.changed.clear()
         await tools.call("everyday.grow", {})
-        await until(lambda: bool(house.changed))
+        await until(lambda: bool(servers.difference("everyday")))
         assert "everyday.more" not in [tool.name for tool in await servers.tools("everyday")]
         assert servers.difference("everyday").names("new") == ("more",)
         assert servers.status("everyday").held == 1
