@@ -2,6 +2,8 @@
 
     ./.venv/bin/python bench/tasks.py [--half dev|test|all] [--arm pinfold|smolagents|both] [--weights FILE]
     ./.venv/bin/python bench/tasks.py --resume RUN ...      goes on where a run was cut
+    ./.venv/bin/python bench/tasks.py --share 1/4 ...       one of four runs side by side, each with its own server
+    ./.venv/bin/python bench/tasks.py --report RUN RUN ...  what several runs came to together
     ./.venv/bin/python bench/tasks.py --self-test           do the checkers judge rightly?
 
 Tokens are counted between agent and server, for both alike. Results and transcripts are under bench/out/tasks/RUN/.
@@ -161,6 +163,13 @@ def run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> None:
                 raise server.NoServer(f"the model server is gone: see {folder / 'server.log'}")
 
 
+def _share(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N with K from 1 to N, such as 1/4")
+    return int(part), int(parts)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -184,6 +193,8 @@ def arguments() -> argparse.Namespace:
     add("--threads", type=int, default=2, help="of the model server")
     add("--server", metavar="URL", help="a running llama.cpp server, instead of one of our own")
     add("--resume", metavar="RUN", help="name or folder of a run to go on with")
+    add("--share", type=_share, default=(1, 1), metavar="K/N", help="the K-th of N parts of the tasks")
+    add("--report", nargs="+", metavar="RUN", help="names or folders of runs; nothing is run")
     add("--self-test", action="store_true", help="check the checkers; no model")
     return parser.parse_args()
 
@@ -202,7 +213,8 @@ def chosen(given: argparse.Namespace) -> list[Task]:
         and (not given.kind or task.kind in given.kind)
         and any(fnmatch(task.id, pattern) for pattern in patterns)
     ]
-    return in_turn(picked)[: given.limit]
+    part, parts = given.share
+    return in_turn(picked)[: given.limit][part - 1 :: parts]
 
 
 def in_turn(tasks: Sequence[Task]) -> list[Task]:
@@ -224,6 +236,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 def main() -> int:
     given = arguments()
     signal.signal(signal.SIGTERM, _stop)
+    if given.report:
+        books = [OUT / "tasks" / run / "results.jsonl" for run in given.report]
+        print(results.report([result for book in books for result in results.read(book)]))
+        return 0
     try:
         tasks = chosen(given)
     except mbpp.NotMbpp as missing:

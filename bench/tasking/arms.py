@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from bench.tasking import baseline
 
-ArmName = Literal["pinfold", "smolagents"]
+ArmName = Literal["pinfold", "smolagents", "smolagents-kinder"]
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
 """Variables an agent gets; no keys, and nobody's configuration."""
@@ -66,11 +66,19 @@ def _events(out: str) -> list[dict[str, Any]]:
     return events
 
 
-def smolagents(asked: Asked) -> Attempt:
+def smolagents(asked: Asked, *settings: str) -> Attempt:
     result = asked.scratch / "answer.json"
     result.unlink(missing_ok=True)
     script = Path(__file__).with_name("smol.py")
-    command = [str(baseline.make()), str(script), asked.url, asked.model, asked.prompt, str(result)]
+    command = [
+        str(baseline.make()),
+        str(script),
+        asked.url,
+        asked.model,
+        asked.prompt,
+        str(result),
+        *settings,
+    ]
     ended, out, err = _run(command, asked, {"HF_HUB_OFFLINE": "1", "MPLBACKEND": "Agg"})
     if not result.exists():
         return Attempt(
@@ -80,7 +88,16 @@ def smolagents(asked: Asked) -> Attempt:
     return Attempt(answer=told["answer"], actions=told["actions"], ended=ended, note=told["state"])
 
 
-ARMS: dict[ArmName, Callable[[Asked], Attempt]] = {"pinfold": pinfold, "smolagents": smolagents}
+def smolagents_kinder(asked: Asked) -> Attempt:
+    """Fences as small models know them, and an end before they go round in circles."""
+    return smolagents(asked, json.dumps({"code_block_tags": "markdown", "max_steps": 8}))
+
+
+ARMS: dict[ArmName, Callable[[Asked], Attempt]] = {
+    "pinfold": pinfold,
+    "smolagents": smolagents,
+    "smolagents-kinder": smolagents_kinder,
+}
 
 
 def _run(

@@ -116,21 +116,25 @@ def _goals(results: Sequence[Result]) -> list[str]:
     lines: list[str] = []
     for what, mbpp in (("test half", False), ("test half with mbpp", True)):
         held = [r for r in results if r.half == "test" and (mbpp or r.kind != "mbpp")]
-        ours = {r.task: r for r in held if r.arm == "pinfold"}
-        theirs = {r.task: r for r in held if r.arm == "smolagents"}
-        both = sorted(ours.keys() & theirs.keys())
-        if not both:
-            continue
-        mine, other = [ours[task] for task in both], [theirs[task] for task in both]
-        solved, baseline = sum(r.solved for r in mine), sum(r.solved for r in other)
-        more = solved / baseline if baseline else float("inf")
-        fewer = per_solved(mine) / per_solved(other)
-        lines.append(
-            f"{what}: {solved} of {len(both)} against {baseline}: {more:.2f}x the solved tasks (goal {MORE_SOLVED}x: "
-            f"{_met(more >= MORE_SOLVED)}); {fewer:.2f}x the tokens per solved task (goal {FEWER_TOKENS}x: "
-            f"{_met(fewer <= FEWER_TOKENS)})"
-        )
+        lines += [line for arm in ARMS if arm != "pinfold" and (line := _goal(what, held, arm))]
     return lines
+
+
+def _goal(what: str, results: Sequence[Result], against: ArmName) -> str:
+    ours = {r.task: r for r in results if r.arm == "pinfold"}
+    theirs = {r.task: r for r in results if r.arm == against}
+    both = sorted(ours.keys() & theirs.keys())
+    if not both:
+        return ""
+    mine, other = [ours[task] for task in both], [theirs[task] for task in both]
+    solved, baseline = sum(r.solved for r in mine), sum(r.solved for r in other)
+    more = solved / baseline if baseline else float("inf")
+    fewer = per_solved(mine) / per_solved(other)
+    return (
+        f"{what}: {solved} of {len(both)} against {baseline} of {against}: {more:.2f}x the solved tasks "
+        f"(goal {MORE_SOLVED}x: {_met(more >= MORE_SOLVED)}); {fewer:.3f}x the tokens per solved task "
+        f"(goal {FEWER_TOKENS}x: {_met(fewer <= FEWER_TOKENS)})"
+    )
 
 
 def _met(met: bool) -> str:

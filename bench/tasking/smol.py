@@ -1,7 +1,7 @@
 """One task for a smolagents CodeAgent, in the working folder. Runs in the baseline's environment.
 
 As its documentation recommends for work on local files: every import allowed, `open` given to the local executor;
-all else as it comes.
+all else as it comes, or as the last argument says, in JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ smolagents: Any = import_module("smolagents")
 
 
 def main() -> None:
-    url, name, prompt, result = sys.argv[1:]
+    url, name, prompt, result, *settings = sys.argv[1:]
     model = smolagents.OpenAIServerModel(model_id=name, api_base=url, api_key="none", temperature=0)
     agent = smolagents.CodeAgent(
         tools=[],
@@ -24,6 +24,7 @@ def main() -> None:
         add_base_tools=False,
         additional_authorized_imports=["*"],
         executor_kwargs={"additional_functions": {"open": open}},
+        **(json.loads(settings[0]) if settings else {}),
     )
     done = agent.run(prompt, return_full_result=True)
     steps = [step for step in agent.memory.steps if isinstance(step, smolagents.ActionStep)]
