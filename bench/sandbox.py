@@ -70,7 +70,7 @@ def contenders() -> list[Contender]:
 
 async def compare(given: argparse.Namespace) -> int:
     from bench.sandboxing import measures
-    from bench.sandboxing.ours import Ours, has_pool
+    from bench.sandboxing.ours import Ours, Told, has_pool
     from bench.sandboxing.report import Results, goals, report
 
     everyone = contenders()[:3] if given.quick else contenders()
@@ -101,7 +101,7 @@ async def compare(given: argparse.Namespace) -> int:
         results.trips = await measures.round_trips(everyone, 100 if quick else 2000)
     if "output" in only:
         say("100 MB of stdout")
-        results.output = await measures.outputs(everyone, 1 if quick else 7)
+        results.output = await measures.outputs([*everyone, Told(environment.PYTHON)], 1 if quick else 7)
     if "interrupt" in only:
         say("interrupts")
         results.interrupt = await measures.interrupts(everyone, 5 if quick else 30)

@@ -43,6 +43,19 @@ class Ours:
         return OurSession(stack, await stack.enter_async_context(opening))
 
 
+class Told(Ours):
+    """Under default limits: the whole output goes to a listener as it comes, and 64 MiB of it are kept."""
+
+    def __init__(self, python: Path) -> None:
+        super().__init__(python)
+        self.name = "pinfold, told as it comes"
+
+    async def open(self) -> OurSession:
+        stack = AsyncExitStack()
+        opening = open_session(provider=self._provider)
+        return ToldSession(stack, await stack.enter_async_context(opening))
+
+
 class OurSession:
     def __init__(self, stack: AsyncExitStack, session: Session) -> None:
         self._stack = stack
@@ -76,3 +89,17 @@ class OurSession:
 
     async def close(self) -> None:
         await self._stack.aclose()
+
+
+class ToldSession(OurSession):
+    async def run(self, code: str) -> Answer:
+        told = 0
+
+        def listen(_stream: Stream, text: str) -> None:
+            nonlocal told
+            told += len(text)
+
+        outcome = await self._session.run(code, on_output=listen)
+        if outcome.status != "ok":
+            raise RuntimeError(f"{outcome.status}: {outcome.error}")
+        return Answer(outcome.value, told)

@@ -53,6 +53,13 @@ def kind_of(event: Event) -> str:
     return event.kind if isinstance(event, Unknown) else type(event).__name__
 
 
+@given(st.one_of(events, deltas, commands))
+def test_the_fast_way_writes_what_the_plain_one_does(value: Event | Delta | Command) -> None:
+    assert encode(value) == plain_json(
+        {"kind": value.kind, **value.body} if isinstance(value, Unknown) else value
+    )
+
+
 @pytest.mark.installed
 @given(events)
 def test_every_event_comes_back_as_it_was(event: Event) -> None:

@@ -127,7 +127,8 @@ class Checkpoints:
     def _follow(self, entry: Entry) -> None:
         if isinstance(entry.event, SessionChanged) and entry.event.checkpoints is not None:
             self._given_up = False
-        self._made |= {made.number: made for made in checkpoints_in([entry])}
+        if isinstance(entry.event, Checkpointed):
+            self._made |= {made.number: made for made in checkpoints_in([entry])}
 
     async def _tried(self, session: Session, message: str, limit_s: float) -> None:
         """A checkpoint that cannot be made costs no cell anything; it is said once, and then given up."""

@@ -164,28 +164,35 @@ class SandboxAndTools:
             cleared=self.judging.cleared(action),
             wanted=self.way.wanted,
         )
-        async with self._reaching_out(what, reads=reads) as running:
-            match action:
-                case RunCell():
-                    performed = _without(await self._run(id, action, what), running.refused)
-                case CallTool():
-                    performed = await self._call(action, cell)
-                case _:
-                    assert_never(action)
-        private, sent = reads and self.privacy.holds, running.sent()
+        if self.way.is_running:  # what it is a part of has seen to the rest
+            sent = ()
+            with doing(what):
+                performed = await self._done(id, action, what)
+        else:
+            async with self._reaching_out(what, reads=reads) as running:
+                performed = await self._done(id, action, what)
+                if isinstance(action, RunCell):
+                    performed = _without(performed, running.refused)
+            sent = running.sent()
+        private = reads and self.privacy.holds
         return (
             replace(performed, private=private, sent=(*performed.sent, *sent))
             if private or sent
             else performed
         )
 
+    async def _done(self, id_: ActionId, action: Action, what: Doing) -> Performed:
+        match action:
+            case RunCell():
+                return await self._run(id_, action, what)
+            case CallTool():
+                return await self._call(action, what.cell)
+            case _:
+                assert_never(action)
+
     @asynccontextmanager
     async def _reaching_out(self, what: Doing, *, reads: bool) -> AsyncGenerator[Running]:
         """No connection outlives an action that may have read what is the user's, however that action ends."""
-        if self.way.is_running:  # what it is a part of has seen to the rest
-            with doing(what):
-                yield Running(what.ask)
-            return
         if reads and self.privacy.about_to_read():
             await self.way.cut()  # what is connected was let through while there was nothing to tell
 

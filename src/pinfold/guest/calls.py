@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock, get_ident
 from json import loads
+from json.encoder import encode_basestring_ascii as _quoted
 
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
@@ -207,7 +208,7 @@ class Calls:
             cell.unanswered += 1
             slot.number = cell.count
             cell.waiting[slot.number] = slot
-            header: Header = {"id": cell.id, "status": "call", "call": slot.number, "tool": slot.tool}
+            header = f'{{"id":{cell.id},"status":"call","call":{slot.number},"tool":{_quoted(slot.tool)}}}'
             self._whole(self._channel.send, header, slot.body)
             slot.body = b""
 

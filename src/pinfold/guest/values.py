@@ -53,7 +53,7 @@ def opened(header: Header, body: bytes) -> Any:
     """The result, or its exception."""
     beside: Any = header.get("beside")
     if beside is None:
-        told = loads(body)
+        told = loads(body.decode())
         if header["ok"]:
             return told
         raise (ToolRefused if told["refused"] else ToolFailed)(told["reason"])

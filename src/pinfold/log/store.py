@@ -180,6 +180,7 @@ class Log:
     async def _commit_pending(self) -> None:
         batches, self._pending = self._pending, []
         at = _timestamp(self._clock())
+        told_at = at.decode()
         rows: list[Row] = []
         seq, previous = self.seq, self._sum
         written: list[tuple[Entry, ...]] = []
@@ -190,7 +191,7 @@ class Log:
                 kind = kind_column(event.kind if isinstance(event, Unknown) else type(event).__name__)
                 previous = chained(previous, seq, at, kind, body)
                 rows.append((seq, at, kind, body, previous))
-                entries.append(Entry(seq=seq, session=self.session, at=at.decode(), event=event))
+                entries.append(Entry(seq=seq, session=self.session, at=told_at, event=event))
             written.append(tuple(entries))
         try:
             if self.folder is None:

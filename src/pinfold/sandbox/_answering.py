@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
 
@@ -19,7 +17,7 @@ from pinfold.sandbox.channel import GuestCall
 from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
-GIVE_WAY_S = 0.005
+GIVE_WAY_S = 0.002
 DROPPED = "nobody waits for this call any more"
 _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
 """The call that what runs now is for, by its number."""
@@ -29,21 +27,20 @@ class _Call:
     """One that is worked on. Ended by a scope and not by the task: what a tool shields from its end must stay shielded."""
 
     def __init__(self) -> None:
-        self.scope: anyio.CancelScope | None = None
+        self._scope: anyio.CancelScope | None = None
         """Once the task runs: outside of one, under a plain asyncio loop, anyio can make none."""
         self._dropped = False
 
-    @contextmanager
-    def droppable(self) -> Generator[None]:
-        with anyio.CancelScope() as self.scope:
-            if self._dropped:
-                self.scope.cancel()
-            yield
+    def droppable(self) -> anyio.CancelScope:
+        self._scope = anyio.CancelScope()
+        if self._dropped:
+            self._scope.cancel()
+        return self._scope
 
     def drop(self) -> None:
         self._dropped = True
-        if self.scope:
-            self.scope.cancel()
+        if self._scope:
+            self._scope.cancel()
 
 
 class Answering:
@@ -54,6 +51,11 @@ class Answering:
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[asyncio.Task[None], _Call]] = {}
         self._way_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        """For the next call, and will answer it."""
+        self._next: tuple[GuestCall, _Call] | None = None
+        """That it has found."""
+        self._is_over = False
         self._failure: Exception | None = None
         self._turn = asyncio.Lock()
 
@@ -67,6 +69,7 @@ class Answering:
         try:
             await self._guest.called(self._take)
         finally:
+            self._is_over = True
             await self._give_up()
         if self._failure is not None:
             raise self._failure
@@ -75,9 +78,20 @@ class Answering:
         if isinstance(call, GuestCall):
             self._deadline.pause()
             worked_on = _Call()
-            self._open[call.number] = self._loop.create_task(self._answer(call, worked_on)), worked_on
+            if (task := self._looking) is not None and self._next is None:
+                self._next = call, worked_on
+            else:
+                task = self._loop.create_task(self._answer_on(call, worked_on))
+            self._open[call.number] = task, worked_on
         elif call in self._open:
             self._open[call][1].drop()
+
+    async def _answer_on(self, call: GuestCall, worked_on: _Call) -> None:
+        """This one, and those that come one right after the other: a turn of the event loop for each would cost more."""
+        task, _ = self._open[call.number]
+        await self._answer(call, worked_on)
+        while following := self._look(task):
+            await self._answer(*following)
 
     async def _answer(self, call: GuestCall, worked_on: _Call) -> None:
         _working_on.set(call.number)
@@ -94,16 +108,19 @@ class Answering:
         finally:
             del self._open[call.number]
             self._deadline.go_on()
-        if not self._open:
-            self._look()
 
-    def _look(self) -> None:
+    def _look(self, task: asyncio.Task[None]) -> tuple[GuestCall, _Call] | None:
         """A program that makes one call after the other makes the next before the event loop would go round."""
+        if self._open or self._is_over:
+            return None
         now = perf_counter()
-        if now < self._way_at:
-            self._guest.look()
-        else:
+        if now >= self._way_at:
             self._way_at = now + GIVE_WAY_S  # others get their turn
+            return None
+        self._looking = task
+        self._guest.look()
+        found, self._looking, self._next = self._next, None, None
+        return found
 
     async def _give_up(self) -> None:
         given_up = list(self._open.values())

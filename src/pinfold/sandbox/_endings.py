@@ -18,19 +18,19 @@ class Deadline:
         self.passed = False
         self._guest = guest
         self._grace_s = grace_s
-        self._left_s: float | None = None
-        """While it is paused."""
         self._pauses = 0
+        self._paused_at: float | None = None
         self._is_over = False
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(limit_s, self.now, grace_s)
+        self._due = self._loop.time() + limit_s
+        self._timer: asyncio.TimerHandle | None = self._loop.call_at(self._due, self._look)
 
     def pause(self) -> None:
         """The cell waits for us, which is not its own time; perhaps for several answers at once."""
         self._pauses += 1
         if self._pauses == 1 and not (self.passed or self._is_over):
-            self._left_s = max(0.0, self._timer.when() - self._loop.time())
-            self._timer.cancel()
+            # The timer goes on: a pause is short as a rule, and there may be thousands a second.
+            self._paused_at = self._loop.time()
 
     def go_on(self) -> None:
         """One of the waits is over."""
@@ -41,16 +41,32 @@ class Deadline:
     def wake(self) -> None:
         """Whatever it waits for."""
         self._pauses = 0
-        if self._left_s is not None:
-            self._timer = self._loop.call_later(self._left_s, self.now, self._grace_s)
-            self._left_s = None
+        if self._paused_at is not None:
+            self._due += self._loop.time() - self._paused_at
+            self._paused_at = None
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._due, self._look)
 
     def now(self, grace_s: float) -> None:
         self.passed = True
-        self._left_s = None
-        self._timer.cancel()
+        self._paused_at = None
+        self._stop()
         self._guest.interrupt()
         self._timer = self._loop.call_later(grace_s, self._overdue)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._paused_at is not None:
+            return  # `wake` sets it again
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._look)
+        else:
+            self.now(self._grace_s)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _overdue(self) -> None:
         if self._guest.is_busy:  # it may have ended in this very turn of the loop
@@ -58,8 +74,8 @@ class Deadline:
 
     def cancel(self) -> None:
         self._is_over = True
-        self._left_s = None
-        self._timer.cancel()
+        self._paused_at = None
+        self._stop()
 
 
 def verdict(end: End, limit_s: float | None, state: str, *, rolled_back: bool) -> tuple[Status, str | None]:

@@ -8,6 +8,7 @@ import os
 import struct
 import termios
 
+from pinfold.sandbox._kept import Kept
 from pinfold.sandbox.contract import OnOutput, Stream
 
 CHUNK_BYTES = 1 << 17
@@ -37,7 +38,7 @@ class Output:
         self._stream: Stream = stream
         self._cap = cap
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._texts: list[str] = []
+        self._text = Kept(cap)
         self._kept = 0
         self._dropped = 0
         self._on_output: OnOutput | None = None
@@ -52,8 +53,9 @@ class Output:
         """A cell starts; what came since the last one counts to it."""
         self._on_output = on_output
         self.failure = None
-        for text in self._texts:
-            self._tell(text)
+        if on_output is not None:
+            for text in self._text.parts():
+                self._tell(text)
 
     def read(self) -> bool:
         """Take some of what is there; False when every writer has closed."""
@@ -87,8 +89,8 @@ class Output:
             self._tell(rest)
         else:
             self._keep(rest)
-        text, dropped = "".join(self._texts), self._dropped
-        self._texts, self._kept, self._dropped, self._on_output = [], 0, 0, None
+        text, dropped = self._text.taken(), self._dropped
+        self._kept, self._dropped, self._on_output = 0, 0, None
         return text, dropped
 
     def _add(self, data: bytes) -> None:
@@ -111,7 +113,7 @@ class Output:
 
     def _keep(self, text: str) -> None:
         if text:
-            self._texts.append(text)
+            self._text.add(text)
             self._tell(text)
 
     def _tell(self, text: str) -> None:
