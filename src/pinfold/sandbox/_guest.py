@@ -40,7 +40,7 @@ EXIT_S = 0.5
 """Between the end of the channel and the end of the process; longer means the program closed the channel."""
 EXIT_POLL_S = 0.005
 """Where the kernel has no pidfd."""
-SHORT_S = 0.0002
+SHORT_S = 0.0005
 """A request as short as this is waited for on the spot: its answer comes sooner than the event loop would go round."""
 SELECTABLE = 1024
 """Descriptors from this number on cannot be waited for in microseconds."""
