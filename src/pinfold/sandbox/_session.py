@@ -13,7 +13,7 @@ from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._slot import GONE, Slot
+from pinfold.sandbox._slot import GIVE_WAY_S, GONE, Slot
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
@@ -41,7 +41,6 @@ from pinfold.sandbox.contract import (
 )
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
-GIVE_WAY_S = 0.005
 BEFORE = "the variables are as before the cell"
 BACK = "variables and files are as before it"
 
