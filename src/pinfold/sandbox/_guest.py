@@ -40,7 +40,7 @@ EXIT_S = 0.5
 """Between the end of the channel and the end of the process; longer means the program closed the channel."""
 EXIT_POLL_S = 0.005
 """Where the kernel has no pidfd."""
-SHORT_S = 0.0005
+SHORT_S = 0.0002
 """A request as short as this is waited for on the spot: its answer comes sooner than the event loop would go round."""
 SELECTABLE = 1024
 """Descriptors from this number on cannot be waited for in microseconds."""
@@ -173,10 +173,10 @@ class Guest:
         """The open request has not ended."""
         return self._busy
 
-    def look(self) -> None:
+    def look(self, limit_s: float = SHORT_S) -> None:
         """Wait for the end of a short request, holding up everything else for an instant."""
         fd = self._channel.fileno()
-        if 0 <= fd < SELECTABLE and select.select((fd,), (), (), SHORT_S)[0]:
+        if 0 <= fd < SELECTABLE and select.select((fd,), (), (), limit_s)[0]:
             self._on_channel()
 
     async def end(self) -> End:

@@ -41,6 +41,7 @@ from pinfold.sandbox.contract import (
 )
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
+SHORT_CELL_S = 0.0005
 BEFORE = "the variables are as before the cell"
 BACK = "variables and files are as before it"
 
@@ -93,7 +94,7 @@ class GuestSession(Slot):
         self._runs = "cell"
         overdue = False
         try:
-            guest.look()
+            guest.look(SHORT_CELL_S)
             if guest.is_busy:
                 self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
                 end = await self._settled(guest, deadline, on_call)
