@@ -64,6 +64,14 @@ async def test_undo_takes_back_the_last_cell_and_redo_brings_it_again(session: S
         await session.redo()
 
 
+async def test_a_magic_over_a_cell_that_only_binds_names_is_kept(data_python: Path, tmp_path: Path) -> None:
+    async with open_session(tmp_path, Namespaces(data_python)) as session:
+        await session.run("%%capture\nitems = [1]")
+        await session.run("items.append(2)")
+        await session.undo()
+        assert await value(session, "items") == "[1]"
+
+
 async def test_cells_that_only_bind_names_are_run_again_instead_of_kept(session: Session) -> None:
     for code in ("a = 1", "b = [a, 'x']", "c = b", "b.append(2)", "d = -5"):
         await session.run(code)

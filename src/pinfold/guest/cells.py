@@ -29,6 +29,8 @@ FUTURE_FLAGS = 0x1FE0000
 """The bits of a code object that `from __future__` sets; one cell's hold for the next, as at a prompt."""
 VALUE = "<value>"
 """Where a cell leaves its last value for us: not a name the program could write."""
+STORE = ast.Store()
+PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 PLAIN = frozenset(
     (int, str, float, bool, list, dict, tuple, set, frozenset, bytes, bytearray, complex, range, type)
 )
@@ -148,7 +150,11 @@ class Engine:
 
     def nested(self, source: str) -> object:
         """Run a part of the cell that runs, for a magic that holds code. Its last value, not shown."""
-        return self._execute(source, f"<cell {self._count}, inner>")
+        tree = self.tree
+        try:
+            return self._execute(source, f"<cell {self._count}, inner>")
+        finally:
+            self.tree = tree
 
     def parses(self, source: str) -> SyntaxError | None:
         """What is wrong with it as Python."""
@@ -187,8 +193,8 @@ class Engine:
         if body and type(body[-1]) is ast.Expr:
             # One code object for the whole cell: with `await` in it, it must be one coroutine.
             last = body[-1]
-            target = ast.copy_location(ast.Name(VALUE, ast.Store()), last)
-            body[-1] = ast.copy_location(ast.Assign([target], last.value), last)
+            place = {name: getattr(last, name) for name in PLACE}
+            body[-1] = ast.Assign([ast.Name(VALUE, STORE, **place)], last.value, **place)
         code: CodeType = _compile(tree, filename, "exec", self._flags, dont_inherit=True)
         self._flags |= code.co_flags & FUTURE_FLAGS
         self.namespace.pop(VALUE, None)

@@ -54,6 +54,8 @@ class Server:
         self._adopted = copies
         """What a branch leaves its states with, once it is the session."""
         self._import_path = tuple(sys.path)
+        self._only_binds = False
+        """The last cell did: it can be run again."""
         self._given = -1
         """A descriptor the host has sent, for the next request."""
 
@@ -95,7 +97,8 @@ class Server:
         reply = f'"id":{header["id"]},"status":"{result.status}","value":{value},"error":{error},"interrupted":{interrupted}'
         body = (result.value or b"") + (result.error or b"")
         tree, copies = self._engine.tree, self._copies if cell is not None else None
-        if copies is not None and tree and only_binds(tree):
+        self._only_binds = tree is not None and only_binds(tree)
+        if copies is not None and self._only_binds:
             copies = None
             reply += ',"again":true'
         if result.out_of_memory:
@@ -105,6 +108,7 @@ class Server:
             reply += f',"displays":{dumps(sizes)}'
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
         self._calls.reply(f"{{{reply}}}", body)
+        self._engine.tree = None  # now, while the host is busy
         if copies is not None:
             self._leave_copy(copies, cell)
 
@@ -179,8 +183,8 @@ class Server:
 
     def _save(self, *, anyway: bool) -> None:
         """Where no copies are left, by a fork of its own."""
-        engine, given = self._engine, self._given
-        if engine.tree and only_binds(engine.tree) and not anyway:
+        given = self._given
+        if self._only_binds and not anyway:
             os.close(given)
             raise Refused("it can be run again")
         from .saved.saver import leave_saver
@@ -209,6 +213,7 @@ class Server:
             if not is_trivial(source):
                 raise Refused(f"cell {cell} cannot be run again")
             self._engine.run(source, None, cell)
+            self._only_binds = True
 
 
 def _prepare() -> None:

@@ -52,9 +52,10 @@ class Streams:
         """May call the program's own code, if it put something of its own in place of stdout; ours go first."""
         for fd, name in NAMES.items():
             ours, current = self._ours[fd], getattr(sys, name, None)
-            # A broken stream is the program's affair.
-            with suppress(Exception):
+            try:  # noqa: SIM105 - every cell waits for this
                 ours.flush()
+            except Exception:  # noqa: S110 - a broken stream is the program's affair
+                pass
             if current is not ours and current is not None:
                 with suppress(Exception):
                     current.flush()

@@ -78,7 +78,8 @@ class Pools:
 
     def _look(self) -> None:
         with open("/proc/self/maps", "rb") as file:
-            paths = set(_LIBRARY.findall(file.read())) - self._known
+            lines = [line for line in file if b"omp" in line or b"openblas" in line]
+        paths = {path for line in lines for path in _LIBRARY.findall(line)} - self._known
         for path in paths:
             self._known.add(path)
             try:

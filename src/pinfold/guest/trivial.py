@@ -12,7 +12,8 @@ from .cells import VALUE
 MOST = 20_000
 """Characters of a cell worth looking at."""
 STATEMENTS = 50
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+_OPERATORS = frozenset((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod))
+_NUMBERS = frozenset((int, float, complex))
 
 
 def is_trivial(source: str) -> bool:
@@ -29,42 +30,37 @@ def only_binds(tree: ast.Module) -> bool:
     return len(tree.body) <= STATEMENTS and all(map(_is_plain, tree.body))
 
 
+# By `type`: a cell waits for this, and `match` would take as long as compiling it does.
+
+
 def _is_plain(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.Pass():
-            return True
-        case ast.Expr(value):
-            return _is_written(value)
-        case ast.Assign([ast.Name(name)], value) if name == VALUE:
-            return _is_written(value)  # shown, which may call the program's own code
-        case ast.Assign(targets, value):
-            return all(isinstance(target, ast.Name) for target in targets) and _is_bound(value)
-        case _:
-            return False
+    if type(statement) is ast.Assign:
+        value = statement.value
+        for target in statement.targets:
+            if type(target) is not ast.Name:
+                return False
+            if target.id == VALUE:
+                return _is_written(value)  # shown, which may call the program's own code
+        return _is_bound(value)
+    if type(statement) is ast.Expr:
+        return _is_written(statement.value)
+    return type(statement) is ast.Pass
 
 
 def _is_bound(value: ast.expr) -> bool:
     """A name is bound to what it stands for, which nothing of the program's own is asked about."""
-    match value:
-        case ast.Name():
-            return True
-        case ast.List(elements) | ast.Tuple(elements):
-            return all(map(_is_bound, elements))
-        case _:
-            return _is_written(value)
+    if type(value) is ast.List or type(value) is ast.Tuple:
+        return all(map(_is_bound, value.elts))
+    return type(value) is ast.Name or _is_written(value)
 
 
 def _is_written(value: ast.expr) -> bool:
-    match value:
-        case ast.Constant():
-            return True
-        case ast.UnaryOp(_, operand):
-            return _is_number(operand)
-        case ast.BinOp(left, operator, right):
-            return isinstance(operator, _OPERATORS) and _is_number(left) and _is_number(right)
-        case _:
-            return False
+    if type(value) is ast.Constant:
+        return True
+    if type(value) is ast.BinOp:
+        return type(value.op) in _OPERATORS and _is_number(value.left) and _is_number(value.right)
+    return type(value) is ast.UnaryOp and _is_number(value.operand)
 
 
 def _is_number(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and type(value.value) in (int, float, complex)
+    return type(value) is ast.Constant and type(value.value) in _NUMBERS

@@ -20,6 +20,7 @@ from .kernel import (
     PR_SET_DUMPABLE,
     clone,
     prctl,
+    trim,
 )
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
@@ -45,6 +46,7 @@ def main(arguments: list[str]) -> None:
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
             had_leisure = True
             immortalise()  # a fifth of a second, which nobody should wait for
+            trim()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -84,6 +86,7 @@ def _prepare(settings: Request) -> None:
     os.environ.update(settings["session_environment"])
     gc.collect()
     gc.freeze()
+    trim()
     reseed()
 
 

@@ -20,7 +20,9 @@ from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.folders import Folder
 
 QUIET_S = 0.002
-"""Before the next is begun: the session just given out goes first."""
+"""Before the next is begun, when none is left: the session just given out goes first."""
+LEISURE_S = 0.1
+"""While there are some: those that are given out in a row go first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,8 @@ class Ahead:
     def refill_soon(self, limits: Limits) -> None:
         """As far as possible: whoever asks next is told why it was not."""
         self._limits, self.is_wanted = limits, True
-        asyncio.get_running_loop().call_later(QUIET_S, self._refill)
+        quiet_s = LEISURE_S if self._begun else QUIET_S
+        asyncio.get_running_loop().call_later(quiet_s, self._refill)
 
     def fill(self) -> None:
         """Now. Raises SandboxUnavailable."""

@@ -173,10 +173,10 @@ class Guest:
         """The open request has not ended."""
         return self._busy
 
-    def look(self) -> None:
+    def look(self, limit_s: float = SHORT_S) -> None:
         """Wait for the end of a short request, holding up everything else for an instant."""
         fd = self._channel.fileno()
-        if 0 <= fd < SELECTABLE and select.select((fd,), (), (), SHORT_S)[0]:
+        if 0 <= fd < SELECTABLE and select.select((fd,), (), (), limit_s)[0]:
             self._on_channel()
 
     async def end(self) -> End:

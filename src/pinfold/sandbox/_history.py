@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Literal, TypeAlias, cast
@@ -26,6 +26,7 @@ LISTED = 50
 UNSEEN = {".git", "__pycache__"}
 NAMED = 5
 """Paths that are named in one line."""
+NO_FILES = ChangedFiles()
 
 
 _How: TypeAlias = Literal["added", "changed", "removed"]
@@ -39,12 +40,12 @@ class FileHistory:
         self._scratch = None if folder else Folder("versions")
         place = folder or cast("Folder", self._scratch).path
         self._running: int | None = None
-        self.changed = ChangedFiles()
+        self.changed = NO_FILES
         """By the last cell."""
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             cap = min(TOTAL_CAP, int(shutil.disk_usage(place).free * SHARE))
-            self._versions = Versions(workspace, place, total_cap=cap)
+            self._versions = Versions(workspace, place, total_cap=cap, is_lasting=folder is not None)
             self.coverage: Coverage = self._versions.begin()
         except BaseException:
             if self._scratch:
@@ -76,17 +77,20 @@ class FileHistory:
         """Again, if it was given up before it ran."""
         if self._running == cell:
             return
-        await self.after()
+        if self._running is not None:
+            await self.after()
         if not self._filled.is_set():  # what a cell changes before it was read is not covered
             await anyio.to_thread.run_sync(self._filled.wait, FILL_S)
-        await self._step(self._versions.before, cell)
-        self._running, self.changed = cell, ChangedFiles()
+        # Where nothing has happened it is over before a thread would be reached.
+        if not self._versions.before_quiet(cell):
+            await anyio.to_thread.run_sync(self._versions.before, cell)
+        self._running, self.changed = cell, NO_FILES
 
     async def after(self) -> None:
         """The cell has ended, and whoever waits for it may change files the moment it is told."""
         cell, self._running = self._running, None
-        if cell is not None:
-            await self._step(self._finish, cell)
+        if cell is not None and not self._versions.after_quiet(cell):
+            await anyio.to_thread.run_sync(self._finish, cell)
 
     def _finish(self, cell: int) -> None:
         changes = self._versions.after(cell)
@@ -119,13 +123,6 @@ class FileHistory:
         except (OSError, SandboxError):
             return None
         return None if data is None or b"\0" in data else data
-
-    async def _step(self, step: Callable[[int], object], cell: int) -> None:
-        """Where nothing has happened it is over before a thread would be reached."""
-        if self._versions.is_quiet:
-            step(cell)
-        else:
-            await anyio.to_thread.run_sync(step, cell)
 
     async def restore(self, to: int) -> list[str]:
         """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""

@@ -103,6 +103,8 @@ class LastingSession(GuestSession):
         return self
 
     async def _go_on(self) -> None:
+        if not self._saved.is_durable:
+            return
         way = await anyio.to_thread.run_sync(self._saved.trail.told)
         if not way.number:
             self._saved.forget_all()
@@ -166,8 +168,10 @@ class LastingSession(GuestSession):
         return notices
 
     async def _about_to_run(self, cell: int | None) -> None:
-        await self._forget_undone()
-        await self._with_history()
+        if self._undone:
+            await self._forget_undone()
+        if self._begin_history is not None:
+            await self._with_history()
         self._next = max(cell or 0, self._number + 1)  # a log that was damaged may not know of the last ones
         if self._history is not None:
             await self._history.before(self._next)

@@ -13,7 +13,7 @@ from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._slot import GONE, Slot
+from pinfold.sandbox._slot import GIVE_WAY_S, GONE, Slot
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
@@ -41,7 +41,7 @@ from pinfold.sandbox.contract import (
 )
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
-GIVE_WAY_S = 0.005
+SHORT_CELL_S = 0.0005
 BEFORE = "the variables are as before the cell"
 BACK = "variables and files are as before it"
 
@@ -94,7 +94,7 @@ class GuestSession(Slot):
         self._runs = "cell"
         overdue = False
         try:
-            guest.look()
+            guest.look(SHORT_CELL_S)
             if guest.is_busy:
                 self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
                 end = await self._settled(guest, deadline, on_call)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from time import perf_counter
 from typing import Any, Literal, Protocol, Self
 
 import anyio
@@ -22,6 +23,7 @@ from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_
 from pinfold.sandbox.contract import Capabilities, Limits, OnCall, SandboxUnavailable
 
 GONE = "the variables are gone"
+GIVE_WAY_S = 0.005
 AFTER = "the variables are as after the last cell"
 
 
@@ -63,7 +65,7 @@ class Slot:
         self._deadline: Deadline | None = None
         """Of the cell that runs."""
         self._closed = False
-        self._way_at = 0.0
+        self._way_at = perf_counter() + GIVE_WAY_S
         self._keeper: Keeping | None = None
         self._notices: tuple[str, ...] = ()
         """What the keeper said, until a cell's outcome has."""

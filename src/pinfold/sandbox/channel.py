@@ -64,6 +64,8 @@ _Forms: TypeAlias = Annotated[list[_Form], msgspec.Meta(min_length=1, max_length
 
 ASK_STATUSES = frozenset[GuestStatus]({"ok", "refused"})
 """How anything that is not a cell may end."""
+BEFORE_THE_END = frozenset[GuestStatus]({"call", "drop", "ran", "output"})
+"""What may be said of a request that goes on."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -110,8 +112,7 @@ OnRan: TypeAlias = Callable[[int, Ran], None]
 """With its number among those of its request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """One checked answer of the guest."""
 
     status: GuestStatus
@@ -208,28 +209,34 @@ class ReplyReader:
         """The reply, when these bytes complete it. Raises ChannelBroken."""
         if self._id is None:
             raise ChannelBroken("it spoke without being asked")
-        self._buffer += data
-        buffer = self._buffer
-        while len(buffer) >= LENGTHS.size:
-            header_size, body_size = LENGTHS.unpack_from(buffer)
-            most = max(self._body_bytes, RAN_BYTES if self._ran < self._commands else 0)
-            if header_size > HEADER_BYTES or body_size > most:
+        come: bytes | bytearray = data  # most frames come whole, and need not be copied
+        if self._buffer:
+            self._buffer += data
+            come = self._buffer
+        at = 0
+        while (start := at + LENGTHS.size) <= len(come):
+            header_size, body_size = LENGTHS.unpack_from(come, at)
+            most = RAN_BYTES if self._ran < self._commands else 0
+            if header_size > HEADER_BYTES or body_size > max(self._body_bytes, most):
                 raise ChannelBroken(f"it announced a frame of {header_size} + {body_size} bytes")
-            size = LENGTHS.size + header_size + body_size
-            if len(buffer) < size:
-                return None
-            start = LENGTHS.size + header_size
-            header = self._header(bytes(buffer[LENGTHS.size : start]))
-            if header.status in ("call", "drop", "ran", "output"):
-                self._take(header, bytes(buffer[start:size]))
-                del buffer[:size]
-                continue
-            if len(buffer) > size:
-                raise ChannelBroken("it answered more than once")
-            reply = self._checked(header, bytes(buffer[start:]))
-            buffer.clear()
-            self._id = None
-            return reply
+            body = start + header_size
+            end = body + body_size
+            if end > len(come):
+                break
+            header = self._header(bytes(come[start:body]))
+            if header.status not in BEFORE_THE_END:
+                if len(come) > end:
+                    raise ChannelBroken("it answered more than once")
+                reply = self._checked(header, bytes(come[body:end]))
+                self._buffer.clear()
+                self._id = None
+                return reply
+            self._take(header, bytes(come[body:end]))
+            at = end
+        if come is data:
+            self._buffer += data[at:]
+        else:
+            del self._buffer[:at]
         return None
 
     def _header(self, encoded: bytes) -> Header:

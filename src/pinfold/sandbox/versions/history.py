@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pinfold.sandbox.versions.entries import Delta, Entry, Folder, above, digests, whole
 
@@ -23,13 +24,16 @@ class Users:
     since: dict[str, int] = field(default_factory=dict[str, int])
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+NOTHING = Users()
+"""Never added to."""
+
+
+class State(NamedTuple):
     parent: int | None
     made: int = 0
-    user: Users = field(default_factory=Users)
+    user: Users = NOTHING
     """What the user changed after the parent and before the cell."""
-    cell: Delta = field(default_factory=Delta)
+    cell: Delta = NOTHING.delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,11 @@ class History:
     def grow(self, number: int, cell: Delta) -> None:
         self.count += 1
         self._departed.pop(self.head, None)
-        self.states[number] = State(self.head, self.count, self.user, cell)
-        self.head, self.last, self.user = number, number, Users()
+        user = NOTHING
+        if self.user.delta:
+            user, self.user = self.user, Users()
+        self.states[number] = State(self.head, self.count, user, cell)
+        self.head = self.last = number
 
     def arrive(self, number: int, user: Users) -> None:
         """The workspace is now at this state, but for what is the user's."""

@@ -46,17 +46,23 @@ class Told:
 
 
 class Journal:
-    """Until `write_start` and `go_on` were called, which take their time, lines wait in memory."""
+    """Until `write_start` and `go_on` were called, which take their time, lines wait in memory.
 
-    def __init__(self, path: Path) -> None:
+    With no file nothing is written: nobody will go on.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self._fd: int | None = None
         self._start: tuple[Mapping[str, Entry], Mapping[str, Stamp]] = ({}, {})
         self._waiting: list[list[Any]] = []
-        self._is_broken = False
+        self._is_over = path is None
+        """Nothing is written, or nothing any more."""
 
     def told(self) -> Told | None:
         """None: there is no whole start, or it is damaged. Otherwise what is written from now on is added to it."""
+        if self._path is None:
+            return None
         try:
             lines = self._path.read_text(encoding="ascii").splitlines(keepends=True)
             if lines and not lines[-1].endswith("\n"):  # it was being written
@@ -66,7 +72,7 @@ class Journal:
         except (OSError, ValueError):
             return None
         if told:
-            self._open()
+            self._open(self._path)
         return told
 
     def start(self, entries: Mapping[str, Entry], stamps: Mapping[str, Stamp]) -> None:
@@ -74,7 +80,7 @@ class Journal:
 
     def write_start(self) -> None:
         """By any thread."""
-        if self._fd is not None:
+        if self._fd is not None or self._path is None:
             return
         entries, stamps = self._start
         paths = list(entries)
@@ -87,8 +93,8 @@ class Journal:
             self._give_up()
 
     def go_on(self) -> None:
-        if self._fd is None and not self._is_broken:
-            self._open()
+        if self._fd is None and self._path is not None and not self._is_over:
+            self._open(self._path)
             waiting, self._waiting = self._waiting, []
             self._write("started")
             for line in waiting:
@@ -112,6 +118,8 @@ class Journal:
             self._put(b'["runs", %d]\n' % cell)
 
     def grows(self, cell: int, delta: Delta) -> None:
+        if self._is_over:
+            return
         if self._fd is None or delta:
             self._write("grows", cell, _all_said(delta))
         else:  # as good as always
@@ -131,11 +139,11 @@ class Journal:
             os.close(self._fd)
             self._fd = None
 
-    def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    def _open(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def _write(self, *line: Any) -> None:
-        if self._is_broken:
+        if self._is_over:
             return
         if self._fd is None:
             self._waiting.append(list(line))
@@ -154,11 +162,12 @@ class Journal:
 
     def _give_up(self) -> None:
         """The disk is full: undo goes on, but with a gap in the story nobody else can."""
-        self._is_broken = True
+        self._is_over = True
         self.close()
         self._waiting.clear()
-        with suppress(OSError):
-            self._path.unlink()
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
 
 
 def _replayed(lines: Iterable[list[Any]]) -> Told | None:

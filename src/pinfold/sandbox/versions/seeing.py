@@ -85,8 +85,8 @@ class Seeing:
 
     @property
     def is_quiet(self) -> bool:
-        known = self.known
-        return self._watch is not None and not known.held and known.is_as_told and self._watch.is_quiet
+        known, watch = self.known, self._watch
+        return watch is not None and not known.held and known.is_as_told and watch.is_quiet
 
     @property
     def unread(self) -> int:

@@ -37,7 +37,6 @@ ENTRY_CAP = 200_000
 """Files and folders; a folder with which there would be more is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
-NOTHING = Changes()
 _PREFIX = "sha256:"
 
 
@@ -60,12 +59,14 @@ class Versions:
         total_cap: int = TOTAL_CAP,
         entry_cap: int = ENTRY_CAP,
         watches: int = WATCHES,
+        is_lasting: bool = True,
     ) -> None:
+        """`is_lasting`: another process may go on with what is in the store."""
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
         self._store = Store(store, total=total_cap, largest=file_cap)
         self._history = History()
-        self._journal = Journal(store / "journal")
+        self._journal = Journal(store / "journal" if is_lasting else None)
         self._lock = Lock()
         self._running: int | None = None
         self._is_going = False
@@ -87,11 +88,6 @@ class Versions:
             make_room=self._make_room,
         )
         self._now = self._seen.known
-
-    @property
-    def is_quiet(self) -> bool:
-        """Nothing has happened since the last look, so that the next one costs nothing."""
-        return self._seen.is_quiet
 
     def begin(self) -> Coverage:
         """State 0 is what is there now. Looks at every file but reads hardly any, so that the first cell waits little.
@@ -150,28 +146,37 @@ class Versions:
     def before(self, cell: int) -> None:
         """A cell is about to run: what changed until now is the user's doing."""
         with self._lock:
-            self._must_be_idle()
-            if cell <= self._history.last:
-                raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
+            self._must_come_next(cell)
+            self._look()
+            self._note_users()
+            self._begin(cell)
+
+    def before_quiet(self, cell: int) -> bool:
+        """As `before`, if nothing has happened since the last look: then it costs nothing. Whether that is so."""
+        with self._lock:
+            self._must_come_next(cell)
             if not self._seen.is_quiet:
-                self._look()
-                self._note_users()
-            self._running = cell
-            self._journal.runs(cell)
+                return False
+            self._begin(cell)
+            return True
 
     def after(self, cell: int) -> Changes:
         """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing."""
         with self._lock:
-            if self._running != cell:
-                raise ValueError(f"cell {cell} is not running")
-            if not self._seen.is_quiet:
-                self._look()
-            elif not self._dropped:
-                self._history.grow(cell, {})
-                self._journal.grows(cell, {})
-                self._running = None
-                return NOTHING
+            self._must_be(cell)
+            self._look()
             return self._grow(cell)
+
+    def after_quiet(self, cell: int) -> bool:
+        """As `after`, if it has changed nothing: then it costs nothing. Whether that is so."""
+        with self._lock:
+            self._must_be(cell)
+            if self._dropped or not self._seen.is_quiet:
+                return False
+            self._history.grow(cell, {})
+            self._journal.grows(cell, {})
+            self._running = None
+            return True
 
     def restore(self, to: int) -> Restored:
         """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
@@ -270,6 +275,19 @@ class Versions:
                 "the workspace was removed or replaced; undo does not reach its files any more"
             )
         self._seen.look()
+
+    def _must_come_next(self, cell: int) -> None:
+        self._must_be_idle()
+        if cell <= self._history.last:
+            raise ValueError(f"cell {cell} does not come after cell {self._history.last}")
+
+    def _begin(self, cell: int) -> None:
+        self._running = cell
+        self._journal.runs(cell)
+
+    def _must_be(self, cell: int) -> None:
+        if self._running != cell:
+            raise ValueError(f"cell {cell} is not running")
 
     def _must_be_idle(self) -> None:
         if self._running is not None:
