@@ -1,19 +1,22 @@
-"""Exact figures of a column of any length in bounded memory. Needs NumPy.
+"""Exact figures of a column of any length in bounded memory, for several threads. Needs NumPy.
 
-Values come in batches. Each is sorted and, once there are too many different ones to count them all, written to a
-nameless file as a run. Every 256th value of a run stays in memory: that tells where to look for a rank or a range.
+Values come in batches. Few different ones are counted in memory; otherwise all of them go to a nameless file, as keys
+of eight bytes: those of numbers in the order of the numbers, to be narrowed down to a rank; any others in buckets, each
+of which is small enough to be sorted and counted.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from importlib import import_module
+from itertools import islice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any, Literal, TypeAlias
+    from collections.abc import Iterator
+    from typing import Any, TypeAlias
 
     Array: TypeAlias = Any
 
@@ -25,12 +28,20 @@ np: Any = import_module("numpy")
 FEW = 1 << 16
 """Different values of a column that are counted in memory."""
 RANGE = 1 << 19
-"""Values that are counted at once where there are more than a few."""
-STEP = 256
-"""Values of a run for each that stays in memory."""
+"""Values that are sorted at once."""
+BINS = 16
+"""Bits by which a range of keys is narrowed at once."""
 TIES = 256
+AT_ONCE = 8
+"""Batches."""
 WIDTH = 8
 """Bytes of a value."""
+_SIGN = np.uint64(1 << 63)
+# Multiplied by it, values that are alike differ in their first bits, and none are lost.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_BACK = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+_BUCKETS = 256
+_BUCKET_BITS = np.uint64(56)
 
 
 class Scratch:
@@ -39,20 +50,25 @@ class Scratch:
     def __init__(self) -> None:
         self._fd = -1
         self._size = 0
+        self._turn = threading.Lock()
 
     def write(self, values: Array) -> int:
         """Where they are now, counted in values; all are of one width."""
-        if self._fd < 0:
-            self._fd = self._file()
+        with self._turn:
+            if self._fd < 0:
+                self._fd = self._file()
+            start = self._size
+            self._size += len(values)
         view = memoryview(values).cast("B")
-        start = self._size // WIDTH
-        self._size += len(view)
+        at = start * WIDTH
         while view:
-            view = view[os.write(self._fd, view) :]
+            written = os.pwrite(self._fd, view, at)
+            view = view[written:]
+            at += written
         return start
 
-    def read(self, start: int, count: int, dtype: Any) -> Array:
-        return np.frombuffer(os.pread(self._fd, count * WIDTH, start * WIDTH), dtype)
+    def read(self, start: int, count: int) -> Array:
+        return np.frombuffer(os.pread(self._fd, count * WIDTH, start * WIDTH), np.uint64)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -68,100 +84,179 @@ class Scratch:
             return fd
 
 
-class Run:
-    """Sorted values on the disk."""
+class _Few:
+    """Different values and how often each is there."""
 
-    def __init__(self, scratch: Scratch, start: int, index: Array, length: int) -> None:
-        self._scratch = scratch
-        self._start = start
-        self.index = index
-        self.length = length
+    def __init__(self, dtype: Any, most: int) -> None:
+        self.values: Array = np.empty(0, dtype)
+        self.counts: Array = np.empty(0, np.int64)
+        self._most = most
 
-    def part(self, first: int, last: int) -> Array:
-        return self._scratch.read(self._start + first, last - first, self.index.dtype)
+    def add(self, values: Array, counts: Array) -> bool:
+        """Whether they are few still; if not, nothing was added."""
+        values, counts = _merged(self.values, self.counts, values, counts)
+        if len(values) > self._most:
+            return False
+        self.values, self.counts = values, counts
+        return True
 
-    def below(self, value: Any, side: Literal["left", "right"]) -> int:
-        """How many values are less, or not greater."""
-        blocks = int(self.index.searchsorted(value, side))
-        if not blocks:
-            return 0
-        first = (blocks - 1) * STEP
-        return first + int(self.part(first, min(first + STEP, self.length)).searchsorted(value, side))
+    def all(self) -> Iterator[Array]:
+        """Every value as often as it is there, a piece at a time."""
+        ends = np.cumsum(self.counts)
+        for done in range(0, int(self.counts.sum()), RANGE):
+            here = np.clip((ends - self.counts, ends), done, done + RANGE)
+            yield np.repeat(self.values, here[1] - here[0])
 
 
-class Column:
-    """Values of one type: int64, uint64 or float64 without NaN."""
+class _Column:
+    """Values of one type: int64, uint64 or float64. They come from several threads."""
 
     def __init__(self, dtype: str, scratch: Scratch, few: int = FEW) -> None:
         self._dtype = np.dtype(dtype)
         self._scratch = scratch
-        self._few = few
-        self._values: Array = np.empty(0, self._dtype)
-        self._counts: Array = np.empty(0, np.int64)
-        self._runs: list[Run] = []
-        """Empty as long as there are few different values."""
+        self._few = _Few(self._dtype, few)
+        self._many = False
+        self._turn = threading.Lock()
+        self._low: Any = None
+        self._high: Any = None
         self.count = 0
+        self.rows = 0
 
-    def add(self, values: Array) -> None:
-        if not len(values):
-            return
-        self.count += len(values)
-        if self._runs:
-            self._write([np.sort(values)])
-            return
-        ordered, different, counts = _counted(values)
-        if len(self._values):
-            different, counts = _merged(self._values, self._counts, different, counts)
-        if len(different) <= self._few:
-            self._values, self._counts = different, counts
-            return
-        if len(self._values):
-            self._write(_repeated(self._values, self._counts))
-            self._values, self._counts = self._values[:0], self._counts[:0]
-        self._write([np.sort(values) if ordered is None else ordered])
-
-    def _write(self, pieces: Iterable[Array]) -> None:
-        """A run that comes in pieces."""
-        index: list[Array] = []
-        start = length = 0
-        for piece in pieces:
-            at = self._scratch.write(piece)
-            start = start if index else at
-            index.append(piece[-length % STEP :: STEP].copy())
-            length += len(piece)
-        self._runs.append(Run(self._scratch, start, np.concatenate(index), length))
+    def add(self, values: Array, rows: int) -> None:
+        """Those that are there in so many rows."""
+        if self._dtype == np.float64:
+            values = values[~np.isnan(values)]
+        low, high = (values.min(), values.max()) if len(values) else (self._low, self._high)
+        counted = None if self._many else self._counted(values)
+        before = _Few(self._dtype, 0)
+        with self._turn:
+            self.count += len(values)
+            self.rows += rows
+            if not len(values):
+                return
+            self._low = low if self._low is None else min(self._low, low)
+            self._high = high if self._high is None else max(self._high, high)
+            self._note(values)
+            if not self._many and counted and self._few.add(*counted):
+                return
+            self._many = True
+            before, self._few = self._few, before
+        for piece in before.all():
+            self._keep(piece)
+        self._keep(values)
 
     def ends(self) -> tuple[Any, Any]:
         """The least and the greatest."""
-        if not self._runs:
-            return self._values[0], self._values[-1]
-        return min(run.index[0] for run in self._runs), max(
-            run.part(run.length - 1, run.length)[0] for run in self._runs
-        )
+        return self._low, self._high
+
+    def _counted(self, values: Array) -> tuple[Array, Array] | None:
+        """The different ones and how often each is there, where that is worth while."""
+        raise NotImplementedError
+
+    def _note(self, values: Array) -> None:
+        """What else is to be known of them; one thread at a time."""
+
+    def _keep(self, values: Array) -> None:
+        """In the file; several threads at a time."""
+        raise NotImplementedError
+
+
+class Numbers(_Column):
+    """Their ranks, mean and deviation."""
+
+    def __init__(self, dtype: str, scratch: Scratch, few: int = FEW) -> None:
+        super().__init__(dtype, scratch, few)
+        self._kept: list[tuple[int, int]] = []
+        """Where keys are in the file, and how many."""
+        self._first: tuple[Array, int] | None = None
+        """How the keys are spread, once that was looked at."""
+        self.moments = Moments()
+
+    def _counted(self, values: Array) -> tuple[Array, Array] | None:
+        return _by_place(values)
+
+    def _note(self, values: Array) -> None:
+        self.moments.add(values)
+
+    def _keep(self, values: Array) -> None:
+        self._kept.append((self._scratch.write(_keys(values)), len(values)))
 
     def pair(self, rank: int) -> tuple[Any, Any]:
         """The value that stands there when all are in order, counted from 0, and the next; the last has none but itself."""
         after = min(rank + 1, self.count - 1)
-        if not self._runs:
-            ends = np.cumsum(self._counts)
-            first, second = (self._values[int(np.searchsorted(ends, at, "right"))] for at in (rank, after))
+        if not self._many:
+            ends = np.cumsum(self._few.counts)
+            first, second = (self._few.values[int(ends.searchsorted(at, "right"))] for at in (rank, after))
             return first, second
-        index = np.unique(np.concatenate([run.index for run in self._runs]))
-        first, second = _ranked(self._runs, index, rank)
-        return first, _ranked(self._runs, index, after)[0] if second is None else second
+        first, second = self._ranked(rank)
+        return first, self._ranked(after)[0] if second is None else second
+
+    def _ranked(self, rank: int) -> tuple[Any, Any]:
+        """With the next, should that be among the keys that were looked at in the end."""
+        low, high = (int(_keys(np.array([end], self._dtype))[0]) for end in self.ends())
+        self._first = inside, shift = self._first or self._spread(low, high)
+        while True:
+            ends = np.cumsum(inside)
+            at = int(ends.searchsorted(rank, "right"))
+            rank -= int(ends[at]) - int(inside[at])
+            low += at << shift
+            high = low + (1 << shift) - 1
+            if not shift:
+                return self._value(low), self._value(low) if rank + 1 < inside[at] else None
+            if inside[at] <= RANGE:
+                keys = _sorted(self._above(low, high)) + np.uint64(low)
+                return self._value(keys[rank]), self._value(keys[rank + 1]) if rank + 1 < len(keys) else None
+            inside, shift = self._spread(low, high)
+
+    def _spread(self, low: int, high: int) -> tuple[Array, int]:
+        """How many keys are in each of some ranges of equal width."""
+        shift = max(0, (high - low).bit_length() - BINS)
+        counts = np.zeros(((high - low) >> shift) + 1, np.int64)
+        for above in self._above(low, high):
+            counts += np.bincount((above >> np.uint64(shift)).view(np.int64), minlength=len(counts))
+        return counts, shift
+
+    def _above(self, low: int, high: int) -> Iterator[Array]:
+        """By how much the keys that are not above the high one are above the low one."""
+        pieces = iter(self._kept)
+        # So many at once that it does not show what a step takes.
+        while some := list(islice(pieces, AT_ONCE)):
+            keys = np.concatenate([self._scratch.read(*one) for one in some])
+            keys -= np.uint64(low)  # what is below it comes out above all others
+            yield keys[keys <= np.uint64(high - low)]
+
+    def _value(self, key: Any) -> Any:
+        bits = np.array([key], np.uint64)
+        if self._dtype == np.int64:
+            return (bits ^ _SIGN).view(np.int64)[0]
+        return np.where(bits & _SIGN, bits ^ _SIGN, ~bits).view(np.float64)[0]
+
+
+class Kinds(_Column):
+    """How many different ones there are, and which is there most often. None are broken numbers."""
+
+    def __init__(self, dtype: str, scratch: Scratch, few: int = FEW) -> None:
+        super().__init__(dtype, scratch, few)
+        self._kept: list[tuple[int, Array]] = []
+        """Where keys are in the file, and where each bucket begins there."""
+
+    def _counted(self, values: Array) -> tuple[Array, Array] | None:
+        return _by_place(values) or _runs_of(np.sort(values))
+
+    def _keep(self, values: Array) -> None:
+        keys = values.view(np.uint64) * _SPREAD
+        buckets = (keys >> _BUCKET_BITS).astype(np.uint8)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(buckets, minlength=_BUCKETS))))
+        # Numbers as small as these NumPy sorts by counting them.
+        self._kept.append((self._scratch.write(keys[np.argsort(buckets, kind="stable")]), starts))
 
     def different(self) -> tuple[int, int, list[Any]]:
         """How many there are, how often the most frequent is there, and which those are, `TIES` at most."""
-        if not self._runs:
-            if not self.count:
-                return 0, 0, []
-            most = int(self._counts.max())
-            return len(self._values), most, list(self._values[self._counts == most][:TIES])
         total = most = 0
         top: list[Any] = []
-        for values, counts in _ranges(self._runs, self.count):
+        for values, counts in self._groups() if self._many else [(self._few.values, self._few.counts)]:
             total += len(values)
-            here = int(counts.max())
+            here = int(counts.max(initial=0))
             if here > most:
                 most, top = here, []
             if here == most and len(top) < TIES:
@@ -169,41 +264,72 @@ class Column:
         return total, most, top
 
     def has(self, value: int) -> bool:
-        value = self._dtype.type(value)
-        if not self._runs:
-            return bool((self._values == value).any())
-        return any(run.below(value, "right") > run.below(value, "left") for run in self._runs)
+        values = np.array([value], self._dtype)
+        if not self._many:
+            return bool((self._few.values == values).any())
+        key = values.view(np.uint64) * _SPREAD
+        bucket = int(key[0] >> _BUCKET_BITS)
+        return any((keys == key).any() for keys in self._bucket(bucket, bucket + 1))
+
+    def _bucket(self, first: int, last: int) -> Iterator[Array]:
+        for start, starts in self._kept:
+            yield self._scratch.read(start + int(starts[first]), int(starts[last] - starts[first]))
+
+    def _groups(self) -> Iterator[tuple[Array, Array]]:
+        """Different values and their counts, some buckets at a time."""
+        ends = np.cumsum(np.sum([np.diff(starts) for _, starts in self._kept], axis=0))
+        first = 0
+        while first < _BUCKETS:
+            done = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(ends.searchsorted(done + RANGE, "right")))
+            if int(ends[last - 1]) - done <= 4 * RANGE:
+                found = _runs_of(_sorted(self._bucket(first, last)))
+            else:  # some values are there very often, or there are very many
+                found = np.empty(0, np.uint64), np.empty(0, np.int64)
+                for keys in self._bucket(first, last):
+                    found = _merged(*found, *_runs_of(np.sort(keys)))
+            yield (found[0] * _BACK).view(self._dtype), found[1]
+            first = last
 
 
 class Moments:
     """Mean and standard deviation, batch by batch."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.mean = 0.0
+        self._count = 0
+        self._mean = 0.0
         self._squares = 0.0
+        self._infinite = 0.0
+        """The sum of the infinities."""
 
     def add(self, values: Array) -> None:
-        if not len(values):
-            return
-        with np.errstate(invalid="ignore"):  # infinities
-            near = self.mean if self.count else float(values.mean())
+        with np.errstate(invalid="ignore", over="ignore"):
+            near = self._mean if self._count else float(values[0])
             # About a value in their midst, so that the squares do not drown what they differ by.
             numbers = np.subtract(values, near, dtype=np.float64)
-            count, total = len(numbers), self.count + len(numbers)
+            count, total = len(numbers), self._count + len(numbers)
             above = float(numbers.sum()) / count
+            if not np.isfinite(above):
+                self._infinite += float(values.sum())
+                return
             squares = float(np.dot(numbers, numbers)) - above * above * count
-            apart = near + above - self.mean
-            self.mean += apart * count / total
-            self._squares += squares + apart * apart * self.count * count / total
-            self.count = total
+            apart = near + above - self._mean
+            self._mean += apart * count / total
+            self._squares += squares + apart * apart * self._count * count / total
+            self._count = total
+
+    @property
+    def mean(self) -> float:
+        return self._infinite or self._mean
 
     @property
     def std(self) -> float:
-        return float(np.sqrt(max(self._squares, 0.0) / (self.count - 1))) if self.count > 1 else float("nan")
+        if self._infinite or self._count < 2:
+            return float("nan")
+        return float(np.sqrt(max(self._squares, 0.0) / (self._count - 1)))
 
 
-def quantile(column: Column, share: float) -> float:
+def quantile(column: Numbers, share: float) -> float:
     """Between two values by a straight line, as pandas and NumPy do."""
     place = share * (column.count - 1)
     low = int(place)
@@ -214,17 +340,28 @@ def quantile(column: Column, share: float) -> float:
     return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
 
 
-def _counted(values: Array) -> tuple[Array | None, Array, Array]:
-    """In order where that was needed, the different ones, and how often each is there."""
+def _keys(values: Array) -> Array:
+    """In the order of the values, but whole and without a sign."""
     if values.dtype == np.int64:
-        low, high = int(values.min()), int(values.max())
-        if high - low < FEW:
-            counts = np.bincount(values - low)
-            there = np.flatnonzero(counts)
-            return None, there + low, counts[there]
-    ordered = np.sort(values)
-    different, counts = _runs_of(ordered)
-    return ordered, different, counts
+        return values.view(np.uint64) ^ _SIGN
+    values = values + 0.0  # zero has no sign
+    return values.view(np.uint64) ^ ((values.view(np.int64) >> 63).view(np.uint64) | _SIGN)
+
+
+def _sorted(pieces: Iterator[Array]) -> Array:
+    together = np.concatenate(list(pieces))
+    together.sort()
+    return together
+
+
+def _by_place(values: Array) -> tuple[Array, Array] | None:
+    """The different ones and how often each is there, if all are whole numbers near each other."""
+    if values.dtype != np.int64 or not len(values) or int(values.max()) - int(values.min()) >= FEW:
+        return None
+    low = values.min()
+    counts = np.bincount(values - low)
+    there = np.flatnonzero(counts)
+    return there + low, counts[there]
 
 
 def _runs_of(ordered: Array) -> tuple[Array, Array]:
@@ -243,56 +380,3 @@ def _merged(values: Array, counts: Array, more: Array, their: Array) -> tuple[Ar
     together, sums = together[order], np.concatenate((counts, their))[order]
     starts = np.concatenate(([0], np.flatnonzero(together[1:] != together[:-1]) + 1))
     return together[starts], np.add.reduceat(sums, starts)
-
-
-def _repeated(values: Array, counts: Array) -> Iterator[Array]:
-    """Every value as often as it is there, a piece at a time."""
-    ends = np.cumsum(counts)
-    at = 0
-    while at < len(ends):
-        done = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, done + RANGE, "right")))
-        yield np.repeat(values[at:stop], counts[at:stop])
-        at = stop
-
-
-def _ranked(runs: list[Run], index: Array, rank: int) -> tuple[Any, Any]:
-    """The value between two neighbours of the index: few others stand there, and all of them are looked at.
-
-    With the one behind it, should that be among them.
-    """
-    low, high = 0, len(index)
-    while low < high:
-        middle = (low + high) // 2
-        if sum(run.below(index[middle], "right") for run in runs) > rank:
-            high = middle
-        else:
-            low = middle + 1
-    first = [run.below(index[low - 1], "right") if low else 0 for run in runs]
-    last = [run.below(index[low], "left") if low < len(index) else run.length for run in runs]
-    between = np.sort(np.concatenate([run.part(a, b) for run, a, b in zip(runs, first, last, strict=True)]))
-    place = rank - sum(first)
-    if place >= len(between):
-        return index[low], None
-    return between[place], between[place + 1] if place + 1 < len(between) else None
-
-
-def _ranges(runs: list[Run], count: int) -> Iterator[tuple[Array, Array]]:
-    """Different values and their counts, a range of values at a time."""
-    index = np.sort(np.concatenate([run.index for run in runs]))
-    pieces = -(-count // RANGE)
-    cuts = np.unique(index[[len(index) * number // pieces for number in range(1, pieces)]])
-    places = [[0, *(run.below(cut, "left") for cut in cuts), run.length] for run in runs]
-    for number in range(len(cuts) + 1):
-        parts = [(run, at[number], at[number + 1]) for run, at in zip(runs, places, strict=True)]
-        if sum(last - first for _, first, last in parts) <= 4 * RANGE:
-            together = np.concatenate([run.part(first, last) for run, first, last in parts])
-            together.sort()
-            found = _runs_of(together)
-        else:  # some values are there very often
-            found = np.empty(0, index.dtype), np.empty(0, np.int64)
-            for run, first, last in parts:
-                for at in range(first, last, RANGE):
-                    found = _merged(*found, *_runs_of(run.part(at, min(at + RANGE, last))))
-        if len(found[0]):
-            yield found

@@ -8,9 +8,10 @@ import math
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from .answering import size_told
-from .sources import Broken, Source, Unlisted, many, named, query, quoted, reading
+from .sources import THREADS, Broken, Source, Unlisted, many, named, query, quoted, reading
 from .texts import existing
 
 TYPE_CHECKING = False
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
+    from .columns import Kinds, Numbers, Scratch
+
     Typed: TypeAlias = list[tuple[str, str]]
 
-BLOCK = 1 << 20
+PIECE = 1 << 20
 BATCH = 1 << 16
 BATCH_BYTES = 8 << 20
 """Of all columns of one batch."""
@@ -85,7 +88,7 @@ class _Hashing(threading.Thread):
 
 def hashed(full: str) -> str:
     made = hashlib.sha256()
-    buffer = bytearray(BLOCK)
+    buffer = bytearray(PIECE)
     view = memoryview(buffer)
     with open(full, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
@@ -145,7 +148,7 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
-    (figures, rows, whole), source = reading(path, _figures, ordered=False, quick=True)
+    (figures, rows, whole), source = reading(path, figures_of, ordered=False, quick=True)
     lines = aligned(
         ["column", "type", *FIGURES],
         [[one["column"], one["type"], *(_told(one.get(name)) for name in FIGURES)] for one in figures],
@@ -157,31 +160,48 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
     return _with_notes(lines, source), figures
 
 
-def _figures(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[str, Any]], int, bool]:
+def figures_of(connection: Any, source: Source, typed: Typed) -> tuple[list[dict[str, Any]], int, bool]:
     from .columns import Scratch
 
     scratch = Scratch()
+    try:
+        return _figures(scratch, connection, source, typed)
+    finally:
+        scratch.close()
+
+
+def _figures(
+    scratch: Scratch, connection: Any, source: Source, typed: Typed
+) -> tuple[list[dict[str, Any]], int, bool]:
+    from .plain import read_into
+
     nothing, *absent = _hashes(connection, None, *source.unlisted)
-    parts = [_Part(name, kind, scratch, FEW_IN_ALL // len(typed), nothing) for name, kind in typed]
-    chosen = ", ".join(part.sql for part in parts)
-    batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
-    until = time.monotonic() + LONGEST_S
-    rows, whole = 0, True
-    for taken in _batches(connection.sql(query(chosen, source)).to_arrow_reader(batch)):
-        rows += taken.num_rows
-        for part, array in zip(parts, taken.columns, strict=True):
-            part.add(array)
-        if time.monotonic() > until:
-            whole = False
-            break
+    parts = [Part(name, kind, scratch, FEW_IN_ALL // len(typed), nothing) for name, kind in typed]
+    until = source.begun + LONGEST_S
+    if source.hopeful:
+        whole = read_into(parts, connection, source, until)
+    else:
+        whole = _from_duckdb(connection, source, parts, until)
     if any(part.has(one) for part in parts for one in absent):
         raise Unlisted
-    figures = [part.figures() for part in parts]
+    with ThreadPoolExecutor(THREADS) as pool:
+        figures = list(pool.map(Part.figures, parts))
     for part, one in zip(parts, figures, strict=True):
         if part.is_text and one["count"]:
             one["top"] = _text_of(connection, source, part.name, one.pop("top"), one["freq"])
-    scratch.close()
-    return figures, rows, whole
+    return figures, parts[0].rows, whole
+
+
+def _from_duckdb(connection: Any, source: Source, parts: list[Part], until: float) -> bool:
+    """Whether there was time for all of it."""
+    chosen = ", ".join(part.sql for part in parts)
+    batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
+    for taken in _batches(connection.sql(query(chosen, source)).to_arrow_reader(batch)):
+        for part, array in zip(parts, taken.columns, strict=True):
+            part.add(array)
+        if time.monotonic() > until:
+            return False
+    return True
 
 
 def _batches(reader: Any) -> Iterator[Any]:
@@ -210,40 +230,37 @@ def _text_of(connection: Any, source: Source, name: str, hashes: list[int], freq
     return found[0][0] if found else None
 
 
-class _Part:
+class Part:
     """A column on its way: what is asked of DuckDB, and what becomes of it."""
 
     def __init__(self, name: str, kind: str, scratch: Any, few: int, nothing: int) -> None:
-        from .columns import FEW, Column, Moments
+        from .columns import FEW, Kinds, Numbers
 
         self._nothing = nothing
-
         self.name = name
-        self._kind = kind
+        self.kind = kind
         column = named(name)
         self.is_text = False
-        self._of = kind.partition("(")[0]
-        if self._of in _WHOLE:
+        of = kind.partition("(")[0]
+        if of in _WHOLE:
             self.sql, dtype = f"CAST({column} AS BIGINT)", "int64"
-        elif self._of in (*_BROKEN, "DECIMAL"):
+        elif of in (*_BROKEN, "DECIMAL"):
             self.sql, dtype = f"CAST({column} AS DOUBLE)", "float64"
         elif kind == "BOOLEAN":
             self.sql, dtype = f"CAST(CAST({column} AS TINYINT) AS BIGINT)", "int64"
-        elif kind == "DATE" or kind.startswith("TIMESTAMP"):
+        elif kind == "DATE":
+            self.sql, dtype = f"CAST({column} - DATE '1970-01-01' AS BIGINT)", "int64"
+        elif kind.startswith("TIMESTAMP"):
             self.sql, dtype = f"epoch_us(CAST({column} AS TIMESTAMP))", "int64"
         else:
             self.sql = f"hash(CAST({column} AS VARCHAR))"
             dtype, self.is_text = "uint64", True
         self._dtype = dtype
-        self._column = Column(dtype, scratch, min(FEW, few))
-        self._moments = Moments() if self._is_number else None
-        self._nulls = 0
-
-    @property
-    def _is_number(self) -> bool:
-        return self._of in (*_WHOLE, *_BROKEN, "DECIMAL")
+        number = of in (*_WHOLE, *_BROKEN, "DECIMAL")
+        self._column = (Numbers if number else Kinds)(dtype, scratch, min(FEW, few))
 
     def add(self, array: Any) -> None:
+        """Values of eight bytes, as Arrow has them."""
         from .columns import np
 
         bits, data = array.buffers()
@@ -251,59 +268,71 @@ class _Part:
         if array.null_count:
             valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
             values = values[valid[array.offset : array.offset + len(array)].astype(bool)]
+        self.take(values, len(array))
+
+    def take(self, values: Any, rows: int) -> None:
+        """What is there in so many rows."""
         if self.is_text:  # the hash of nothing is a hash like any other
             values = values[values != self._nothing]
-        elif self._dtype == "float64":
-            numbers = ~np.isnan(values)
-            if not numbers.all():
-                values = values[numbers]
-        self._nulls += len(array) - len(values)
-        self._column.add(values)
-        if self._moments:
-            self._moments.add(values)
+        self._column.add(values, rows)
+
+    @property
+    def rows(self) -> int:
+        return self._column.rows
 
     def has(self, value: int) -> bool:
-        return self.is_text and self._column.has(value)
+        from .columns import Kinds
+
+        return self.is_text and isinstance(self._column, Kinds) and self._column.has(value)
 
     def figures(self) -> dict[str, Any]:
+        from .columns import Numbers
+
+        column = self._column
         made: dict[str, Any] = {
             "column": self.name,
-            "type": _type(self._kind),
-            "count": self._column.count,
-            "nulls": self._nulls,
+            "type": _type(self.kind),
+            "count": column.count,
+            "nulls": column.rows - column.count,
         }
-        if self._column.count and self._moments:
-            made |= self._numbers()
-        elif self._column.count:
-            unique, freq, top = self._column.different()
-            made |= {"unique": unique, "freq": freq, "top": [int(one) for one in top]}
-            if not self.is_text:
-                made["top"] = self._moment(top[0])
-                if self._kind != "BOOLEAN":
-                    first, last = self._column.ends()
-                    made |= {"min": self._moment(first), "max": self._moment(last)}
-        return made
+        if not column.count:
+            return made
+        return made | (self._ranks(column) if isinstance(column, Numbers) else self._kinds(column))
 
-    def _numbers(self) -> dict[str, Any]:
+    def _ranks(self, column: Numbers) -> dict[str, Any]:
         from .columns import quantile
 
-        assert self._moments
-        low, high = self._column.ends()
+        low, high = column.ends()
         return {
-            "mean": _finite(self._moments.mean),
-            "std": _finite(self._moments.std),
+            "mean": _finite(column.moments.mean),
+            "std": _finite(column.moments.std),
             "min": _finite(low),
-            **{name: _finite(quantile(self._column, share)) for name, share in SHARES},
+            **{name: _finite(quantile(column, share)) for name, share in SHARES},
             "max": _finite(high),
         }
+
+    def _kinds(self, column: Kinds) -> dict[str, Any]:
+        unique, freq, top = column.different()
+        made: dict[str, Any] = {"unique": unique, "freq": freq, "top": [int(one) for one in top]}
+        if not self.is_text:
+            made["top"] = self._moment(min(top))
+            if self.kind != "BOOLEAN":
+                first, last = column.ends()
+                made |= {"min": self._moment(first), "max": self._moment(last)}
+        return made
 
     def _moment(self, value: Any) -> str:
         import datetime as dt
 
-        if self._kind == "BOOLEAN":
+        if self.kind == "BOOLEAN":
             return "true" if value else "false"
-        moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
-        return str(moment.date()) if self._kind == "DATE" else str(moment)
+        try:
+            if self.kind == "DATE":
+                return str(dt.date(1970, 1, 1) + dt.timedelta(days=int(value)))
+            moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001 - the table says no zone
+            return str(moment)
+        except OverflowError:  # DuckDB knows more years, and infinities
+            return "after the year 9999" if value > 0 else "before the year 1"
 
 
 def _finite(value: Any) -> Any:
