@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, assert_never, get_args
@@ -71,6 +73,9 @@ class Tally:
 
 # Running programs
 
+RUNNING: set[subprocess.Popen[str]] = set()
+INTERRUPTED = threading.Event()
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -83,6 +88,8 @@ class Finished:
 
 
 def run(*argv: str | Path, cwd: Path = ROOT, without: tuple[str, ...] = ()) -> Finished:
+    if INTERRUPTED.is_set():
+        return Finished(code=130, output="interrupted")
     try:
         process = subprocess.Popen(
             argv,
@@ -97,15 +104,15 @@ def run(*argv: str | Path, cwd: Path = ROOT, without: tuple[str, ...] = ()) -> F
         )
     except OSError as error:
         return Finished(code=127, output=str(error))
+    RUNNING.add(process)
     try:
         output, _ = process.communicate(timeout=GATE_LIMIT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         return Finished(code=124, output=f"{output}\nstopped after {GATE_LIMIT_S} s")
-    except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
+    finally:
+        RUNNING.discard(process)
     return Finished(code=process.returncode, output=output)
 
 
@@ -351,25 +358,37 @@ def smoke_passes() -> Outcome:
 
 
 DATA_ENVIRONMENT = Gate("the data environment is built", "integration", data_environment_is_built)
-GATES = (
-    Gate("ruff check", "lint", command(BIN / "ruff", "check")),
-    Gate("ruff format", "lint", command(BIN / "ruff", "format", "--check")),
-    Gate("import contracts", "lint", command(BIN / "lint-imports", "--no-logo")),
-    Gate("pyright", "types", command(BIN / "pyright")),
-    Gate("version is the top of CHANGELOG", "lint", version_is_the_top_of_the_changelog),
-    Gate("golden logs unchanged", "lint", golden_logs_are_unchanged),
-    Gate("files and functions are small", "lint", files_and_functions_are_small),
-    Gate("uv.lock is current", "lint", lock_is_current),
-    Gate("every test is in a part", "lint", every_test_is_in_a_part),
-    DATA_ENVIRONMENT,
-    Gate("a Python with torch", "integration", torch_is_there),
-    Gate("unit tests", "unit", pytest("unit", "-n", "2")),
-    Gate("integration tests", "integration", pytest("integration", "-n", "2", less="safety")),
-    Gate("safety tests", "safety", pytest("safety", "-n", "2", "--dist", "loadfile", less="alone")),
-    Gate("safety tests, one at a time", "safety", pytest("alone")),
-    Gate("smoke tests", "smoke", smoke_passes),
-    Gate("the wheel works when installed", "wheel", wheel_works_when_installed),
+STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
+    # Side by side what keeps one core busy at best; but no tests beside those that must be alone among tests.
+    (
+        (
+            Gate("ruff check", "lint", command(BIN / "ruff", "check")),
+            Gate("ruff format", "lint", command(BIN / "ruff", "format", "--check")),
+            Gate("import contracts", "lint", command(BIN / "lint-imports", "--no-logo")),
+            Gate("version is the top of CHANGELOG", "lint", version_is_the_top_of_the_changelog),
+            Gate("golden logs unchanged", "lint", golden_logs_are_unchanged),
+            Gate("files and functions are small", "lint", files_and_functions_are_small),
+            Gate("uv.lock is current", "lint", lock_is_current),
+        ),
+        (DATA_ENVIRONMENT, Gate("a Python with torch", "integration", torch_is_there)),
+    ),
+    (
+        (Gate("safety tests, one at a time", "safety", pytest("alone")),),
+        (
+            Gate("pyright", "types", command(BIN / "pyright")),
+            Gate("every test is in a part", "lint", every_test_is_in_a_part),
+        ),
+    ),
+    (
+        (Gate("unit tests", "unit", pytest("unit", "-n", "2")),),
+        (Gate("the wheel works when installed", "wheel", wheel_works_when_installed),),
+    ),
+    # A third works while the others wait for what they started.
+    ((Gate("integration tests", "integration", pytest("integration", "-n", "3", less="safety")),),),
+    ((Gate("safety tests", "safety", pytest("safety", "-n", "3", "--dist", "loadfile", less="alone")),),),
+    ((Gate("smoke tests", "smoke", smoke_passes),),),
 )
+"""One after the other; of each, these lines side by side; of each line, these gates one after the other."""
 
 
 def show(name: str, outcome: Outcome, seconds: float) -> None:
@@ -385,12 +404,33 @@ def show(name: str, outcome: Outcome, seconds: float) -> None:
     sys.stdout.flush()
 
 
-def run_gates(gates: list[Gate], tally: Tally) -> None:
+def chosen(part: Part | None) -> Iterator[list[list[Gate]]]:
+    """The stages, with the gates of that part only, and what they need."""
+    if part == "safety":
+        yield [[DATA_ENVIRONMENT]]
+    for stage in STAGES:
+        yield [[gate for gate in line if part in (None, gate.part)] for line in stage]
+
+
+def run_gates(stages: Iterable[list[list[Gate]]], tally: Tally) -> None:
+    for lines in stages:
+        with ThreadPoolExecutor(len(lines)) as pool:
+            try:
+                for line in [pool.submit(run_line, line, tally) for line in lines]:
+                    line.result()
+            except KeyboardInterrupt:
+                INTERRUPTED.set()
+                for process in RUNNING.copy():
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+
+
+def run_line(gates: list[Gate], tally: Tally) -> None:
     for gate in gates:
-        if sys.stdout.isatty():
-            print(f"...             {gate.name}", end="\r", flush=True)
         began = time.monotonic()
         outcome = gate.judge()
+        if INTERRUPTED.is_set():
+            return
         show(gate.name, outcome, time.monotonic() - began)
         tally.count(outcome)
 
@@ -406,11 +446,9 @@ def main() -> int:
     parser.add_argument("part", nargs="?", choices=get_args(Part), help="run only this part")
     parser.add_argument("--list", action="store_true", help="name the gates, each with its part, and stop")
     arguments = parser.parse_args()
-    gates = [gate for gate in GATES if arguments.part in (None, gate.part)]
-    if arguments.part == "safety":
-        gates.insert(0, DATA_ENVIRONMENT)
+    stages = list(chosen(arguments.part))
     if arguments.list:
-        for gate in gates:
+        for gate in (gate for lines in stages for line in lines for gate in line):
             print(f"{gate.part:12} {gate.name}")
         return 0
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every gate compiles all the tests again
@@ -419,7 +457,7 @@ def main() -> int:
         if arguments.part == "smoke":
             run_smoke(tally)
         else:
-            run_gates(gates, tally)
+            run_gates(stages, tally)
     except KeyboardInterrupt:
         print("interrupted")
         return 130

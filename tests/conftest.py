@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from tests.warm import WarmCommand
 from tests.wheels import Index
 
@@ -19,6 +20,25 @@ from pinfold.sandbox.environment import default_python
 
 # Looked up now: a test sees folders of its own only.
 _DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
+
+LAWS = int(os.environ.get("PINFOLD_TEST_LAWS", "0"))
+"""Laws are tried on examples drawn at random, and on this many times as many."""
+# Else on the same examples every time: a change passes or fails by what it does, not by what is drawn that day,
+# nor by how busy the machine is.
+settings.register_profile(
+    "ours",
+    derandomize=not LAWS,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("ours")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests: set[Any] = {getattr(item, "function", None) for item in items} if LAWS else set()
+    for test in filter(is_hypothesis_test, tests):
+        told = test._hypothesis_internal_use_settings
+        test._hypothesis_internal_use_settings = settings(told, max_examples=told.max_examples * LAWS)
 
 
 @pytest.fixture
@@ -81,7 +101,7 @@ def pinfold(workspace: Path, request: pytest.FixtureRequest) -> Callable[..., Ra
     from_nothing = any(request.node.get_closest_marker(name) for name in ("smoke", "installed"))
     loaded = None if from_nothing else request.getfixturevalue("warm_command")
 
-    def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 30) -> Ran:
+    def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 60) -> Ran:
         data = given.encode() if isinstance(given, str) else given
         done = (loaded and loaded.run(args, data, cwd, timeout_s)) or subprocess.run(
             command(*args), input=data, capture_output=True, cwd=cwd, timeout=timeout_s, check=False

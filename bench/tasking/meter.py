@@ -39,7 +39,10 @@ class _Watch:
     transcript: Path
     spent: Spent = field(default_factory=Spent)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    upstreams: set[http.client.HTTPConnection] = field(default_factory=set[http.client.HTTPConnection])
+    upstreams: dict[http.client.HTTPConnection, socket.socket | None] = field(
+        default_factory=dict[http.client.HTTPConnection, socket.socket | None]
+    )
+    """With the socket of each: a connection itself forgets it where the server is to close it."""
     over: bool = False
 
     def note(self, **entry: object) -> None:
@@ -92,8 +95,8 @@ class Meter:
             self.watch = None
             with watch.lock:
                 watch.over = True
-                for upstream in watch.upstreams:
-                    _hang_up(upstream)
+                for connected in watch.upstreams.values():
+                    _hang_up(connected)
             self._settle(watch)
 
     def _settle(self, watch: _Watch) -> None:
@@ -116,7 +119,7 @@ class Meter:
             body = json.dumps(asked).encode()
         upstream = http.client.HTTPConnection(self.host, self.port)
         with watch.lock:
-            watch.upstreams.add(upstream)
+            watch.upstreams[upstream] = None
         began = time.monotonic()
         heard = _Heard()
         status = 0
@@ -124,8 +127,9 @@ class Meter:
             headers = {"Content-Type": "application/json"} if body else {}
             upstream.request(client.command, client.path, body or None, headers)
             with watch.lock:
+                watch.upstreams[upstream] = upstream.sock
                 if watch.over:
-                    _hang_up(upstream)
+                    _hang_up(upstream.sock)
             answer = upstream.getresponse()
             status = answer.status
             client.send_response(status)
@@ -143,7 +147,7 @@ class Meter:
             if asked is not None:
                 self._count(watch, asked, heard, status, time.monotonic() - began)
             with watch.lock:
-                watch.upstreams.discard(upstream)
+                del watch.upstreams[upstream]
 
     def _count(
         self, watch: _Watch, asked: dict[str, Any], heard: _Heard, status: int, seconds: float
@@ -184,10 +188,10 @@ class Meter:
             upstream.close()
 
 
-def _hang_up(upstream: http.client.HTTPConnection) -> None:
-    if upstream.sock is not None:
+def _hang_up(connected: socket.socket | None) -> None:
+    if connected is not None:
         with suppress(OSError):
-            upstream.sock.shutdown(socket.SHUT_RDWR)
+            connected.shutdown(socket.SHUT_RDWR)
 
 
 def _prepared(asked: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -234,11 +234,11 @@ async def test_a_user_is_asked_about_a_cells_package_outside_its_time(
 
     async def approve(approval: Approval) -> bool:
         asked.append(approval)
-        await anyio.sleep(0.6)
+        await anyio.sleep(2.2)
         return True
 
     model = script(cell("%pip install heron\nimport heron; print('legs')"), {"expect": "legs", "text": "ok"})
-    monkeypatch.setenv("PINFOLD_SANDBOX_CELL_S", "0.5")
+    monkeypatch.setenv("PINFOLD_SANDBOX_CELL_S", "2")
     async with agent_of(workspace, model, approve=approve) as agent:
         assert (await agent.run("go")).text == "ok"
     assert len(asked) == 1

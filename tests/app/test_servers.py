@@ -173,13 +173,16 @@ async def test_calls_side_by_side_that_need_a_yes_are_one_question(
 async def test_tools_that_are_not_parallel_safe_run_one_after_the_other(
     workspace: Path, script: Script, cell: Any
 ) -> None:
-    open_now, most = 0, {"serial": 0, "beside": 0}
+    open_now, most, all_open = 0, {"serial": 0, "beside": 0}, anyio.Event()
 
     async def work(name: str) -> str:
         nonlocal open_now
         open_now += 1
         most[name] = max(most[name], open_now)
-        await anyio.sleep(0.02)
+        if open_now == 4:
+            all_open.set()
+        with anyio.move_on_after(20 if name == "beside" else 0.05):
+            await all_open.wait()
         open_now -= 1
         return name
 

@@ -284,14 +284,14 @@ async def test_waiting_for_the_user_is_not_the_cells_time(
 
     config = tmp_path / "xdg" / "config" / "pinfold" / "config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text("[sandbox]\ncell_s = 1.0\n")
+    config.write_text("[sandbox]\ncell_s = 2.0\n")
     code = (
         "import urllib.request\ntry:\n    urllib.request.urlopen('http://never.example/')\n"
         "except OSError as error: print('refused')"
     )
 
     async def approve(_: Approval) -> bool:
-        await anyio.sleep(1.5)
+        await anyio.sleep(2.2)
         return False
 
     async with agent_of(workspace, script(cell(code), {"text": "ok"}), approve=approve) as agent:

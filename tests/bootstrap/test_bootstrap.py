@@ -166,10 +166,8 @@ def test_a_second_run_needs_no_uv_and_no_python3_and_says_nothing(machine: Machi
     machine.run()
     (machine.path / "uv").unlink()
     (machine.path / "python3").unlink()
-    began = time.monotonic()
     code, _, err = machine.run()
     assert (code, err) == (0, "")
-    assert time.monotonic() - began < 1
 
 
 def test_it_runs_through_a_chain_of_links_found_on_the_path(machine: Machine) -> None:

@@ -366,7 +366,7 @@ async def test_of_many_answers_at_once_one_is_taken() -> None:
         assert len(ends) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     digest=st.one_of(st.text(max_size=80), st.text("0123456789abcdef", min_size=64, max_size=64)),
     id_=st.one_of(st.none(), st.text(max_size=20)),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked import forked
 
 pytestmark = [
     pytest.mark.integration,
@@ -42,7 +43,10 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def add(pinfold: Pinfold, folder: Path) -> Callable[..., Any]:
     def run(*options: str) -> Any:
-        return pinfold("mcp", "add", "notes", *options, "--", sys.executable, str(NOTES), str(folder))
+        program = [str(NOTES), str(folder)]
+        boxed = "--reach" in options and "outside" not in options
+        argv = [sys.executable, *(program if boxed else forked(*program))]
+        return pinfold("mcp", "add", "notes", *options, "--", *argv)
 
     return run
 
@@ -94,7 +98,7 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
         "mcpServers": {
             "notes": {
                 "command": sys.executable,
-                "args": [str(NOTES), str(folder)],
+                "args": forked(str(NOTES), str(folder)),
                 "env": {"A": "b"},
                 "reach": "outside",
             }

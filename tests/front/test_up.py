@@ -238,7 +238,7 @@ def test_ctrl_c_stops_the_cell_and_the_variables_stay(
 
 
 async def test_an_idle_session_is_closed_and_one_that_is_listened_to_is_not(workspace: Path) -> None:
-    up, ready = Up(idle_s=0.2, pool=0), anyio.Event()
+    up, ready = Up(idle_s=0.6, pool=0), anyio.Event()
 
     def tell(_: str) -> None:
         ready.set()
@@ -252,7 +252,7 @@ async def test_an_idle_session_is_closed_and_one_that_is_listened_to_is_not(work
             async with attach(Shelf().place(session), session, options) as link:
                 assert isinstance(link, RemoteSession)
                 async with link.subscribe() as feed:
-                    await anyio.sleep(1)
+                    await anyio.sleep(1.5)
                     assert (await asked_up({"op": "status"}) or {})["sessions"] == [session]
                     del feed
             while holder_of(Shelf().place(session)) is not None:  # noqa: ASYNC110 - a lock tells nobody

@@ -31,7 +31,7 @@ def trip(python: Path, folder: Path, kinds: list[Kind], *way: str) -> Rows:
         input=json.dumps([(kind.name, kind.cell, kind.check) for kind in kinds]),
         capture_output=True,
         text=True,
-        timeout=95,
+        timeout=200,
         env={"HOME": str(folder), "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
         check=False,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.events import Entry, Noticed, SessionId, Unknown
@@ -197,7 +197,7 @@ def test_nothing_to_repair_changes_nothing(folder: Path) -> None:
     assert (folder / "log.sqlite").read_bytes() == before
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(place=st.floats(0, 1, exclude_max=True), junk=st.binary(min_size=1, max_size=64))
 def test_junk_anywhere_in_the_file_never_passes_for_an_event(folder: Path, place: float, junk: bytes) -> None:
     store = folder / "log.sqlite"

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.events.strategies import events as any_event
 
@@ -96,7 +96,7 @@ def test_lines_bring_back_every_event(tmp_path: Path, bundle: Path) -> None:
     assert brought_in(tmp_path / "a.jsonl", tmp_path / "copy")[0] == brought_in(bundle, tmp_path / "other")[0]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(events=st.lists(any_event, min_size=1, max_size=5))
 def test_any_session_comes_back_as_it_was(tmp_path: Path, events: list[Event]) -> None:
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -259,7 +259,7 @@ def test_a_bundle_for_a_session_that_is_there_already_gets_another_name(bundle: 
     assert second[1] == 3
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(place=st.floats(0, 1, exclude_max=True), junk=st.binary(min_size=1, max_size=8))
 def test_a_bundle_with_junk_in_it_fails_no_other_way(
     tmp_path: Path, bundle: Path, place: float, junk: bytes

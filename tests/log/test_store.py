@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from tests.events.strategies import events as any_event
 
 from pinfold.events import Delta, Entry, Event, Noticed, NotPlain, SessionId, TextDelta, TurnId, Unknown
@@ -68,7 +68,7 @@ async def test_what_is_appended_is_read_after_reopening(tmp_path: Path) -> None:
     log.close()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25)
 @given(events=st.lists(any_event, max_size=6))
 def test_any_events_are_read_as_they_were_written(events: list[Event], tmp_path: Path) -> None:
     folder = a_folder_in(tmp_path)
@@ -215,7 +215,7 @@ async def test_closing_wakes_who_waits() -> None:
             log.close()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(
     writers=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=5),
     readers=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=4),

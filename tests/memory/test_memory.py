@@ -223,7 +223,7 @@ def test_processes_that_write_at_once_lose_nothing_and_break_nothing(file: Path)
         connection.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=60), st.booleans()), max_size=5), st.text(max_size=60))
 def test_whatever_is_said_is_kept_or_refused_and_asking_never_fails(
     tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, bool]], asked: str

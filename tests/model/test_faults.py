@@ -603,7 +603,7 @@ def check_the_end(answer: Says) -> None:
 
 
 @pytest.mark.timeout(100)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(body=BODIES, places=st.lists(st.integers(0, 5000), max_size=5), cut=st.booleans())
 def test_any_body_chopped_anywhere_ends_in_a_reply_or_a_failed_request(
     body: bytes, places: list[int], cut: bool
@@ -613,7 +613,7 @@ def test_any_body_chopped_anywhere_ends_in_a_reply_or_a_failed_request(
 
 
 @pytest.mark.timeout(100)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(head=HEADS, body=BODIES, junk=st.binary(max_size=40), places=st.lists(st.integers(0, 500), max_size=3))
 def test_any_bytes_at_all_end_in_a_reply_or_a_failed_request(
     head: bytes, body: bytes, junk: bytes, places: list[int]

@@ -21,7 +21,6 @@ def made() -> list[Output]:
     @settings(
         max_examples=COUNT,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

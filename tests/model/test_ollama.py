@@ -393,7 +393,7 @@ async def ended(body: bytes, end: Literal["whole", "cut"]) -> Reply | RequestFai
             return failed
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(FRAGMENTS | st.binary(max_size=20), max_size=6).map(b"".join), st.sampled_from(["whole", "cut"])
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from tests.events.strategies import plain
 from tests.events.strategies import texts as nasty_texts
 from tests.model.malformed import DEEP, FRAGMENTS, WHOLE_FORMS, texts
@@ -62,7 +62,7 @@ def asked(reading: Reading) -> list[tuple[str, Any]]:
     return [(call.tool, call.args) for call in reading.calls]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(texts, st.sampled_from(("stop", "length", "filter")))
 @example("\ud800```python\n\ud800\n```", "stop")
 def test_any_reply_is_read_and_what_comes_of_it_can_be_stored(text: str, finish: Any) -> None:
@@ -75,7 +75,7 @@ def test_any_reply_is_read_and_what_comes_of_it_can_be_stored(text: str, finish:
     assert len(reading.correction) < 1_000
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(texts, st.floats(0, 1))
 def test_a_reply_cut_off_anywhere_is_read(text: str, place: float) -> None:
     within_a_second(text[: int(place * len(text))], finish="length")
@@ -115,7 +115,7 @@ FILLINGS = (
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sampled_from(OPENINGS), st.lists(st.sampled_from(FILLINGS), min_size=1, max_size=3).map("".join))
 def test_one_long_call_takes_less_than_a_second(opening: str, filling: str) -> None:
     within_a_second(opening + filling * (LONG // 4 // len(filling)), quoted=["x = 1"])
@@ -139,7 +139,13 @@ LINES = (
     "[x]",
 )
 PLAIN_LINES = tuple(line for line in LINES if line not in ('"""', "'''"))
-codes = st.one_of(nasty_texts, texts, st.lists(st.sampled_from(LINES), max_size=8).map("".join))
+LONGEST = 20_000
+"""Characters of code. Of a reply that has a hundred thousand brackets, the reader may give up on what it looks at."""
+codes = st.one_of(
+    nasty_texts,
+    texts.map(lambda text: text[:LONGEST]),
+    st.lists(st.sampled_from(LINES), max_size=8).map("".join),
+)
 arguments = st.one_of(
     st.dictionaries(nasty_texts, plain, max_size=4),
     st.dictionaries(st.sampled_from(("path", "code", "name", "arguments", "type", "properties")), plain),
@@ -159,13 +165,14 @@ calls = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(PROSE, st.lists(calls, min_size=1, max_size=4))
 @example(
     "",
     [cell('"""'), cell('"""')],
 )
 @example("", [cell("now()")])
+@example("", [cell("x = [1]\n" * LONGEST)])
 @example("", [made_of("now", {"arguments": {"tz": 1}, "name": "now"})])
 def test_calls_that_are_told_are_read_as_the_same_calls(text: str, made: list[Call]) -> None:
     request = Request(
@@ -209,7 +216,7 @@ def is_beginning(first: tuple[Message, ...], second: tuple[Message, ...]) -> boo
     return type(again) is type(last) and again.text.startswith(last.text)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(messages, max_size=8), st.integers(0, 8), st.sampled_from(("full", "small")))
 def test_what_was_told_once_is_the_beginning_of_what_is_told_later(
     said: list[Message], cut: int, style: Style
@@ -220,7 +227,7 @@ def test_what_was_told_once_is_the_beginning_of_what_is_told_later(
     assert is_beginning(part.messages, whole.messages)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(messages, max_size=8))
 def test_user_and_assistant_speak_by_turns_and_nothing_said_is_lost(said: list[Message]) -> None:
     turns = told(Request(system="s", messages=tuple(said), tools=TOOLS), style="full").messages
@@ -231,7 +238,7 @@ def test_user_and_assistant_speak_by_turns_and_nothing_said_is_lost(said: list[M
     assert all(message.text.rstrip() in everything for message in said)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     PROSE,
     st.tuples(*[st.lists(st.sampled_from(PLAIN_LINES), max_size=4).map("".join)] * 2).map(
@@ -251,6 +258,6 @@ def test_code_that_the_user_wrote_is_never_run_by_a_fence(
 
 
 @given(st.builds(Reply, text=texts))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_without_tools_nothing_is_read(reply: Reply) -> None:
     assert read(reply.text, ()) == Reading()

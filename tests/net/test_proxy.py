@@ -155,7 +155,7 @@ async def test_a_program_that_does_not_wait_ends_the_question(places: World, fol
 
     async with Proxy(egress_of(places, gate)).listening(folder / "p"):
         client = Client(folder / "p")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await client.say(tunnel(places))
             await asked.wait()
             client.socket.close()
@@ -193,7 +193,7 @@ async def test_traffic_is_told_by_destination_and_every_byte_is_counted(places: 
             await client.say(tunnel(places))
             await client.hear(b"\r\n\r\n")
             await asyncio.get_running_loop().sock_sendall(client.socket, b"x" * 100_000)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while sum(one.sent for one in told) < 100_000:
                     await anyio.lowlevel.checkpoint()
             assert not any(one.ended for one in told)
@@ -264,16 +264,16 @@ async def test_one_connection_too_many_is_turned_away_and_room_is_made_again(
         assert b"503 Busy: more than 2 connections" in await answer_to(folder / "p", tunnel(places))
         for client in clients:
             client.socket.close()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while status_of(answer := await answer_to(folder / "p", tunnel(places, "evil.org"))) == 503:
                 pass
         assert status_of(answer) == 403
 
 
 async def test_a_silent_program_and_an_idle_tunnel_are_cut(places: World, folder: Path) -> None:
-    limits = ProxyLimits(handshake_s=0.05, idle_s=0.05)
-    async with Proxy(egress_of(places), limits=limits).listening(folder / "p"):
+    async with Proxy(egress_of(places), limits=ProxyLimits(handshake_s=0.05)).listening(folder / "p"):
         assert status_of(await answer_to(folder / "p", b"CONNECT good.exam")) == 408
+    async with Proxy(egress_of(places), limits=ProxyLimits(idle_s=0.05)).listening(folder / "p"):
         answer = await answer_to(folder / "p", tunnel(places))
     assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
 

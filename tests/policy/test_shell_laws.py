@@ -93,7 +93,7 @@ def nested(kernel: str, forms: list[str]) -> str:
     return text
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.sampled_from(WRITERS), st.lists(st.sampled_from(FORMS), max_size=4))
 def test_a_command_that_writes_is_found_in_whatever_it_is_nested(writer: str, forms: list[str]) -> None:
     text = nested(writer, forms)
@@ -101,7 +101,7 @@ def test_a_command_that_writes_is_found_in_whatever_it_is_nested(writer: str, fo
     assert explain(text, mode="ask")["verdict"] != "allow"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(WRITERS[:5]), st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=4))
 def test_a_command_that_writes_is_found_behind_others_that_run_it(writer: str, prefixes: list[str]) -> None:
     assert not read_script("".join(prefixes) + writer).reads_only
@@ -113,7 +113,7 @@ def test_the_same_nesting_of_what_only_reads_is_allowed() -> None:
     assert asked == {"f() {{ {}; }}; f", "coproc {}", "echo ${{x:-$({})}}"}
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     script = read_script(text)
@@ -122,7 +122,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         assert all(command.reads_only for command in script.commands)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.text(alphabet=" \t\n;&|<>(){}[]$`'\"\\!#=*?~-arms01", max_size=30))
 def test_no_mix_of_what_the_shell_cares_about_is_allowed_with_a_writer_in_it(text: str) -> None:
     script = read_script(text)
@@ -131,7 +131,7 @@ def test_no_mix_of_what_the_shell_cares_about_is_allowed_with_a_writer_in_it(tex
         assert "rm" not in {command.name for command in script.commands}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_bytes_of_any_kind_are_read_or_asked_about(data: bytes) -> None:
     read_script(data.decode("utf-8", "surrogateescape"))

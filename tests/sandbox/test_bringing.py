@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.sandbox import Spec
@@ -113,7 +113,7 @@ OPERATIONS = st.lists(
     ).map(list),
     max_size=12,
 )
-ONCE = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+ONCE = settings(max_examples=60)
 
 
 def a_folder() -> str:

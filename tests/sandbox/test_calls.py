@@ -121,12 +121,12 @@ async def test_a_timer_of_the_programs_own_ends_the_wait(session: Session, host:
     """The usual way to bound a call: a handler that raises."""
     code = (
         "import signal\ndef ring(*_): raise TimeoutError('rang')\nsignal.signal(signal.SIGALRM, ring)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.3)\n"
         "try:\n    call('echo')\nexcept TimeoutError as rang:\n    print(rang)"
     )
 
     async def slow(_tool: str, args: Mapping[str, Json]) -> Answer:
-        await anyio.sleep(0.2)
+        await anyio.sleep(1.5)
         return Answer(status="ok", value=args)
 
     outcome = await session.run(code, on_call=slow)
@@ -152,6 +152,26 @@ async def test_cancelling_the_caller_gives_up_the_tool_and_keeps_the_state(
     assert ends == ["send"]
     assert (await session.run("x")).value == "5"
     await in_step(session, host)
+
+
+async def test_a_call_that_comes_before_anybody_listens_is_not_given_to_whoever_was_cancelled(
+    session: Session, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, Json]] = []
+
+    async def first(_tool: str, args: Mapping[str, Json]) -> Answer:
+        given.append(args)
+        scope.cancel()
+        await anyio.sleep_forever()
+        return Answer(status="ok")
+
+    with anyio.CancelScope() as scope:
+        await session.run("call('echo', n=1)", on_call=first)
+    # The call is there when the cell has just been sent, as it is on a machine that has much else to do.
+    monkeypatch.setattr("pinfold.sandbox._guest.SHORT_S", 5.0)
+    outcome = await session.run("call('echo', n=2)['n']", on_call=host, timeout_s=10)
+    assert (outcome.status, outcome.value) == ("ok", "2")
+    assert (given, host.asked) == ([{"n": 1}], [("echo", {"n": 2})])
 
 
 async def test_what_the_answering_raises_ends_the_cell_and_is_raised(session: Session, host: Host) -> None:

@@ -137,7 +137,7 @@ async def test_a_failure_that_nobody_awaited_is_the_cells(session: Session) -> N
 async def test_a_task_that_is_cancelled_gives_up_its_call_and_no_other(session: Session) -> None:
     together = Together(3)
     code = (
-        "late = asyncio.ensure_future(asyncio.wait_for(echo(0), 0.2))\nother = asyncio.ensure_future(echo(1))\n"
+        "late = asyncio.ensure_future(asyncio.wait_for(echo(0), 1))\nother = asyncio.ensure_future(echo(1))\n"
         "try: await late\nexcept asyncio.TimeoutError: print('gave up')\n"
         "print(await asyncio.gather(other, echo(1), echo(2)))"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sandbox.asking import value
 
@@ -112,7 +111,7 @@ async def test_a_cell_that_cannot_be_interrupted_is_rolled_back(session: Session
     await session.run("items = list(range(3))")
     outcome = await session.run(DEAF, timeout_s=0.2)
     assert (outcome.status, outcome.rolled_back) == ("timeout", True), outcome
-    assert outcome.duration_s < 0.2 + 0.1 + 0.5
+    assert outcome.duration_s < 10  # 0.3 s on a machine that has nothing else to do
     assert await value(session, "items") == "[0, 1, 2]"
 
 
@@ -127,8 +126,10 @@ async def test_a_cell_that_ends_while_its_process_is_being_killed_is_rolled_back
         assert select.select([channel], [], [], 10)[0]
         guest.kill("it was time")
 
-    asyncio.get_running_loop().call_later(0.05, kill_as_it_answers)
-    outcome = await session.run("import time\ntime.sleep(0.2)\nitems.append(0)")
+    outcome = await session.run(
+        "import time\nprint('on', flush=True)\ntime.sleep(0.2)\nitems.append(0)",
+        on_output=lambda _stream, _text: kill_as_it_answers(),
+    )
     assert (outcome.status, outcome.rolled_back) == ("killed", True), outcome
     assert await value(session, "items") == "[1]"
 
@@ -202,7 +203,7 @@ async def test_a_session_with_copies_leaves_no_process_behind(tmp_path: Path) ->
     assert [pid for pid in pids() if namespace_of(pid) == inside] == []
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(
     steps=st.lists(
         st.sampled_from(["append", "bind", "fail", "crash", "undo", "redo", "to"]), min_size=4, max_size=14

@@ -137,8 +137,8 @@ async def test_what_an_undone_command_left_running_is_ended_and_what_was_before_
 async def test_what_left_its_process_group_is_ended_as_well(session: Resumable) -> None:
     await session.run(HOLD)
     await step(session, "exec 3> /tmp/held; setsid -f sleep 600")
-    still = await session.command(["/bin/sh", "-c", "grep -l sleep /proc/[0-9]*/comm"], timeout_s=20)
-    assert still.stdout.count(b"\n") == 1
+    still = "while ! grep -l sleep /proc/[0-9]*/comm; do :; done"  # it is not yet one when setsid ends
+    assert (await session.command(["/bin/sh", "-c", still], timeout_s=20)).stdout.count(b"\n") == 1
     await session.undo()
     assert await value(session, HELD) == "False"
 

@@ -136,7 +136,7 @@ async def test_large_files_travel_both_ways(session: Session) -> None:
 
 async def test_a_fifo_is_refused_and_not_waited_for(session: Session) -> None:
     await session.run("import os\nos.mkfifo('pipe')")
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         with pytest.raises(FileRefused, match="not a regular file"):
             await session.get("pipe")
         with pytest.raises(FileRefused):
@@ -155,18 +155,18 @@ async def test_output_after_the_cell_counts_to_the_next(session: Session) -> Non
 
 async def test_a_timeout_says_that_the_state_was_kept(session: Session) -> None:
     await session.run("x = 1")
-    outcome = await session.run("x = 2\nwhile True: pass", timeout_s=0.2)
+    outcome = await session.run("x = 2\nwhile True: pass", timeout_s=1)
     assert (outcome.status, outcome.state_lost) == ("timeout", False)
     assert outcome.error is not None
     assert outcome.error.startswith(
-        "The cell ran for more than 0.2 s and was interrupted; variables are as it left them"
+        "The cell ran for more than 1 s and was interrupted; variables are as it left them"
     )
     assert (await session.run("x")).value == "2"
 
 
 async def test_a_blocked_await_is_interrupted_and_its_task_ended(session: Session) -> None:
     code = "import asyncio\nended = False\ntry:\n    await asyncio.sleep(60)\nfinally:\n    ended = True"
-    outcome = await session.run(code, timeout_s=0.3)
+    outcome = await session.run(code, timeout_s=1)
     assert (outcome.status, outcome.state_lost) == ("timeout", False)
     assert (await session.run("ended")).value == "True"
     assert (await session.run("await asyncio.sleep(0, 'on')")).value == "'on'"
@@ -176,10 +176,10 @@ async def test_a_cell_that_cannot_be_interrupted_is_killed_and_it_is_said(tmp_pa
     async with open_session(tmp_path, "unsafe-local", limits=Limits(interrupt_grace_s=0.1)) as session:
         await session.run("x = 1\nimport signal")
         code = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nwhile True: pass"
-        outcome = await session.run(code, timeout_s=0.2)
+        outcome = await session.run(code, timeout_s=1)
         assert (outcome.status, outcome.state_lost) == ("timeout", True)
         assert outcome.error == (
-            "The cell ran for more than 0.2 s; it could not be interrupted and its process was killed; "
+            "The cell ran for more than 1 s; it could not be interrupted and its process was killed; "
             "the variables are gone.\n"
         )
         assert (await session.run("'x' in globals()")).value == "False"

@@ -51,14 +51,14 @@ def by_python(expression: str) -> Any:
 
 
 @given(expressions)
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_it_agrees_with_python_and_never_takes_long(expression: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     try:
         ours: Any = evaluate(expression)
     except BadCall:
         ours = None
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
     if "<<" in expression and ours is None:
         return  # Python might really make the number
     theirs = by_python(expression)
@@ -71,14 +71,14 @@ def test_it_agrees_with_python_and_never_takes_long(expression: str) -> None:
 
 
 @given(st.text(alphabet="0123456789.+-*/%()<>,[]eE_ abcsqrt!^&|~='\"", max_size=80))
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_any_text_is_answered_at_once(text: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         with suppress(BadCall):
             evaluate(text)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_any_text_is_answered_at_once(text: str) -> None:
     ],
 )
 def test_nothing_takes_longer_than_a_second(expression: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with suppress(BadCall):
         evaluate(expression)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
@@ -231,7 +231,6 @@ defaults = st.sampled_from([REQUIRED, None, "x", 1, 2.5, True, [], {"a": [1]}])
         max_size=4,
     )
 )
-@settings(deadline=None)
 def test_a_schema_made_without_pydantic_is_the_one_pydantic_would_make(
     given: list[tuple[Any, Any, str]],
 ) -> None:

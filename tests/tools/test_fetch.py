@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from tests.tools.world import PlainWeb, Server
@@ -127,7 +127,6 @@ def test_where_a_call_goes_is_known_before(url: str | None, to: str) -> None:
 
 
 @given(st.text(alphabet="<>/!-\"'=& apreliuhd0;#\n", max_size=300))
-@settings(deadline=None)
 def test_any_page_can_be_read(page: str) -> None:
     readable(page, "https://example.com/")
 

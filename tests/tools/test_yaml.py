@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.tools import BadTool, Registry, Tool, ToolFailed
@@ -284,7 +284,6 @@ def test_a_file_that_is_no_tool_does_not_stop_the_others(tmp_path: Path) -> None
 
 
 @given(st.binary(max_size=200) | st.text(alphabet="ab:{}[]-&*!'\"\n |>#%,", max_size=200).map(str.encode))
-@settings(deadline=None)
 def test_any_file_is_a_tool_or_a_fault(content: bytes) -> None:
     with pytest.raises(BadTool):
         yaml_tool(content, "t.yaml", Ports())

@@ -190,12 +190,14 @@ class Guest:
         """Until the open request has ended, or `hear_no_more`: each call of it, and each that is dropped, as it comes."""
         self._takes = take
         calls, self._calls = self._calls, []
-        for call in calls:
-            take(call)
-        while self._end is None and self._takes is not None:
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        self._takes = None
+        try:
+            for call in calls:
+                take(call)
+            while self._end is None and self._takes is not None:
+                self._waiter = self._loop.create_future()
+                await self._waiter
+        finally:  # or whoever was cancelled here would be given the first calls of the next request
+            self._takes = None
 
     def hear_no_more(self) -> None:
         """Of calls, though the request has not ended."""
@@ -385,7 +387,9 @@ class Guest:
 
     def _accept(self, data: bytes) -> None:
         reply = self._reader.feed(data)
-        if reply is not None and self._killed_for is None:  # who is being killed ends by that, whatever it still says
+        if (
+            reply is not None and self._killed_for is None
+        ):  # who is being killed ends by that, whatever it still says
             self.drain()
             self._resolve(reply)
 

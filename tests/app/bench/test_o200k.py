@@ -52,7 +52,7 @@ def test_a_live_tiktoken_agrees_where_there_is_one() -> None:
         assert o200k.count(text) == len(encoding.encode_ordinary(text)), source
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(min_size=1, max_size=120))
 def test_both_ways_of_merging_give_the_same(piece: bytes) -> None:
     table = o200k.ranks()
@@ -60,7 +60,7 @@ def test_both_ways_of_merging_give_the_same(piece: bytes) -> None:
     assert b"".join(o200k.parts(piece)) == piece
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(

@@ -11,7 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.app.exports.golden import units
 
@@ -407,7 +407,6 @@ def pool() -> list[Event]:
     return [*found, SessionRewound(to=0, undone=(1,)), SessionRewound(to=1, redone=(1,))]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(pool()), max_size=20))
 def test_any_events_can_be_told_in_every_form(told: list[Event]) -> None:
     def read(blob: BlobId) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 from dirty_equals import IsFloat, IsStr
 from inline_snapshot import snapshot
 from tests.app.test_tools_at_work import Asked, calls, seen, turn
+from tests.forked import forked
 
 from pinfold import Agent, Approval, Decision
 from pinfold.app import new_session_options, own
@@ -51,7 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def entry(folder: Path, **more: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": [str(NOTES), str(folder)], **more}
+    program = [str(NOTES), str(folder)]
+    return {"command": sys.executable, "args": program if "reach" in more else forked(*program), **more}
 
 
 def configured(folder: Path, **more: Any) -> None:

@@ -240,7 +240,7 @@ async def test_no_reply_keeps_the_prompt_from_its_keys(text: str) -> None:
 
 
 @given(st.text("ab|-`>*# \n", max_size=200), st.integers(1, 50))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_long_line_is_cut_the_same_however_it_came(tail: str, size: int) -> None:
     text = "x" * 8190 + tail
     whole, pieces = KeptPaper(), KeptPaper()

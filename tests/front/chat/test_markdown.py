@@ -104,7 +104,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 @example(text="\\```", places=[])
 @given(text=_TEXTS, places=st.lists(st.integers(0, 1000), max_size=12))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_a_reply_looks_the_same_however_it_was_cut(text: str, places: list[int]) -> None:
     assert spoken(*cut(text, places)).sent == spoken(text).sent
 

@@ -97,7 +97,7 @@ def drawing(width: int, height: int) -> Raster:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_png_of_any_filter_and_colour_type_is_read_as_it_was_written(data: st.DataObject) -> None:
     colours = data.draw(st.sampled_from([0, 2, 4, 6]))
     channels = {0: 1, 2: 3, 4: 2, 6: 4}[colours]
@@ -341,7 +341,7 @@ def test_a_hostile_picture_is_refused_in_words_and_in_time(name: str, way: str) 
     at=st.integers(0, 400),
     way=st.sampled_from(["sixel", "blocks", "kitty", "iterm"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_picture_raises_anything_else(data: bytes, at: int, way: str) -> None:
     for file in (data, SIGNATURE + data, SOUND[:at] + data + SOUND[at:], SOUND[: at % len(SOUND)] + data):
         for mime in ("image/png", "image/jpeg", "image/svg+xml"):

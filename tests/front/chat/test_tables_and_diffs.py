@@ -44,7 +44,7 @@ def test_figures_are_at_the_right_and_words_at_the_left() -> None:
     rows=st.lists(st.lists(st.text(max_size=30), min_size=3, max_size=3), min_size=1, max_size=6),
     width=st.integers(20, 90),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_table_is_wider_than_its_room(rows: list[list[str]], width: int) -> None:
     from rich.cells import cell_len
 
@@ -85,7 +85,7 @@ def test_a_cell_over_several_rows_keeps_the_others_in_their_columns() -> None:
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_page_breaks_the_reader(page: str) -> None:
     table_in("<table><thead><tr><th>" + page)
     table_in(page.replace("a", "<td>").replace("b", "<table>").replace("c", "</tr>"))

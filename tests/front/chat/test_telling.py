@@ -81,7 +81,7 @@ def tool(name: str, args: object, observation: str, **how: object) -> tuple[Even
 
 
 @given(text=st.text(max_size=80), at=st.integers(0, 80), reasoning=st.text(max_size=20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_reply_looks_the_same_streamed_in_part_or_not_at_all(text: str, at: int, reasoning: str) -> None:
     called = ModelCalled(turn=TURN, model="m")
     deltas = [TextDelta(turn=TURN, text=piece) for piece in (text[: at // 2], text[at // 2 : at]) if piece]
@@ -477,7 +477,7 @@ _ITEMS = st.one_of(
 
 
 @given(st.lists(_ITEMS, max_size=14), st.booleans(), st.sampled_from([10, 33, 80]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_order_of_events_breaks_the_telling(
     items: list[Event | Delta], thinking: bool, width: int
 ) -> None:

@@ -17,6 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
+from tests.forked import forked
 
 ERAS = ("legacy", "2026-07-28")
 """The handshake of old, and requests that stand alone."""
@@ -32,7 +33,7 @@ async def over_stdio(
 ) -> AsyncGenerator[Client]:
     # The SDK's client hands on a few variables of ours only.
     server = StdioServerParameters(
-        command=sys.executable, args=arguments(workspace, *args), env=dict(os.environ), cwd=workspace
+        command=sys.executable, args=forked(*arguments(workspace, *args)), env=dict(os.environ), cwd=workspace
     )
     async with Client(stdio_client(server), mode=mode, **client) as reached:
         yield reached
@@ -62,7 +63,10 @@ class Served:
 def begin_http(workspace: Path, *args: str, token: str = "t" * 32) -> Served:
     """Ends with `end`."""
     process = subprocess.Popen(
-        [sys.executable, *arguments(workspace, "--http", "127.0.0.1:0", "--token-env", "TOKEN", *args)],
+        [
+            sys.executable,
+            *arguments(workspace, "--http", "127.0.0.1:0", "--token-env", "TOKEN", *args),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -27,6 +27,7 @@ from mcp.types import (
     TextContent,
     TextResourceContents,
 )
+from tests.forked import forked
 from tests.front.mcp_server.reaching import ERAS, over_stdio, text_of
 
 from pinfold.app import Shelf
@@ -59,7 +60,7 @@ class Up:
 
     def as_program(self, **env: str) -> None:
         given = {"DID": str(self._did), "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **env}
-        self.named({"command": sys.executable, "args": [str(UPSTREAM), "stdio"], "env": given})
+        self.named({"command": sys.executable, "args": forked(str(UPSTREAM), "stdio"), "env": given})
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def up_over_http(tmp_path: Path) -> Generator[Up]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, str(UPSTREAM), str(port)],
+        [sys.executable, *forked(str(UPSTREAM), str(port))],
         env={**os.environ, "DID": str(tmp_path / "did.txt")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.model.servers import Llama, Says, Server, failing, serving
 
-from pinfold.model.local.probing import Found, FoundModel, probe
+from pinfold.model.local.probing import LIMIT_S, Found, FoundModel, probe
 from pinfold.model.services import ollama_url
 
 pytestmark = pytest.mark.integration
@@ -151,7 +151,7 @@ async def test_servers_that_say_nothing_cost_less_than_half_a_second_together() 
         began, url = monotonic(), server.url
         places = tuple(f"{url}/{number}" for number in range(4))
         assert await probe({"OLLAMA_HOST": server.url}, places=places) == ()
-        assert monotonic() - began < 1.0
+        assert monotonic() - began < 4 * LIMIT_S  # five, one after the other, would take longer
         server.hanging.set()
 
 

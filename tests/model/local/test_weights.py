@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.local.registry import Registry
 
@@ -212,7 +212,7 @@ async def test_a_pull_killed_in_a_download_is_taken_up(
     assert left(tmp_path) == {"tiny.gguf"}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(data=st.data())
 def test_whatever_sizes_a_killed_pull_left_the_next_one_ends_well(
     registry: Registry, tmp_path: Path, data: st.DataObject

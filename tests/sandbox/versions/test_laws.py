@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.sandbox.versions.cells import Tree, tree
@@ -239,7 +239,5 @@ def holds(machine: type[Machine]) -> None:
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=15,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow],
         ),
     )

@@ -92,9 +92,9 @@ HOSTILE: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_schema_keeps_us_busy_or_raises(name: str) -> None:
     schema, value = HOSTILE[name]
-    began = time.perf_counter()
+    began = time.thread_time()
     assert Shape(schema).faults(value) == ()
-    assert time.perf_counter() - began < WORK_S + 2
+    assert time.thread_time() - began < WORK_S + 2
 
 
 _json = st.recursive(

@@ -21,7 +21,7 @@ from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
 pytestmark = pytest.mark.safety
 
-LIMITS = Limits(start_s=5, first_wait_s=0.01, sign_in_s=3)
+LIMITS = Limits(start_s=20, first_wait_s=0.01, sign_in_s=20)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_whoever_comes_back_without_the_state_is_not_believed(
     guarded: House401, spec: ServerSpec
 ) -> None:
     loiterer = _Loiterer()
-    async with _servers(House(person=loiterer), spec) as servers:
+    async with House(person=loiterer).servers(spec, limits=replace(LIMITS, sign_in_s=3)) as servers:
         with pytest.raises(BadCall, match="nobody signed in within 3 s"), anyio.fail_after(20):
             await servers.tools("web")
     assert loiterer.knocked == 5

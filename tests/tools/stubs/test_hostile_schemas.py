@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.tools.stubs.guest import assert_only_declares, imported, run_apart
 from tests.tools.stubs.known import made
@@ -309,7 +309,7 @@ def _tools(draw: st.DrawFn) -> list[Tool[..., Any]]:
     return found
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(_tools())
 @example([])
 def test_any_schema_makes_a_module_that_only_declares_and_sends_what_it_was_given(
@@ -331,7 +331,7 @@ def test_any_schema_makes_a_module_that_only_declares_and_sends_what_it_was_give
             assert sure <= args.keys() <= sure | set(tool.schema.parameters["properties"])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(_tools(), st.text(max_size=30) | st.sampled_from(TEXTS))
 def test_any_tools_can_be_searched_with_any_words(tools: list[Tool[..., Any]], words: str) -> None:
     lines = Index(tools).search(words)
