@@ -137,3 +137,12 @@ def test_what_is_plain_is_read_by_arrow(both: Callable[[bytes], Any], row: str, 
     assert not theirs["arrow"]
     assert ours["rows"] == 100
     assert ours["figures"] == theirs["figures"]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_empty_lines_are_no_rows(both: Callable[[bytes], Any], newline: str) -> None:
+    lines = ["a,b", "", *["1,x", ",", "", "", '2,"y"'] * 100, "", ""]
+    ours, theirs = both(newline.join(lines).encode())
+    assert ours["arrow"]
+    assert ours["rows"] == theirs["rows"] == 300
+    assert ours["figures"] == theirs["figures"]

@@ -32,8 +32,8 @@ _HOUR = len("2020-01-02 03")
 def read_into(parts: list[Part], connection: Any, source: Source, until: float) -> bool:
     """Whether there was time for all of it. Raises NotPlain where it takes DuckDB to read it."""
     dialect = source.dialect([part.kind for part in parts])
-    blocks = Blocks(source.path, dialect, until)
     reader = Reader(dialect)
+    blocks = Blocks(source.path, dialect, until)
     texts = [at for at, part in enumerate(parts) if part.is_text]
 
     def work() -> None:
@@ -52,6 +52,7 @@ def read_into(parts: list[Part], connection: Any, source: Source, until: float) 
             cursor.close()
 
     try:
+        blocks.skip_header()
         with ThreadPoolExecutor(THREADS) as pool:
             for done in [pool.submit(work) for _ in range(THREADS)]:
                 done.result()
@@ -78,10 +79,9 @@ class Blocks:
         self._dialect = dialect
         self._until = until
         self._turn = threading.Lock()
-        self._at = self._header()
+        self._at = 0
 
-    def _header(self) -> int:
-        """Where the rows begin."""
+    def skip_header(self) -> None:
         line = os.pread(self._fd, BLOCK, 0).partition(self._dialect.newline)[0]
         try:
             [names] = csv.reader([line.decode()], delimiter=self._dialect.delimiter, strict=True)
@@ -89,7 +89,7 @@ class Blocks:
             raise NotPlain from None
         if len(names) != len(self._dialect.kinds):
             raise NotPlain
-        return len(line) + len(self._dialect.newline)
+        self._at = len(line) + len(self._dialect.newline)
 
     @property
     def done(self) -> bool:
@@ -104,10 +104,8 @@ class Blocks:
             if self._at + end < self._size:
                 end = room.rfind(b"\n", 0, end) + 1
                 # Counting is slow where there is nothing to count.
-                if room.find(_QUOTE, 0, end) >= 0 and room.count(_QUOTE, 0, end) % 2:
-                    end = (
-                        room.rfind(b"\n", 0, room.rfind(_QUOTE, 0, end)) + 1
-                    )  # that line ended within a field
+                if (last := room.rfind(_QUOTE, 0, end)) >= 0 and room.count(_QUOTE, 0, end) % 2:
+                    end = room.rfind(b"\n", 0, last) + 1  # that line ended within a field
             if not end:
                 raise NotPlain
             self._at += end
@@ -157,9 +155,7 @@ class Reader:
         }
         names = [str(number) for number in range(len(dialect.kinds))]
         self._names = names
-        self._parse = self._csv.ParseOptions(
-            delimiter=dialect.delimiter, newlines_in_values=True, ignore_empty_lines=False
-        )
+        self._parse = self._csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
         self._convert = self._csv.ConvertOptions(
             column_types={name: types[kind] for name, kind in zip(names, dialect.kinds, strict=True)},
             null_values=list(dialect.nulls),
