@@ -118,7 +118,8 @@ def _answered(asking: socket.socket) -> list[str]:
 
         def end_with_it() -> None:
             asking.recv(1)
-            os.kill(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was first
+                os.kill(child, signal.SIGKILL)
 
         threading.Thread(target=end_with_it, daemon=True).start()
         _, status = os.waitpid(child, 0)

@@ -86,15 +86,18 @@ async def test_what_goes_wrong_on_the_web_is_told_in_one_line_and_the_next_call_
 ) -> None:
     odd.leads_to = "https://elsewhere.example/mcp"
     became: dict[str, tuple[str, bool]] = {}
-    async with House().servers(_spec(url, timeout_s=3), limits=LIMITS) as servers:
-        tools = Registry(await servers.tools("web"))
-        for name in odd.names:
-            try:
-                with anyio.fail_after(20):
-                    became[name] = (await tools.call(f"web.{name}", {})).value, False
-            except ToolFailed as failed:
-                became[name] = str(failed), failed.may_have_happened
-            assert (await tools.call("web.fine", {})).value == "fine", name
+    # Long enough for whoever answers, and short for the one who does not.
+    answering = [name for name in odd.names if name != "hang"]
+    for timeout_s, names in ((60, answering), (3, ["hang"])):
+        async with House().servers(_spec(url, timeout_s=timeout_s), limits=LIMITS) as servers:
+            tools = Registry(await servers.tools("web"))
+            for name in names:
+                try:
+                    with anyio.fail_after(60):
+                        became[name] = (await tools.call(f"web.{name}", {})).value, False
+                except ToolFailed as failed:
+                    became[name] = str(failed), failed.may_have_happened
+                assert (await tools.call("web.fine", {})).value == "fine", name
     assert {name for name, (said, _) in became.items() if said == name} == {
         "fine",
         "nearby",
