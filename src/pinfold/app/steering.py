@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,9 +22,11 @@ class SteeringEdit(Struct, frozen=True, kw_only=True):
     after: bytes
 
     def diff(self) -> str:
+        from difflib import unified_diff
+
         old = (self.before or b"").decode("utf-8", "replace").splitlines(keepends=True)
         new = self.after.decode("utf-8", "replace").splitlines(keepends=True)
-        return "".join(difflib.unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
+        return "".join(unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
 
 
 def steered_by(action: CallTool, workspace: Path) -> str:

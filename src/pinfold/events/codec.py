@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, TypeAlias, Union, cast, get_args
 
 import msgspec
@@ -29,8 +30,6 @@ _EVENT_TYPES = tuple(kind for kind in get_args(Event) if kind is not Unknown)
 _KINDS = frozenset(kind.__name__ for kind in _EVENT_TYPES)
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
 _KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KNOWN)
-_many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[_KNOWN])
 _ENVELOPE = ("seq", "session", "at")
 
 
@@ -77,7 +76,7 @@ def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) ->
     if kind in _KINDS and kind not in upcasters:
         # The fast way. It refuses lone surrogates; what it refuses is read again below.
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-            return cast(Event, _decoder.decode(body))
+            return cast(Event, _decoder().decode(body))
     return decode_object(parse_json(body), upcasters)
 
 
@@ -86,7 +85,7 @@ def decode_all(bodies: Sequence[bytes], upcasters: Mapping[str, Upcast] = UPCAST
     if upcasters:
         return None
     with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-        return cast("list[Event]", _many.decode(b"[%b]" % b",".join(bodies)))
+        return cast("list[Event]", _decoder_of_many().decode(b"[%b]" % b",".join(bodies)))
     return None
 
 
@@ -133,6 +132,17 @@ class _Envelope(msgspec.Struct, frozen=True):
     seq: int
     session: SessionId
     at: str
+
+
+# Made when something is read: a new session has nothing to read.
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_KNOWN)
+
+
+@cache
+def _decoder_of_many() -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[_KNOWN])
 
 
 def _object(value: Json) -> dict[str, Json]:

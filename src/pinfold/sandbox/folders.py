@@ -16,8 +16,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}")
-_UNNAMED = re.compile(r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}")
+_OURS = r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
+_UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
 _OLD_S = 24 * 3600.0
 
@@ -65,10 +65,10 @@ def abandoned(within: Path | None = None) -> list[Path]:
                 if status.st_uid != os.geteuid():
                     continue
                 path = Path(entry.path)
-                if _OURS.fullmatch(entry.name):
+                if re.fullmatch(_OURS, entry.name):
                     if not in_use(path):
                         found.append(path)
-                elif _UNNAMED.fullmatch(entry.name) and _is_old_and_empty(path, status):
+                elif re.fullmatch(_UNNAMED, entry.name) and _is_old_and_empty(path, status):
                     found.append(path)
     return sorted(found)
 
