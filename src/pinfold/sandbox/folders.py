@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import time
@@ -27,7 +26,7 @@ class Folder:
 
     def __init__(self, kind: str) -> None:
         """`kind`: one of those that `_OURS` knows."""
-        place, word = tempfile.gettempdir(), secrets.token_hex(4)
+        place, word = tempfile.gettempdir(), os.urandom(4).hex()
         unlocked = f"{place}/.pinfold-{word}"
         os.mkdir(unlocked, 0o700)  # noqa: PTH102 - sessions wait for this
         self._lock = held(unlocked)

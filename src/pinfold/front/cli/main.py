@@ -8,13 +8,14 @@ import gc
 import os
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import click
 
 from pinfold import __version__
 
+_YOUNG = 10_000
+"""New objects before garbage is looked for."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
     "chat": ("chatting", "Talk with the agent; what `pinfold` alone does."),
@@ -66,7 +67,11 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = _loaded(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
+        module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
+        # All that is loaded stays: it was not searched for garbage, and never will be. What follows rarely goes in circles.
+        gc.freeze()
+        gc.set_threshold(_YOUNG)
+        gc.enable()
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
             return command
@@ -97,16 +102,6 @@ class _Lazy(click.Group):
             words = f"Did you mean {near[0]!r}?" if near else 'A task is: pinfold run "WORDS"'
             ctx.fail(f"there is no command {name!r}. {words}")
         return super().resolve_command(ctx, args)
-
-
-def _loaded(name: str) -> ModuleType:
-    # What is loaded stays: looking for garbage meanwhile, and in it ever after, costs a twentieth of a start.
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _first_beyond(args: list[str]) -> int:
