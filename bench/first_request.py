@@ -67,7 +67,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 
 def run_once(port: int, home: str) -> None:
-    command = [str(ROOT / ".venv/bin/python"), "-m", "pinfold", "run", "--workspace", home]
+    command = [sys.executable, "-m", "pinfold", "run", "--workspace", home]
     model = f"http://127.0.0.1:{port}/v1#m"
     env = {**os.environ, "XDG_DATA_HOME": home + "-data", "XDG_STATE_HOME": home + "-state"}
     subprocess.run([*command, "--model", model, "hi"], check=True, capture_output=True, env=env)

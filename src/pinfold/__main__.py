@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
 def main() -> None:
+    gc.disable()  # until the command is loaded: a twentieth of a start would go into looking for garbage
     try:
         from pinfold.front.cli.main import run_command_line
 

@@ -13,7 +13,8 @@ from pinfold.engine import Breaker, Budget
 from pinfold.events import Entry, Event, ModelCalled, ModelFailed, ModelReplied, TurnEnded, TurnFailed
 from pinfold.log import Log
 from pinfold.model import ScriptedModel
-from pinfold.model.wire import OpenAIModel, Patience
+from pinfold.model.wire.http import Patience
+from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = pytest.mark.integration
 GOOD = said("fine")

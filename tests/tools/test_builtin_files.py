@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import venv
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pinfold.sandbox import Session, open_session
 from pinfold.sandbox.namespaces import Namespaces

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 from tests.tools.stubs.known import known_tools, made
 from tests.tools.stubs.queries import QUERIES
 

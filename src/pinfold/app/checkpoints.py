@@ -21,8 +21,8 @@ from pinfold.sandbox import CommandOutcome, SandboxUnavailable, Session
 from pinfold.text import first_line, listed, printable, redacted
 
 logger = logging.getLogger(__name__)
-_MADE = re.compile(rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n")
-_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_MADE = rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n"
+_COMMIT = r"[0-9a-f]{40,64}"
 _GONE = 3
 """What COMPARE exits with when there is no such commit."""
 _NAMED = 5
@@ -173,7 +173,7 @@ class Checkpoints:
             outcome = await _sh(
                 session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode()
             )
-        told = _MADE.fullmatch(outcome.stdout)
+        told = re.fullmatch(_MADE, outcome.stdout)
         if outcome.status != "ok" or told is None:
             raise CheckpointError(_why(outcome, limit_s))
         what, commit, tree = (word.decode() for word in told.groups())
@@ -196,7 +196,7 @@ class Checkpoints:
             return outcome.stdout
 
         environment = self._repository.environment if self._repository else {}
-        if not _COMMIT.fullmatch(target):
+        if not re.fullmatch(_COMMIT, target):
             raise CheckpointError(f"{target!r} is no commit")
         words = (present, target, *sidegit.left_out())
         compared = await _sh(session, sidegit.COMPARE, words, environment, limit_s)

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 FOLDER = ".agents/commands"
-_KEY = re.compile(r"([A-Za-z][A-Za-z-]*)\s*:\s*(.*)")
+_KEY = r"([A-Za-z][A-Za-z-]*)\s*:\s*(.*)"
 
 
 class OwnCommand(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ def parsed(name: str, data: bytes, origin: str) -> OwnCommand:
         end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
         if end is not None:
             for line in lines[1:end]:
-                if known := _KEY.fullmatch(line.rstrip()):
+                if known := re.fullmatch(_KEY, line.rstrip()):
                     fields[known[1].lower()] = _unquoted(known[2])
             text = "\n".join(lines[end + 1 :])
     text = text.strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -325,11 +324,13 @@ def _check_keys(path: Path, section: str, content: dict[str, Any], known: tuple[
 
 
 def _fields(section: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in msgspec.structs.fields(section))
+    return section.__struct_fields__
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
 
 
@@ -378,20 +379,21 @@ def _overlay_environment(values: Values, origins: dict[str, str]) -> None:
 
 
 def _from_environment(prefix: str, section: Any) -> Iterator[tuple[str, str, Any]]:
-    for field in msgspec.structs.fields(section):
-        variable = f"PINFOLD_{prefix}_{field.name}".upper()
+    for name in section.__struct_fields__:
+        variable = f"PINFOLD_{prefix}_{name}".upper()
         if (text := os.environ.get(variable)) is None:
             continue
+        kind = next(field.type for field in msgspec.structs.fields(section) if field.name == name)
         try:
-            value = msgspec.convert(text, field.type, strict=False)
+            value = msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
             try:
-                value = msgspec.json.decode(text, type=field.type)
+                value = msgspec.json.decode(text, type=kind)
             except msgspec.MsgspecError as error:
                 raise ConfigError(
                     f"the environment variable {variable}={text!r} is wrong: {error}"
                 ) from error
-        yield variable, field.name, value
+        yield variable, name, value
 
 
 def _checked(values: Values, origins: Mapping[str, str]) -> Config:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.secrets import Secrets, is_telling

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
 # An address, a folder or a setting in here could send the user's own key, or everything, elsewhere.
-_KEY = re.compile(r"(?!PINFOLD_)[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
+_KEY = r"(?!PINFOLD_)[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN"
 
 
 def keys_of(data: bytes) -> dict[str, str]:
     """What may be taken from it."""
-    return {name: value for name, value in _variables(data) if value and _KEY.fullmatch(name)}
+    return {name: value for name, value in _variables(data) if value and re.fullmatch(_KEY, name)}
 
 
 def names_of(data: bytes) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def names_of(data: bytes) -> tuple[str, ...]:
 
 def _variables(data: bytes) -> Iterator[tuple[str, str]]:
     for line in data.decode("utf-8", "replace").splitlines():
-        if found := _LINE.fullmatch(line):
+        if found := re.fullmatch(_LINE, line):
             yield found[1], _value(found[2])
 
 

@@ -15,7 +15,6 @@ from pinfold.sandbox.environment import (
     Environment,
     EnvironmentFailed,
     Recipe,
-    build,
     checked_python,
     default_python,
     environments,
@@ -23,6 +22,9 @@ from pinfold.sandbox.environment import (
     install,
     normalised,
     running_python,
+)
+from pinfold.sandbox.environment import (
+    build as build_environment,
 )
 from pinfold.tools import BadCall, Tool
 
@@ -46,7 +48,7 @@ async def python_for_cells(packages: Iterable[str], python: str, *, make: bool =
             f"sandbox.python is {python}, and nothing is added to that; install the packages there"
         )
     if make:
-        built = await anyio.to_thread.run_sync(build, asked, abandon_on_cancel=True)
+        built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
         return Cells(python=built.python)
     return _configured(asked, python)
 
@@ -96,10 +98,9 @@ def _configured(packages: tuple[str, ...], python: str) -> Cells:
         return Cells(python=python_at(python))
     if environment := find(packages):
         return Cells(python=environment.python)
-    default = default_python()
     if packages:
         missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
-        return Cells(python=default or running_python().path, notice=missing)
+        return Cells(python=default_python() or running_python().path, notice=missing)
     return Cells(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 import anyio.to_thread
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from pinfold.app.catalogue import ASK, Catalogue
@@ -79,8 +78,7 @@ _LARGE = 1_000_000
 """Characters of output that take a while to keep."""
 
 
-@dataclass(kw_only=True)
-class SandboxAndTools:
+class SandboxAndTools(Struct, kw_only=True, dict=True):
     provider: Provider
     spec: Spec
     registry: Registry
@@ -99,15 +97,17 @@ class SandboxAndTools:
     """The model is told of the files without asking."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
     """What tools hold that ends with the session."""
-    _session: Session | None = field(default=None, init=False)
-    _lasting: Resumable | None = field(default=None, init=False)
-    """The same, where it is one: to find that out takes longer than many a cell."""
-    _variables: dict[str, Variable] = field(default_factory=dict[str, Variable], init=False)
-    """After the last cell."""
-    _hinted: set[str] = field(default_factory=set[str], init=False)
-    """Tools the model has been told of."""
-    _used: set[str] = field(default_factory=set[str], init=False)
-    """Servers that were called."""
+
+    def __post_init__(self) -> None:
+        self._session: Session | None = None
+        self._lasting: Resumable | None = None
+        """The same, where it is one: to find that out takes longer than many a cell."""
+        self._variables: dict[str, Variable] = {}
+        """After the last cell."""
+        self._hinted: set[str] = set()
+        """Tools the model has been told of."""
+        self._used: set[str] = set()
+        """Servers that were called."""
 
     @property
     def limits(self) -> Limits:

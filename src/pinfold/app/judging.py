@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.grants import Grants
@@ -35,8 +35,7 @@ NO_TUNNELS = (
 )
 
 
-@dataclass(kw_only=True)
-class Judging:
+class Judging(Struct, kw_only=True, dict=True):
     registry: Registry
     workspace: Path
     way: WayOut
@@ -50,10 +49,12 @@ class Judging:
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
     """Of MCP."""
-    is_untrusted: bool = field(default=False, init=False)
-    """As of what was judged last, the session has read others' words."""
-    _known: dict[str, tuple[Tool[..., Any], Facts]] = field(default_factory=dict[str, Any], init=False)
-    """Of tools that do the same whatever they are given."""
+
+    def __post_init__(self) -> None:
+        self.is_untrusted = False
+        """As of what was judged last, the session has read others' words."""
+        self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
+        """Of tools that do the same whatever they are given."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         if isinstance(action, CallTool) and action.tool == QUESTION and self.registry.get(QUESTION):

@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -44,11 +43,13 @@ class Odd(Exception):
     """It cannot be obeyed; says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObeyedFile:
+class ObeyedFile(Struct, frozen=True, kw_only=True):
     name: str
     """Its path from the workspace."""
-    data: bytes = field(repr=False)
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"ObeyedFile({self.name!r})"
 
     @property
     def digest(self) -> str:

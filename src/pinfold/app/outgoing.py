@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
+from msgspec import Struct, field
 
 from pinfold.events import Json, Sent
 from pinfold.sandbox.folders import Folder
@@ -33,8 +33,7 @@ Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
 """Has a connection judged: None if it may be made, else why not."""
 
 
-@dataclass
-class Running:
+class Running(Struct):
     """One action that may reach out, while it is done."""
 
     ask: Ask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import itertools
 import os
@@ -133,11 +132,13 @@ def workspace_at(path: Path) -> Path:
 
 def nearest(path: Path) -> str:
     """For a path that is not there: a question that names one beside it, if there is one much like it."""
+    from difflib import get_close_matches
+
     try:
         names = [entry.name for entry in itertools.islice(path.absolute().parent.iterdir(), _LOOKED_AT)]
     except OSError:
         return ""
-    near = difflib.get_close_matches(path.name, names, n=1)
+    near = get_close_matches(path.name, names, n=1)
     return f"did you mean {path.with_name(near[0])}?" if near else ""
 
 

@@ -25,11 +25,11 @@ Where: TypeAlias = Literal["keyring", "file"]
 SHORTEST = 6
 """What is shorter could not be kept out of what is shown: it is part of too much."""
 _SERVICE = "pinfold"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}:[ -~]*\{\}[ -~]*")
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,63}"
+_HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}:[ -~]*\{\}[ -~]*"
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _LABELS = 21
-_IPV6 = re.compile(r"\[[0-9a-f:.]{2,45}\]")
+_IPV6 = r"\[[0-9a-f:.]{2,45}\]"
 _ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PAT", "_CREDENTIALS")
 _ALSO = ("PGPASSWORD", "MYSQL_PWD", "TOKEN", "SECRET", "PASSWORD")
 
@@ -78,13 +78,13 @@ class Secrets:
 
     def set(self, name: str, value: str, hosts: Iterable[str] = (), header: str = "") -> Listed:
         """Keep it; without hosts, or a header, these stay as they were. Raises ConfigError."""
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise ConfigError(
                 f"{name!r} cannot be a secret's name: use letters, digits, dots, dashes, underscores"
             )
         if len(value) < SHORTEST or "\0" in value:
             raise ConfigError(f"the value of {name} is too short to be a secret, or no text")
-        if header and not _HEADER.fullmatch(header):
+        if header and not re.fullmatch(_HEADER, header):
             raise ConfigError(
                 f"{header!r} is no header with a place for a secret: write 'Authorization: Bearer {{}}'"
             )
@@ -192,12 +192,12 @@ def host_pattern(text: str) -> str:
 
 
 def _is_host(text: str) -> bool:
-    return _is_name(text) or _IPV6.fullmatch(text) is not None
+    return _is_name(text) or re.fullmatch(_IPV6, text) is not None
 
 
 def _is_name(text: str) -> bool:
     labels = text.split(".")
-    return len(labels) <= _LABELS and all(_LABEL.fullmatch(label) for label in labels)
+    return len(labels) <= _LABELS and all(re.fullmatch(_LABEL, label) for label in labels)
 
 
 def _fits(pattern: str, host: str) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from msgspec import Struct
 
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused
-from pinfold.sandbox.steering import read_steering, steering_path, write_steering
 from pinfold.tools import BadCall
 
 _EDITS = ("write_file", "edit_file")
@@ -23,9 +21,11 @@ class SteeringEdit(Struct, frozen=True, kw_only=True):
     after: bytes
 
     def diff(self) -> str:
+        from difflib import unified_diff
+
         old = (self.before or b"").decode("utf-8", "replace").splitlines(keepends=True)
         new = self.after.decode("utf-8", "replace").splitlines(keepends=True)
-        return "".join(difflib.unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
+        return "".join(unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
 
 
 def steered_by(action: CallTool, workspace: Path) -> str:
@@ -45,11 +45,15 @@ _HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
 
 
 def _steering(path: str, workspace: Path) -> str:
+    from pinfold.sandbox.steering import steering_path
+
     return ("\0" not in path and steering_path(path, workspace)) or ""
 
 
 def planned(action: CallTool, workspace: Path) -> SteeringEdit:
     """What it would make of the file as it is now. Raises BadCall."""
+    from pinfold.sandbox.steering import read_steering
+
     path = steered_by(action, workspace)
     if action.tool not in _EDITS:
         raise BadCall(f"{path} steers the agent; change it with edit_file or write_file, one file at a time")
@@ -71,6 +75,8 @@ def planned(action: CallTool, workspace: Path) -> SteeringEdit:
 
 def carried_out(action: CallTool, workspace: Path) -> str:
     """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
+    from pinfold.sandbox.steering import write_steering
+
     edit = planned(action, workspace)
     try:
         write_steering(edit.path, edit.after, workspace)

@@ -9,7 +9,6 @@ from typing import cast
 
 import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, UNIXSocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from pinfold.app.errors import OwnerGone, SessionBusy
 from pinfold.events import BadEvent, Json, parse_json, plain_json
@@ -21,6 +20,8 @@ _LINE = 256 << 20
 
 class Lines:
     def __init__(self, stream: SocketStream) -> None:
+        from anyio.streams.buffered import BufferedByteReceiveStream
+
         self._buffer = BufferedByteReceiveStream(stream)
 
     async def next(self, limit: int = _LINE) -> bytes:

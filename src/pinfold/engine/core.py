@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pinfold.engine.breaker import Breaker
 from pinfold.engine.hooks import Hooks
@@ -63,8 +62,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     """What it is told first."""
 
 
-@dataclass(kw_only=True)
-class Core:
+class Core(Struct, kw_only=True, dict=True):
     journal: Journal
     model: Model
     hands: Hands

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias, Union, cast, get_args
 
@@ -27,12 +28,12 @@ UPCASTERS: Mapping[str, Upcast] = {}
 """By the kind an old log wrote: turns that body into one of today's, `kind` included."""
 
 _EVENT_TYPES = tuple(kind for kind in get_args(Event) if kind is not Unknown)
-_KINDS = frozenset(kind.__name__ for kind in _EVENT_TYPES)
+_KINDS: Mapping[str, type] = {kind.__name__: kind for kind in _EVENT_TYPES}
 _DELTAS = frozenset(kind.__name__ for kind in get_args(Delta))
 _KNOWN = Union[_EVENT_TYPES]  # noqa: UP007 - built from a tuple at run time
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KNOWN)
-_many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[_KNOWN])
 _ENVELOPE = ("seq", "session", "at")
+_FEW = 16
+"""Events that are decoded faster than what decodes all kinds of them is made."""
 
 
 class NotPlain(PinfoldError, ValueError):
@@ -82,16 +83,16 @@ def decode(kind: str, body: str, upcasters: Mapping[str, Upcast] = UPCASTERS) ->
     if kind in _KINDS and kind not in upcasters:
         # The fast way. It refuses lone surrogates; what it refuses is read again below.
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-            return cast(Event, _decoder.decode(body))
+            return cast(Event, _decoder(kind).decode(body))
     return decode_object(parse_json(body), upcasters)
 
 
 def decode_all(bodies: Sequence[bytes], upcasters: Mapping[str, Upcast] = UPCASTERS) -> list[Event] | None:
-    """Many events in one go, much faster than one by one; None if any of them needs a closer look."""
-    if upcasters:
+    """Many events in one go, much faster than one by one; None if they are few, or any needs a closer look."""
+    if upcasters or len(bodies) <= _FEW:
         return None
     with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-        return cast("list[Event]", _many.decode(b"[%b]" % b",".join(bodies)))
+        return cast("list[Event]", _decoder_of_many().decode(b"[%b]" % b",".join(bodies)))
     return None
 
 
@@ -138,6 +139,16 @@ class _Envelope(msgspec.Struct, frozen=True):
     seq: int
     session: SessionId
     at: str
+
+
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_KINDS[kind])
+
+
+@cache
+def _decoder_of_many() -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[_KNOWN])
 
 
 def _object(value: Json) -> dict[str, Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import NewType
 
 SessionId = NewType("SessionId", str)
@@ -13,12 +13,12 @@ BlobId = NewType("BlobId", str)
 
 
 def new_session_id() -> SessionId:
-    return SessionId(f"s_{secrets.token_hex(6)}")
+    return SessionId(f"s_{os.urandom(6).hex()}")
 
 
 def new_turn_id() -> TurnId:
-    return TurnId(f"t_{secrets.token_hex(6)}")
+    return TurnId(f"t_{os.urandom(6).hex()}")
 
 
 def new_action_id() -> ActionId:
-    return ActionId(f"a_{secrets.token_hex(6)}")
+    return ActionId(f"a_{os.urandom(6).hex()}")

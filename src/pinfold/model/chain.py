@@ -66,7 +66,7 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
             notice=access.notice,
         )
     if meant.provider == "ollama":
-        from pinfold.model.wire import OllamaModel
+        from pinfold.model.wire.ollama import OllamaModel
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
@@ -76,7 +76,7 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
         if access.warm:
             made.warm()
         return made
-    from pinfold.model.wire import OpenAIModel
+    from pinfold.model.wire.openai import OpenAIModel
 
     service = SERVICES.get(meant.provider)
     return OpenAIModel(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -99,14 +98,16 @@ def named(name: str, access: Access | None = None) -> Named:
 
 
 def _hint(name: str, aliases: Mapping[str, str]) -> str:
+    from difflib import get_close_matches
+
     scheme = name.partition(":")[0]
     providers = (*SERVICES, *DIRECT, *ALSO, *_FILES, "ollama")
-    if near := difflib.get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
+    if near := get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
         what = "FILE" if near[0] in _FILES else "MODEL" if near[0] in providers else ""
         return f"did you mean {near[0]}{what and f':{what}'}?"
     first, dash, rest = name.partition("-")
     families = [beginning.removesuffix("-") for beginning in BARE if beginning.endswith("-")]
-    if dash and (near := difflib.get_close_matches(first, families, n=1)):
+    if dash and (near := get_close_matches(first, families, n=1)):
         return f"did you mean {near[0]}-{rest}?"
     return (
         "write PROVIDER:MODEL, http://HOST:PORT/v1#MODEL or builtin; `pinfold model list` shows what is here"

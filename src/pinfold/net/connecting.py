@@ -6,10 +6,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import anyio
+from msgspec import Struct
 
 from pinfold.net.allowed import AllowList
 from pinfold.net.errors import Refused, Unreachable
@@ -28,8 +28,7 @@ Unlisted: TypeAlias = Literal["refuse", "ask"]
 """What happens to a destination that is not listed: it is refused, or the gate decides, which can ask `allow.lists`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EgressLimits:
+class EgressLimits(Struct, frozen=True, kw_only=True):
     gate_s: float = 600.0
     """For the gate to answer, which may have to wait for a person."""
     resolve_s: float = 10.0

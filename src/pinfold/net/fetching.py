@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import anyio
+from msgspec import Struct
 
 from pinfold.net.connecting import Egress
 from pinfold.net.errors import BadDestination, Refused, Unreachable
@@ -29,8 +29,7 @@ _USUAL = (("User-Agent", "pinfold"), ("Accept", "*/*"), ("Accept-Encoding", "gzi
 _NOT_GIVEN = frozenset(("host", "connection", "content-length", "transfer-encoding", "accept-encoding"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchLimits:
+class FetchLimits(Struct, frozen=True, kw_only=True):
     redirects: int = 5
     body_bytes: int = 10_000_000
     """Decoded; the rest is not read."""
@@ -40,8 +39,7 @@ class FetchLimits:
     """Between two pieces of an answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class Fetched(Struct, frozen=True, kw_only=True):
     url: str
     """Where it came from in the end."""
     status: int
@@ -102,8 +100,7 @@ async def fetch(
     raise Refused(f"{first} redirects more than {bounds.redirects} times")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _Answer(Struct, frozen=True, kw_only=True):
     status: int
     mime: str
     charset: str

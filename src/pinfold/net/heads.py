@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.net.connecting import How
 from pinfold.net.errors import BadDestination, NetError
@@ -39,8 +40,7 @@ class BadRequest(NetError):
     """Not a request of a proxy's; says what is wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(Struct, frozen=True, kw_only=True):
     how: How
     destination: Destination
     passed_on: bytes = b""

@@ -11,6 +11,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
 from typing import Literal, TypeAlias
 from urllib.parse import urljoin
 
+from msgspec import Struct
+
 from pinfold.net.errors import BadDestination
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -68,8 +70,7 @@ class Destination:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Struct, frozen=True):
     scheme: Scheme
     destination: Destination
     target: str

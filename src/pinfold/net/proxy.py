@@ -12,13 +12,13 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import anyio
 import anyio.abc
+from msgspec import Struct
 
 from pinfold.net.connecting import Egress, How
 from pinfold.net.errors import BadDestination, NetError, Refused, Unreachable
@@ -36,8 +36,7 @@ _NOT_IN_A_LINE = re.compile(r"[^ -~]")
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 408: "Request Timeout", 502: "Bad Gateway", 503: "Busy"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyLimits:
+class ProxyLimits(Struct, frozen=True, kw_only=True):
     connections: int = 64
     """At once, with those that wait for the gate; one more is turned away."""
     head_bytes: int = 32 << 10
@@ -49,8 +48,7 @@ class ProxyLimits:
     """Between two reports of traffic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True):
     """Bytes since the last report of the same connection."""
 
     destination: Destination

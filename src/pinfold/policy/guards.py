@@ -22,7 +22,7 @@ _RUNNERS = frozenset({"exec", "eval", "compile", "__import__", "import_module", 
 _PROGRAMS = frozenset(
     "system popen run call check_call check_output Popen getoutput getstatusoutput".split()  # noqa: SIM905
 )
-_STARTERS = re.compile(r"(exec|spawn)[lv]p?e?|posix_spawnp?|create_subprocess_\w+")
+_STARTERS = r"(exec|spawn)[lv]p?e?|posix_spawnp?|create_subprocess_\w+"
 STRICT_IMPORTS = frozenset(
     """abc array bisect calendar cmath collections colorsys contextlib copy csv dataclasses datetime decimal difflib enum
     fractions functools glob hashlib heapq html io itertools json math numbers operator pathlib pprint random re
@@ -187,4 +187,4 @@ def _runs(func: ast.expr) -> bool:
         return not (name == "compile" and of in ("re", "regex"))
     if name in _PROGRAMS:
         return of in (None, "os", "subprocess", "pty")
-    return _STARTERS.fullmatch(name) is not None
+    return re.fullmatch(_STARTERS, name) is not None

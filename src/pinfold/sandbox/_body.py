@@ -9,8 +9,10 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec.structs import asdict
 
 from pinfold.sandbox._asking import asked
 from pinfold.sandbox._keeping import Mounts

@@ -26,19 +26,17 @@ _NAMED = 200
 """Files that the config of one repository may name."""
 _DEPTH = 4
 """Of includes."""
-_PLAIN_KEYS = re.compile(
-    r"""(?ix)
+_PLAIN_KEYS = r"""(?ix)
     core\.(repositoryformatversion|filemode|bare|logallrefupdates|symlinks|ignorecase|precomposeunicode|autocrlf|eol)
     | extensions\.(objectformat|refstorage) | user\.(name|email) | init\.defaultbranch | pull\.(rebase|ff) | push\.default
     | branch\..*\.(remote|merge|rebase|pushremote) | remote\..*\.(url|fetch|tagopt) | submodule\..*\.(url|active)
     """
-)
-_HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?: "([^"\\]*)")?\]')
-_SETTING = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*([^\"'\\;#`$!|]*)")
+_HEADER = r'\[([A-Za-z0-9-]+)(?: "([^"\\]*)")?\]'
+_SETTING = r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*([^\"'\\;#`$!|]*)"
 _DATA_KEYS = frozenset(
     {"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"}
 )
-_HOOKS_PATH = re.compile(r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$")
+_HOOKS_PATH = r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$"
 
 
 def is_gitdir(folder: str) -> bool:
@@ -73,11 +71,11 @@ def is_plain_config(text: str) -> bool:
     for line in text.split("\n"):
         if not line.strip() or re.fullmatch(r"\s*[#;][^\\]*", line):
             continue
-        if header := _HEADER.fullmatch(line.strip()):
+        if header := re.fullmatch(_HEADER, line.strip()):
             section = header[1] + (f".{header[2]}" if header[2] is not None else "")
             continue
-        setting = _SETTING.fullmatch(line)
-        if setting is None or not _PLAIN_KEYS.fullmatch(f"{section}.{setting[1]}"):
+        setting = re.fullmatch(_SETTING, line)
+        if setting is None or not re.fullmatch(_PLAIN_KEYS, f"{section}.{setting[1]}"):
             return False
         if setting[2].startswith("-") or "::" in setting[2]:
             return False
@@ -110,7 +108,7 @@ def _named(config: str, top: str, depth: int) -> Iterator[str]:
 
 
 def _hooks_paths(text: str, top: str) -> Iterator[str]:
-    for value in _HOOKS_PATH.findall(text):
+    for value in re.findall(_HOOKS_PATH, text):
         path = _joined(top, value.strip().strip('"'))
         if path != top:
             yield path

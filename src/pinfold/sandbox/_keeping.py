@@ -10,8 +10,9 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from pinfold.sandbox._beneath import Below, Content, File, Folder
 from pinfold.sandbox._gitdir import WRITTEN, is_plain_config
@@ -44,8 +45,7 @@ class Keeping(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mounts:
+class Mounts(Struct, frozen=True, kw_only=True):
     """What the session's init is to mount, in this order, each by the path the session sees."""
 
     masked: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
@@ -377,8 +377,7 @@ class Keeper:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a git folder is; the descriptor finds it again wherever it was moved, and keeps its inode its own."""
 
     fd: int

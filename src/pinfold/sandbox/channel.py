@@ -7,7 +7,6 @@ guest is killed for it. Nothing here decides that, and nothing here reads a desc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Literal, TypeAlias, cast
 
@@ -83,8 +82,7 @@ class Header(msgspec.Struct, frozen=True):
     stream: Stream = "stdout"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuestCall:
+class GuestCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool the program wants called. Shaped as one, and no more than that."""
 
     number: int
@@ -99,8 +97,7 @@ OnPiece: TypeAlias = Callable[[Stream, bytes], None]
 """Of what a command writes, as it comes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended, as the guest tells it."""
 
     outcome: CommandOutcome

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import time
@@ -16,8 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OURS = re.compile(r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}")
-_UNNAMED = re.compile(r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}")
+_OURS = r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
+_UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
 _OLD_S = 24 * 3600.0
 
@@ -27,7 +26,7 @@ class Folder:
 
     def __init__(self, kind: str) -> None:
         """`kind`: one of those that `_OURS` knows."""
-        place, word = tempfile.gettempdir(), secrets.token_hex(4)
+        place, word = tempfile.gettempdir(), os.urandom(4).hex()
         unlocked = f"{place}/.pinfold-{word}"
         os.mkdir(unlocked, 0o700)  # noqa: PTH102 - sessions wait for this
         self._lock = held(unlocked)
@@ -65,10 +64,10 @@ def abandoned(within: Path | None = None) -> list[Path]:
                 if status.st_uid != os.geteuid():
                     continue
                 path = Path(entry.path)
-                if _OURS.fullmatch(entry.name):
+                if re.fullmatch(_OURS, entry.name):
                     if not in_use(path):
                         found.append(path)
-                elif _UNNAMED.fullmatch(entry.name) and _is_old_and_empty(path, status):
+                elif re.fullmatch(_UNNAMED, entry.name) and _is_old_and_empty(path, status):
                     found.append(path)
     return sorted(found)
 

@@ -39,17 +39,16 @@ _MEANT = (
     rf"|(?<=[{_PICTURES}0-9#*])[\ufe0e\ufe0f]"
     rf"|(?<=\U0001f3f4)(?:{_FLAG})\U000e007f"
 )
-_HIDDEN = re.compile(
-    rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
-)
+# As texts: compiled when the first letter beyond ASCII is seen, which takes longer than many a module to load.
+_HIDDEN = rf"(?P<meant>{_MEANT})|[{_CONTROLS}{_BIDI}{_BREAKS}{_UNSEEN}{_SELECTORS}{_JOINERS}{_TAGS}]"
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 """All of it that ASCII has."""
 # Wider than the marks there are: who is in it is looked up one by one.
-_MAYBE_MARKS = re.compile(
+_MAYBE_MARKS = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u1dff\u20d0-\u20ff\u2cef-\u2dff\u302a-\u302f\u3099\u309a"
     rf"\ua66f-\uabed\ufb1e\ufe20-\ufe2f\U000101fd-\U00011fff\U00016af0-\U00016fff\U0001bc9d\U0001bc9e\U0001cf00-\U0001cf46\U0001d165-\U0001e94a]{{{MARKS + 1},}}"
 )
-_SEQUENCES = re.compile(
+_SEQUENCES = (
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
 )
 
@@ -60,8 +59,8 @@ def printable(text: str) -> str:
         return text
     text = text.replace("\r\n", "\n")
     if not text.isascii():
-        text = _MAYBE_MARKS.sub(_with_few_marks, text)
-    return _HIDDEN.sub(_visible, text)
+        text = re.sub(_MAYBE_MARKS, _with_few_marks, text)
+    return re.sub(_HIDDEN, _visible, text)
 
 
 def printable_line(text: str) -> str:
@@ -73,7 +72,8 @@ def bare(text: str) -> str:
     """What is left for the eye: without escape sequences and hidden characters. For comparing, not for showing."""
     if text.isascii() and not _STEERING.search(text):
         return text
-    return _HIDDEN.sub(lambda match: match["meant"] or "", _SEQUENCES.sub("", text.replace("\r\n", "\n")))
+    text = re.sub(_SEQUENCES, "", text.replace("\r\n", "\n"))
+    return re.sub(_HIDDEN, lambda match: match["meant"] or "", text)
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -47,6 +46,8 @@ def checked(
 
 
 def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
+    from difflib import get_close_matches
+
     where = ".".join(map(str, fault["loc"]))
     known = [argument.name for argument in arguments] if len(fault["loc"]) == 1 else []
     match fault["type"]:
@@ -54,7 +55,7 @@ def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
             told = next((a.description for a in arguments if known and a.name == where), "")
             return f"{where!r} is missing" + (f" ({capped(told, 200)})" if told else "")
         case "extra_forbidden" | "unexpected_keyword_argument":
-            near = difflib.get_close_matches(where, known, n=1)
+            near = get_close_matches(where, known, n=1)
             return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         case _:
             said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -39,13 +40,19 @@ def _is_any() -> bool:
     """Whether a package says so at all: most of the time none does, and to ask properly takes a hundred times as long."""
     sought = f"[{GROUP}]".encode()
     for folder in sys.path:
-        for file in Path(folder).glob("*-info/entry_points.txt"):
-            try:
-                if sought in file.read_bytes():
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            for entry in entries:
+                if entry.name.endswith("-info") and sought in _read(f"{entry.path}/entry_points.txt"):
                     return True
-            except OSError:
-                continue
     return False
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - there are hundreds
+            return file.read()
+    except OSError:
+        return b""
 
 
 def plugged(wanted: Iterable[str] = ("*",)) -> Plugged:

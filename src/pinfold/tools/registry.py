@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
@@ -266,9 +265,11 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _no_such(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     names = tuple(known)
     elsewhere = [one for one in other_names(name) if one in names]
-    near = elsewhere[:1] or difflib.get_close_matches(name[:64], names, n=1)
+    near = elsewhere[:1] or get_close_matches(name[:64], names, n=1)
     there = f"did you mean {near[0]}?" if near else f"there are {listed(names, _NAMED)}"
     return f"no tool is called {name[:64]!r}; {there}"
 

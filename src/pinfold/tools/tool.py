@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
@@ -19,6 +18,8 @@ from typing import (
     get_type_hints,
     overload,
 )
+
+from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
 from pinfold.tools.arguments import Argument, read_result, read_signature
@@ -41,8 +42,7 @@ MAX_OUTPUT = 10_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
-@dataclass(frozen=True)
-class Tool(Generic[P, R]):
+class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     """Still callable as the plain function it was made from."""
 
     function: Callable[P, R]

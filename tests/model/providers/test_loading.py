@@ -41,7 +41,7 @@ def loaded_by(program: str) -> set[str]:
     "program",
     [
         "import pinfold.model, pinfold.model.providers, pinfold.model.prices",
-        "import pinfold.app, pinfold.hooks",
+        "from pinfold.app import *\nimport pinfold.hooks",
         "from pinfold.model.providers import direct; direct('anthropic', 'claude-opus-5', name='x', key='k')",
     ],
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.sandbox.versions.cells import history, let_settle, to_folder, tree
 
 from pinfold.sandbox.versions import Missed, NotCovered, Tally, Versions

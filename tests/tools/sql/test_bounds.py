@@ -6,13 +6,13 @@ import os
 import signal
 import sqlite3
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall

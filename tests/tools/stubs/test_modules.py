@@ -6,11 +6,11 @@ import inspect
 import pydoc
 import re
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 from tests.tools.stubs.guest import assert_only_declares, imported
 from tests.tools.stubs.known import known_tools, made
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskStatus
+from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.asking import ForTheUser

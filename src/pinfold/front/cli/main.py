@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import sys
 from importlib import import_module
@@ -13,6 +14,8 @@ import click
 
 from pinfold import __version__
 
+_YOUNG = 10_000
+"""New objects before garbage is looked for."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
     "chat": ("chatting", "Talk with the agent; what `pinfold` alone does."),
@@ -65,6 +68,10 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"pinfold.front.cli.{_COMMANDS[cmd_name][0]}")
+        # All that is loaded stays: it was not searched for garbage, and never will be. What follows rarely goes in circles.
+        gc.freeze()
+        gc.set_threshold(_YOUNG)
+        gc.enable()
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
             return command

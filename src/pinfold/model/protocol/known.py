@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from pinfold.events import Json, ToolSchema
 from pinfold.text import capped
@@ -16,16 +16,14 @@ _NAMED = 12
 _SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A call that was understood."""
 
     tool: str
     args: Mapping[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Something that was clearly meant as a call and cannot be one; `words` are for the model."""
 
     words: str
@@ -93,8 +91,10 @@ class Known:
         return Fault(f"The call of {tool} was not run: {capped(why, 200)}. Write it as {self.form(tool)}.")
 
     def no_such(self, name: str) -> Fault:
+        from difflib import get_close_matches
+
         names = self.names
-        near = difflib.get_close_matches(name[:64], names, n=1)
+        near = get_close_matches(name[:64], names, n=1)
         more = "" if len(names) <= _NAMED else " and others"
         there = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names[:_NAMED])}{more}."
         return Fault(f"No tool is called {name[:64]!r}. {there}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from http import HTTPStatus
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parsed
@@ -131,6 +130,8 @@ def refusal(
 def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
     if status is None:
         return words or "the server reports an error and does not say which"
+    from http import HTTPStatus
+
     phrase = next((f" {known.phrase}" for known in HTTPStatus if known == status), "")
     start = f"{status}{phrase}: {words}" if words else f"{status}{phrase}"
     match status:

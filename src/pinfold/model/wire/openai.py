@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import hashlib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -132,13 +131,15 @@ class OpenAIModel:
 
     async def _others(self) -> str:
         """What could be asked for instead, as the server has it."""
+        from difflib import get_close_matches
+
         try:
             said = an_object(await self._wire.ask("models", limit_s=_LOOK_S))
         except RequestFailed:
             said = {}
         known = [a_text(an_object(model).get("id")) for model in a_list(said.get("data"))]
         prefix = self.name.removesuffix(self.model)
-        if near := difflib.get_close_matches(self.model, known, n=1, cutoff=0.5):
+        if near := get_close_matches(self.model, known, n=1, cutoff=0.5):
             return f"did you mean --model {one_line(prefix + near[0])}?"
         if known:
             return f"the server has {one_line(listed(known, _NAMED))}"

@@ -36,7 +36,7 @@ LAYOUT = 1
 """Raised when environments are built differently, so that old ones are not taken for new."""
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_ASKED = re.compile(
+_ASKED = (
     rf"(?P<name>{_NAME})\s*(?P<extras>\[\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\])?\s*"
     r"(?P<versions>(?:[<>=!~]=?=?\s*[A-Za-z0-9.*+!_-]+\s*,?\s*)*)"
 )
@@ -74,7 +74,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 def normalised(package: str) -> str:
     """A package as `name[extras]versions`; addresses, paths and options are refused: they name no package."""
-    found = _ASKED.fullmatch(package.strip())
+    found = re.fullmatch(_ASKED, package.strip())
     if found is None:
         raise EnvironmentFailed(
             f"{package!r} is no package: give its name, and versions if need be, such as 'polars' or 'polars>=1'"

@@ -10,14 +10,14 @@ for another: going there, only what the user changed later than that stays as it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from pinfold.sandbox.versions.entries import Delta, Entry, Folder, above, digests, whole
 
 
-@dataclass(frozen=True, slots=True)
-class Users:
+class Users(Struct, frozen=True):
     """What the user changed since a state, and when each thing last: by the count of what happened."""
 
     delta: Delta = field(default_factory=Delta)
@@ -36,8 +36,7 @@ class State(NamedTuple):
     cell: Delta = NOTHING.delta
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Every path that differs somewhere on the way."""
 
     state: dict[str, Entry | None]
@@ -53,8 +52,7 @@ class Target:
         return sorted({whole(path) for path in differing})
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     delta: Delta
     is_back: bool
     since: dict[str, int] = field(default_factory=dict[str, int])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why
 
 SMALL = 64 << 10
@@ -13,8 +15,7 @@ _NAMED = 1000
 """Of what is not covered, by name; the rest is counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotCovered:
+class NotCovered(Struct, frozen=True, kw_only=True):
     """Undo neither restores nor removes it."""
 
     path: str
@@ -22,14 +23,12 @@ class NotCovered:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     count: int
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(Struct, frozen=True, kw_only=True):
     files: int
     """That can be put back, those still unread included."""
     size: int
@@ -60,22 +59,19 @@ class Changes:
     """States that can no longer be gone back to, for want of room."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """A version that was replaced or removed; `Versions.content` has it."""
 
     path: str
     blob: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
+class Missed(Struct, frozen=True, kw_only=True):
     path: str
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class Restored(Struct, frozen=True, kw_only=True):
     put_back: tuple[str, ...] = ()
     """Made again, changed back or removed."""
     left: tuple[str, ...] = ()

@@ -6,9 +6,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from pinfold.sandbox._gitdir import NAMES
 from pinfold.sandbox._workspace import guarded, is_masked
@@ -38,8 +39,7 @@ GUARDED = "it is guarded in the workspace"
 BY_NAME = "its name is a secret's"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     wanted: dict[str, Wanted] = field(default_factory=dict[str, Wanted])
     """What is to be otherwise than it is in the workspace."""
     now: dict[str, os.stat_result | None] = field(default_factory=dict[str, "os.stat_result | None"])

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 How: TypeAlias = Literal["added", "changed", "removed"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Change:
+class Change(Struct, frozen=True, order=True):
     path: str
     how: How
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True, order=True):
     path: str
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class Brought(Struct, frozen=True, kw_only=True):
     """Each in the order of their paths."""
 
     applied: tuple[Change, ...] = ()

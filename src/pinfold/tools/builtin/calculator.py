@@ -21,10 +21,10 @@ DEPTH = 200
 BITS = 14_000
 """Of a whole number: 4,214 digits, which Python still writes out."""
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " "})  # noqa: RUF001
-_PERCENT_OF = re.compile(r"(\d[\d_]*\.?\d*)\s*%\s*of\b", re.IGNORECASE)
-_PERCENT = re.compile(r"(\d[\d_]*\.?\d*)\s*%(?=\s*(?:$|[),*/]))")
-_UNCLEAR_PERCENT = re.compile(r"\d\s*%\s*[+-]\s|[\w).]\s*[+-]\s*\d[\d_]*\.?\d*\s*%\s*(?:$|\))")
-_COMMA = re.compile(r"(?<![\w.(\[,])\d{1,3}(?:,\d{3})+(?![\w,])")
+_PERCENT_OF = r"(?i)(\d[\d_]*\.?\d*)\s*%\s*of\b"
+_PERCENT = r"(\d[\d_]*\.?\d*)\s*%(?=\s*(?:$|[),*/]))"
+_UNCLEAR_PERCENT = r"\d\s*%\s*[+-]\s|[\w).]\s*[+-]\s*\d[\d_]*\.?\d*\s*%\s*(?:$|\))"
+_COMMA = r"(?<![\w.(\[,])\d{1,3}(?:,\d{3})+(?![\w,])"
 
 # As Any: their types say nothing of the numbers that are all they get here.
 _OPERATOR: Any = operator
@@ -152,11 +152,11 @@ def evaluate(expression: str) -> Value:
         raise BadCall(f"the expression has {len(text):,} characters; {LENGTH:,} is the most")
     if "^" in text:
         raise BadCall("'^' can mean two things: write ** for a power, xor(a, b) for bits")
-    if _UNCLEAR_PERCENT.search(text):
+    if re.search(_UNCLEAR_PERCENT, text):
         raise BadCall(
             "'%' next to a sign can mean two things: write (10/100) for a percentage, mod(a, b) for the remainder"
         )
-    if not set(text) & set("([") and (number := _COMMA.search(text)):
+    if not set(text) & set("([") and (number := re.search(_COMMA, text)):
         raise BadCall(f"write {number.group().replace(',', '')}, without commas")
     try:
         return _value(_parsed(text).body, 0)
@@ -175,7 +175,7 @@ def _parsed(text: str) -> ast.Expression:
         return ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         # Only what is no Python may be a percentage: `7 % 3` stays a remainder.
-        percent = _PERCENT.sub(r"(\1/100)", _PERCENT_OF.sub(r"(\1/100)*", text))
+        percent = re.sub(_PERCENT, r"(\1/100)", re.sub(_PERCENT_OF, r"(\1/100)*", text))
         if percent != text:
             return _parsed(percent)
         where = f" near column {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""

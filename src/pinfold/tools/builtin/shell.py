@@ -6,9 +6,10 @@ import math
 import os.path
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
 from pinfold.tools.errors import BadCall

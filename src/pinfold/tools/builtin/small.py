@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -17,7 +16,7 @@ from pinfold.tools.tool import Tool, tool
 
 ITEMS = 100
 ITEM_CHARS = 500
-_OFFSET = re.compile(r"(?:UTC|GMT)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+_OFFSET = r"(?i)(?:UTC|GMT)?\s*([+-])(\d{1,2})(?::?(\d{2}))?"
 _DONE = frozenset({"done", "completed", "complete", "finished", "x"})
 
 
@@ -39,11 +38,12 @@ def now_tool(clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tool[
 def _zone(name: str) -> tzinfo:
     """By its name, its city, or its offset."""
     import zoneinfo
+    from difflib import get_close_matches
 
     asked = name.strip().replace(" ", "_")
     if asked.upper() in ("UTC", "Z", "GMT"):
         return UTC
-    if offset := _OFFSET.fullmatch(name.strip()):
+    if offset := re.fullmatch(_OFFSET, name.strip()):
         hours, minutes = int(offset[2]), int(offset[3] or 0)
         if hours < 24 and minutes < 60:
             away = timedelta(hours=hours, minutes=minutes)
@@ -57,7 +57,7 @@ def _zone(name: str) -> tzinfo:
     if not zones:
         raise BadCall("this machine has no table of time zones; give an offset such as +02:00")
     by_city = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
-    near = difflib.get_close_matches(asked, [*by_city, *zones], n=1, cutoff=0.5)
+    near = get_close_matches(asked, [*by_city, *zones], n=1, cutoff=0.5)
     hint = by_city.get(near[0], near[0]) if near else "Europe/Berlin or +02:00"
     raise BadCall(f"no time zone is called {name[:60]!r}; did you mean {min(fitting, default=hint)}?")
 

@@ -6,10 +6,10 @@ import codecs
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
 from pinfold.tools.errors import BadCall
@@ -20,10 +20,8 @@ from pinfold.tools.tool import Tool, tool
 FETCH_S = 30.0
 GRACE_S = 5.0
 MAX_BYTES = 2_000_000
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-_TEXTUAL = re.compile(
-    r"text/|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-ndjson|csv|sql)\b"
-)
+_CHARSET = r"(?i)charset\s*=\s*[\"']?([\w.:-]{1,40})"
+_TEXTUAL = r"text/|application/(?:.*\+)?(?:json|xml|yaml|x-yaml|toml|javascript|x-ndjson|csv|sql)\b"
 
 
 def fetch_tool(web: Web, *, timeout_s: float = FETCH_S, max_bytes: int = MAX_BYTES) -> Tool[..., Any]:
@@ -104,7 +102,7 @@ def read_body(answer: Fetched) -> tuple[str, Json]:
 
         text = readable(decoded(answer), answer.url) or "(a page without text)"
         return text, text
-    if _TEXTUAL.match(mime) or (not mime and b"\0" not in answer.body[:1000]):
+    if re.match(_TEXTUAL, mime) or (not mime and b"\0" not in answer.body[:1000]):
         text = decoded(answer)
         return text, text
     told = f"[{mime or 'no content type'}, {len(answer.body):,} bytes: not text]"
@@ -112,7 +110,7 @@ def read_body(answer: Fetched) -> tuple[str, Json]:
 
 
 def decoded(answer: Fetched) -> str:
-    declared = _CHARSET.search(answer.mime) or _CHARSET.search(answer.body[:2000].decode("latin-1"))
+    declared = re.search(_CHARSET, answer.mime) or re.search(_CHARSET, answer.body[:2000].decode("latin-1"))
     name = declared[1] if declared else "utf-8"
     try:
         # Some codecs are no encodings of text, and one (`unicode_escape`) would run escapes.

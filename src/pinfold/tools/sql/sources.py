@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from msgspec import Struct
 
 Kind: TypeAlias = Literal["postgresql", "sqlite", "duckdb"]
 MAX_ROWS = 1_000_000
@@ -26,19 +27,20 @@ class BadAddress(ValueError):
     """What is wrong with it; never holds the address, which may hold a password."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(Struct, frozen=True, kw_only=True):
     kind: Kind
     where: str
     """Without any password: what the driver is told, or a file."""
-    password: str = field(default="", repr=False)
+    password: str = ""
     hosts: tuple[str, ...] = ()
     """Of a server; empty for a file. A socket in a folder is `localhost`."""
     port: int = 0
 
+    def __repr__(self) -> str:
+        return f"Address({self.kind}, {self.where!r})"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+
+class Source(Struct, frozen=True, kw_only=True):
     """A database that code may read."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from pinfold.events import Arrow, Json, Sent
 from pinfold.text import listed

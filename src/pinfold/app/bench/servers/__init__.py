@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 from typing import Any
+
+from msgspec.structs import replace
 
 from pinfold.app.bench.servers.bank import Bank
 from pinfold.app.bench.servers.calendar import Calendar

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
+
+from msgspec.structs import replace
 
 from pinfold.app.bench.servers.declared import results
 from pinfold.events import Effect, Json
