@@ -42,7 +42,6 @@ NOT_YET = {
     "difflib",
     "genai_prices",
     "http.client",
-    "httpx2",
     "jsonschema",
     "logging.handlers",
     "mcp",
@@ -92,7 +91,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_nothing_is_loaded_that_the_first_request_does_not_need(loaded: dict[str, Any]) -> None:
     assert NOT_YET & set(loaded["modules"]) == set()
-    assert {"httpcore2", "pinfold.model.wire.openai", "sqlite3"} <= set(loaded["modules"]), "the control"
+    assert {"httpx2", "pinfold.model.wire.openai", "sqlite3"} <= set(loaded["modules"]), "the control"
 
 
 def test_a_start_stays_within_its_budget(loaded: dict[str, Any]) -> None:

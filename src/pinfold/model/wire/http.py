@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,11 +14,9 @@ from msgspec import Struct
 from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
 from pinfold.model.wire.failures import one_line, refusal, request_id_of
 from pinfold.model.wire.payload import parsed, sendable
-from pinfold.model.wire.places import BadUrl, Place, read_place
 
 if TYPE_CHECKING:
-    # Not httpx2, which is made of it: that takes twice as long to load, and what it adds is not needed here.
-    import httpcore2
+    import httpx2
 
 LINE_BYTES = 16 * 2**20
 REPLY_BYTES = 64 * 2**20
@@ -26,7 +24,7 @@ _SLICE_BYTES = 64 * 2**10
 _ERROR_BYTES = 64 * 2**10
 _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
-_CONNECTIONS = 100
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_SUCH_HOST = (
     "Name or service not known",
     "name resolution",
@@ -49,11 +47,10 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Answer:
     """A reply with a status of success, not read yet."""
 
-    def __init__(self, response: httpcore2.Response, url: str, patience: Patience, first_by: float) -> None:
+    def __init__(self, response: httpx2.Response, url: str, patience: Patience, first_by: float) -> None:
         self.url = url
-        self.headers = _first_of(response.headers)
-        self.kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.request_id = request_id_of(self.headers, {})
+        self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.request_id = request_id_of(response.headers, {})
         self._response = response
         self._patience = patience
         self._first_by = first_by
@@ -84,18 +81,18 @@ class Answer:
         return bytes(body[:limit])
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
+        import httpx2
+
         size = 0
         wait_s = max(0.0, self._first_by - anyio.current_time())
-        is_plain = self.headers.get("content-encoding", "identity").strip().lower() == "identity"
-        pieces = self._response.aiter_stream() if is_plain else _unpacked(self._response)
-        async with aclosing(pieces) as source:
+        async with aclosing(self._response.aiter_bytes()) as source:
             while True:
                 try:
                     with anyio.fail_after(wait_s):
                         chunk = await anext(source, None)
                 except TimeoutError as error:
                     raise self._silent(size) from error
-                except _failures() as error:
+                except httpx2.HTTPError as error:
                     raise RequestFailed("the reply broke off", request_id=self.request_id) from error
                 if chunk is None:
                     return
@@ -132,8 +129,7 @@ class Wire:
         self._key = (key or "").strip()
         self._headers = dict(headers or {})
         self._hint = hint or self._usual_hint()
-        self._place: Place | None = None
-        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._client: httpx2.AsyncClient | None = None
 
     @property
     def secrets(self) -> Collection[str]:
@@ -153,14 +149,14 @@ class Wire:
                 async with self._sent("GET" if content is None else "POST", path, content, limit_s) as answer:
                     return parsed((await answer.whole()).decode("utf-8", "replace"))
         except TimeoutError as error:
-            raise RequestFailed(f"no answer from {self._where(path)} within {limit_s:g} s") from error
+            raise RequestFailed(f"no answer from {self._place(path)} within {limit_s:g} s") from error
         except BadEvent as error:
-            raise RequestFailed(f"{self._where(path)} did not answer with JSON") from error
+            raise RequestFailed(f"{self._place(path)} did not answer with JSON") from error
 
     async def aclose(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
     @asynccontextmanager
     async def _sent(
@@ -169,8 +165,8 @@ class Wire:
         first_by = anyio.current_time() + first_s
         response = await self._response(method, path, content, first_s)
         try:
-            answer = Answer(response, self._where(path), self.patience, first_by)
-            if not 200 <= response.status < 300:
+            answer = Answer(response, self._place(path), self.patience, first_by)
+            if not response.is_success:
                 raise await self._refused(response, answer)
             yield answer
         finally:
@@ -178,28 +174,20 @@ class Wire:
 
     async def _response(
         self, method: str, path: str, content: bytes | None, first_s: float
-    ) -> httpcore2.Response:
-        import httpcore2
+    ) -> httpx2.Response:
+        import httpx2
 
-        pool, place = self._opened()
-        url = httpcore2.URL(scheme=place.scheme, host=place.host, port=place.port, target=place.target(path))
-        headers = {"host": place.host_header, **self._said(place)}
-        if content is not None:
-            headers["content-length"] = str(len(content))
-        patience = self.patience
-        waits = {"connect": patience.connect_s, "write": patience.idle_s, "pool": patience.connect_s}
         try:
-            request = httpcore2.Request(
-                method, url, headers=list(headers.items()), content=content, extensions={"timeout": waits}
-            )
+            client = self._opened()
+            request = client.build_request(method, self._url(path), content=content)
             with anyio.fail_after(first_s):
-                return await pool.handle_async_request(request)
+                return await client.send(request, stream=True)
         except TimeoutError as error:
-            raise _no_first_byte(self._where(path), self.patience) from error
-        except _failures() as error:
+            raise _no_first_byte(self._place(path), self.patience) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unreachable(error) from error
 
-    async def _refused(self, response: httpcore2.Response, answer: Answer) -> RequestFailed:
+    async def _refused(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
         body = b""
         with anyio.move_on_after(_ERROR_S):
             try:
@@ -207,37 +195,17 @@ class Wire:
             except RequestFailed:
                 # The status says enough when the words do not arrive.
                 body = b""
-        return refusal(response.status, body, headers=answer.headers, url=answer.url, secrets=self.secrets)
+        return refusal(
+            response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets
+        )
 
-    def _opened(self) -> tuple[httpcore2.AsyncConnectionPool, Place]:
-        if self._pool is not None and self._place is not None:
-            return self._pool, self._place
-        import httpcore2
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._client is not None:
+            return self._client
+        import ssl
 
-        try:
-            self._place = place = read_place(self.base_url)
-        except BadUrl as error:
-            words = one_line(str(error), self.secrets)
-            raise RequestFailed(
-                f"{self._where()!r} is no URL of a server: {words}", retryable=False
-            ) from error
-        try:
-            self._pool = httpcore2.AsyncConnectionPool(
-                # Reading the system's certificates costs 0.05 s: once, and not without TLS.
-                ssl_context=httpcore2.default_ssl_context() if place.scheme == "https" else None,
-                proxy=place.proxy(),
-                max_connections=_CONNECTIONS,
-                keepalive_expiry=_KEEP_ALIVE_S,
-            )
-        except (ValueError, ImportError, OSError) as error:
-            said = one_line(str(error))
-            raise RequestFailed(
-                f"the environment's proxy or certificates cannot be used: {said}", retryable=False
-            ) from error
-        return self._pool, place
+        import httpx2
 
-    def _said(self, place: Place) -> dict[str, str]:
-        """The headers of every request. Raises RequestFailed."""
         headers = {
             "accept": "text/event-stream, application/x-ndjson, application/json",
             # Small pieces as they come: nothing to gain from packing them, and a delay to lose.
@@ -246,15 +214,38 @@ class Wire:
             "user-agent": "pinfold",
             **({"authorization": f"Bearer {self._key}"} if self._key else {}),
             **{name.lower(): value for name, value in self._headers.items()},
-            **({"authorization": place.authorization} if place.authorization else {}),
         }
         for name, value in headers.items():
             if not (value.isascii() and value.isprintable() and name.isascii()):
                 what = "the key" if name == "authorization" else f"the header {name!r}"
                 raise RequestFailed(f"{what} has characters that a header cannot hold", retryable=False)
-        return headers
+        url = httpx2.URL(self.base_url)
+        patience = self.patience
+        timeout = httpx2.Timeout(
+            None, connect=patience.connect_s, write=patience.idle_s, pool=patience.connect_s
+        )
+        try:
+            self._client = httpx2.AsyncClient(
+                headers=headers,
+                timeout=timeout,
+                limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
+                # Reading the system's certificates costs 0.05 s; without TLS an empty store will do.
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "http" else True,
+                # A proxy is never meant for a server on this machine.
+                trust_env=url.host not in _LOOPBACK,
+            )
+        except (ValueError, ImportError, OSError) as error:
+            said = one_line(str(error))
+            raise RequestFailed(
+                f"the environment's proxy or certificates cannot be used: {said}", retryable=False
+            ) from error
+        return self._client
 
-    def _where(self, path: str = "") -> str:
+    def _url(self, path: str) -> str:
+        base, mark, query = self.base_url.partition("?")
+        return f"{base.rstrip('/')}/{path}{mark}{query}"
+
+    def _place(self, path: str = "") -> str:
         """Where, for messages: without what may be secret in a URL."""
         try:
             parts = urlsplit(self.base_url)
@@ -268,72 +259,35 @@ class Wire:
             host = urlsplit(self.base_url).hostname or ""
         except ValueError:
             host = ""
-        is_here = host in ("localhost", "::1") or host.startswith("127.")
+        is_here = host in _LOOPBACK or host.startswith("127.")
         return "is the server running?" if is_here else "is there a network, and does the server run?"
 
     def _unreachable(self, error: Exception) -> RequestFailed:
-        import httpcore2
+        import httpx2
 
         words = one_line(str(error), self.secrets)
-        place = self._where()
+        place = self._place()
         match error:
-            case httpcore2.LocalProtocolError():
+            case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+                return RequestFailed(f"{place!r} is no URL of a server: {words}", retryable=False)
+            case httpx2.LocalProtocolError():
                 return RequestFailed(f"the request cannot be sent: {words}", retryable=False)
-            case httpcore2.ConnectTimeout():
+            case httpx2.ConnectTimeout():
                 return RequestFailed(
                     f"{place} did not take the connection within {self.patience.connect_s:g} s; {self._hint}"
                 )
-            case httpcore2.ConnectError() if "certificate" in words.lower():
+            case httpx2.ConnectError() if "certificate" in words.lower():
                 return RequestFailed(f"the certificate of {place} is not trusted: {words}", retryable=False)
-            case httpcore2.ConnectError() if "ssl" in words.lower() or not words:
+            case httpx2.ConnectError() if "ssl" in words.lower() or not words:
                 return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
-            case httpcore2.ConnectError() if any(known in words for known in _NO_SUCH_HOST):
+            case httpx2.ConnectError() if any(known in words for known in _NO_SUCH_HOST):
                 return RequestFailed(
                     f"nothing answers at {place}; nobody knows that host: is there a network, and is the name right?"
                 )
-            case httpcore2.ConnectError():
+            case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:
                 return RequestFailed(f"{place} gave no answer: {words or type(error).__name__}")
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """What the library raises; it has no name for all of it."""
-    import httpcore2
-
-    return (
-        httpcore2.NetworkError,
-        httpcore2.ProtocolError,
-        httpcore2.ProxyError,
-        httpcore2.TimeoutException,
-    )
-
-
-async def _unpacked(response: httpcore2.Response) -> AsyncGenerator[bytes]:
-    """Of a server that packs what was asked for plain."""
-    import httpcore2
-    import httpx2
-
-    class Pieces(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncGenerator[bytes]:
-            async with aclosing(response.aiter_stream()) as pieces:
-                async for piece in pieces:
-                    yield piece
-
-    packed = httpx2.Response(response.status, headers=response.headers, stream=Pieces())
-    try:
-        async with aclosing(packed.aiter_bytes()) as pieces:
-            async for piece in pieces:
-                yield piece
-    except httpx2.DecodingError as error:
-        raise httpcore2.RemoteProtocolError(str(error)) from error
-
-
-def _first_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in headers:
-        found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
-    return found
 
 
 def _no_first_byte(url: str, patience: Patience) -> RequestFailed:
