@@ -41,7 +41,6 @@ run_command_line(sys.argv[3:])
 NOT_YET = {
     "difflib",
     "genai_prices",
-    "http.client",
     "jsonschema",
     "logging.handlers",
     "mcp",
@@ -62,7 +61,6 @@ NOT_YET = {
     "rich",
     "tree_sitter",
     "unittest",
-    "urllib.request",
     "yaml",
 }
 
