@@ -76,7 +76,6 @@ SET_ID = {
     "fchmod": "f = open('f', 'w'); os.fchmod(f.fileno(), 0o2755)",
     "open": "os.open('f', os.O_CREAT | os.O_WRONLY, 0o4755)",
     "a folder's": "os.mkdir('d'); os.chmod('d', 0o2777)",
-    "creat": "syscall(85, b'f', 0o4755)",
     "openat2": "how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0); print(syscall(437, -100, b'f', how, 24))",
     "a shell": "subprocess.run(['bash', '-c', 'cp /bin/true f; chmod u+s f'])",
     "fchmodat2": "open('f', 'w').close(); print(syscall(452, -100, b'f', 0o4755, 0))",
@@ -84,6 +83,7 @@ SET_ID = {
         "fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755); print(libc.linkat(-100, f'/proc/self/fd/{fd}'.encode(), -100, b'f', 0x400))"
     ),
 }
+OLD_SET_ID = {"creat": "syscall(85, b'f', 0o4755)"}
 POWERS = {
     "chroot": "reaches(161, b'/tmp')",
     "a host name": "reaches(170, b'mine', 4)",
@@ -140,7 +140,8 @@ TRACED = {
 
 PROGRAMS = [
     *hostile("kernel", "filter", "word", CALLS | THIRTY_TWO, machine="x86_64"),
-    *hostile("set-id", "filter", "set-id", SET_ID, machine="x86_64"),
+    *hostile("set-id", "filter", "set-id", SET_ID),
+    *hostile("set-id", "filter", "set-id", OLD_SET_ID, machine="x86_64"),
     *hostile("kernel", "filter capabilities", "word", POWERS, machine="x86_64"),
     *hostile("kernel", "filter capabilities landlock", "word", MOUNTS, machine="x86_64"),
     *hostile("kernel", "filter capabilities landlock", "secret masked", UNMASKED),

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,32 @@ async def test_garbage_on_the_socket_leaves_the_owner_unharmed(workspace: Path) 
                 async with await anyio.connect_unix(folder / "owner.sock") as stranger:
                     await stranger.send(data)
             assert await RemoteSession(session, folder).answers()
+
+
+async def test_an_owner_that_is_leaving_takes_nothing_it_would_not_do(workspace: Path) -> None:
+    session = new_session_id()
+    hello = json.dumps({"op": "submit", "command": {"kind": "Say", "turn": new_turn_id(), "text": "hello"}})
+    with tempfile.TemporaryDirectory() as name:
+        socket = Path(name, "owner.sock")
+        async with (
+            anyio.create_task_group() as tasks,
+            take(Path(name), session, scripted(workspace, "hi")),
+        ):
+            late = await anyio.connect_unix(socket)
+            watching = await anyio.connect_unix(socket)
+            await watching.send(b'{"op":"subscribe","after":0}\n')
+            await watching.receive()  # by then both have been let in
+
+            async def speak_late() -> None:
+                async with late, watching:
+                    with suppress(anyio.EndOfStream):  # it has left
+                        while True:
+                            await watching.receive()
+                    await late.send(hello.encode() + b"\n")
+                    with pytest.raises(anyio.EndOfStream):
+                        await late.receive()
+
+            tasks.start_soon(speak_late)
 
 
 def test_a_dead_owners_session_is_taken_over(

@@ -241,8 +241,8 @@ def test_an_imported_session_chooses_nothing_and_starts_nothing(
 
 def test_several_at_once_make_one_named_session(start: Any, pinfold: Pinfold) -> None:
     running = [start("exec", *LOCAL, "-s", "shared", "-c", f"print({n})") for n in range(4)]
-    outs = sorted(process.communicate(timeout=30)[0] for process in running)
-    assert outs == ["0\n", "1\n", "2\n", "3\n"]
+    said = sorted(process.communicate(timeout=30) for process in running)
+    assert [out for out, _ in said] == ["0\n", "1\n", "2\n", "3\n"], said
     assert len(pinfold("sessions", "--json").out.splitlines()) == 1
 
 

@@ -49,7 +49,7 @@ from pinfold.log.rows import (
 Clock: TypeAlias = Callable[[], datetime]
 STORE = "log.sqlite"
 _REBUILT = "log.rebuilt.sqlite"
-_TOGETHER = 64
+_TOGETHER = 256
 """Appends that nobody waits for, until somebody must."""
 _SOON_S = 0.1
 _QUEUE = 10_000

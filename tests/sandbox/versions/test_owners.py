@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.sandbox.versions.cells import ACTS, Cells, history, let_settle, tree
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 @contextmanager
-def resumed(workspace: Path, cells: Cells, **bounds: int) -> Generator[Versions]:
+def resumed(workspace: Path, cells: Cells, **bounds: Any) -> Generator[Versions]:
     """By another owner, while the first is still there and says nothing more: as after `kill -9`."""
     del cells
     (store,) = workspace.parent.glob("store-*")

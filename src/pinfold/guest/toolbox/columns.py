@@ -145,6 +145,11 @@ class _Column:
             self._keep(piece)
         self._keep(values)
 
+    @property
+    def is_many(self) -> bool:
+        """Its values are in the file."""
+        return self._many
+
     def ends(self) -> tuple[Any, Any]:
         """The least and the greatest."""
         return self._low, self._high

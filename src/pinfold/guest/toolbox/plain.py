@@ -1,4 +1,4 @@
-"""Reads CSV that is written as it should be with Arrow, in half the time DuckDB takes. Anything odd is left to DuckDB.
+"""Reads CSV that is written as it should be with Arrow, in less time than DuckDB takes. Anything odd is left to DuckDB.
 
 Plain is: UTF-8, one kind of line end, quotes around whole fields only, as many fields in every row as in the first,
 every value of its column's type. Where DuckDB could see something else in it, NotPlain is raised.
@@ -144,7 +144,6 @@ class Reader:
     def __init__(self, dialect: Dialect) -> None:
         self._arrow = arrow = import_module("pyarrow")
         self._csv = import_module("pyarrow.csv")
-        self._compute = import_module("pyarrow.compute")
         self._kinds = dialect.kinds
         # Moments come as texts first: Arrow also takes a day and an hour for one, and DuckDB does not.
         types = dict.fromkeys(KINDS, arrow.string()) | {
@@ -185,7 +184,8 @@ class Reader:
         arrow = self._arrow
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         if kind == "TIMESTAMP":
-            if self._compute.any(self._compute.equal(self._compute.binary_length(array), _HOUR)).as_py():
+            compute = import_module("pyarrow.compute")
+            if compute.any(compute.equal(compute.binary_length(array), _HOUR)).as_py():
                 raise NotPlain
             return array.cast(arrow.timestamp("us")).view(arrow.int64())
         if kind == "DATE":

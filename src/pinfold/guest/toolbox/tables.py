@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 
 from .answering import size_told
 from .sources import THREADS, Broken, Source, Unlisted, many, named, query, quoted, reading
@@ -148,6 +149,8 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
+    # DuckDB finds out meanwhile how the table is written.
+    threading.Thread(target=import_module, args=("pyarrow.csv",), daemon=True).start()
     (figures, rows, whole), source = reading(path, figures_of, ordered=False, quick=True)
     lines = aligned(
         ["column", "type", *FIGURES],
@@ -184,12 +187,18 @@ def _figures(
         whole = _from_duckdb(connection, source, parts, until)
     if any(part.has(one) for part in parts for one in absent):
         raise Unlisted
+
+    def finished(part: Part) -> dict[str, Any]:
+        made = part.figures()
+        if part.is_text and made["count"]:
+            with connection.cursor() as cursor:
+                made["top"] = _text_of(cursor, source, part.name, made.pop("top"), made["freq"])
+        return made
+
     with ThreadPoolExecutor(THREADS) as pool:
-        figures = list(pool.map(Part.figures, parts))
-    for part, one in zip(parts, figures, strict=True):
-        if part.is_text and one["count"]:
-            one["top"] = _text_of(connection, source, part.name, one.pop("top"), one["freq"])
-    return figures, parts[0].rows, whole
+        # What takes long goes first, or one thread would end long after the other.
+        making = {part: pool.submit(finished, part) for part in sorted(parts, key=Part.is_short)}
+    return [making[part].result() for part in parts], parts[0].rows, whole
 
 
 def _from_duckdb(connection: Any, source: Source, parts: list[Part], until: float) -> bool:
@@ -275,6 +284,10 @@ class Part:
         if self.is_text:  # the hash of nothing is a hash like any other
             values = values[values != self._nothing]
         self._column.add(values, rows)
+
+    def is_short(self) -> bool:
+        """Whether its figures are as good as there."""
+        return not self._column.is_many
 
     @property
     def rows(self) -> int:
