@@ -15,7 +15,7 @@ from itertools import islice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any, TypeAlias
 
     Array: TypeAlias = Any
@@ -175,6 +175,8 @@ class Numbers(_Column):
         """Where keys are in the file, and how many."""
         self._first: tuple[Array, int] | None = None
         """How the keys are spread, once that was looked at."""
+        self._near: dict[int, Array] = {}
+        """Of some of those ranges all keys, in order."""
         self.moments = Moments()
 
     def _counted(self, values: Array) -> tuple[Array, Array] | None:
@@ -196,10 +198,29 @@ class Numbers(_Column):
         first, second = self._ranked(rank)
         return first, self._ranked(after)[0] if second is None else second
 
+    def look_for(self, ranks: list[int]) -> None:
+        """Go through the keys for all of them at once."""
+        if not self._many:
+            return
+        low, high = self._key_ends()
+        self._first = inside, shift = self._spread(low, high)
+        places = {int(at) for at in np.cumsum(inside).searchsorted(ranks, "right")}
+        found: dict[int, list[Array]] = {at: [] for at in places if shift and inside[at] <= RANGE}
+        for above in self._above(low, high):
+            bins = above >> np.uint64(shift)
+            for at, pieces in found.items():
+                pieces.append(above[bins == np.uint64(at)])
+        self._near = {at: _sorted(pieces) + np.uint64(low) for at, pieces in found.items()}
+
+    def _key_ends(self) -> tuple[int, int]:
+        low, high = (int(_keys(np.array([end], self._dtype))[0]) for end in self.ends())
+        return low, high
+
     def _ranked(self, rank: int) -> tuple[Any, Any]:
         """With the next, should that be among the keys that were looked at in the end."""
-        low, high = (int(_keys(np.array([end], self._dtype))[0]) for end in self.ends())
+        low, high = self._key_ends()
         self._first = inside, shift = self._first or self._spread(low, high)
+        near = self._near
         while True:
             ends = np.cumsum(inside)
             at = int(ends.searchsorted(rank, "right"))
@@ -209,9 +230,9 @@ class Numbers(_Column):
             if not shift:
                 return self._value(low), self._value(low) if rank + 1 < inside[at] else None
             if inside[at] <= RANGE:
-                keys = _sorted(self._above(low, high)) + np.uint64(low)
+                keys = near[at] if at in near else _sorted(self._above(low, high)) + np.uint64(low)
                 return self._value(keys[rank]), self._value(keys[rank + 1]) if rank + 1 < len(keys) else None
-            inside, shift = self._spread(low, high)
+            (inside, shift), near = self._spread(low, high), {}
 
     def _spread(self, low: int, high: int) -> tuple[Array, int]:
         """How many keys are in each of some ranges of equal width."""
@@ -334,8 +355,13 @@ class Moments:
         return float(np.sqrt(max(self._squares, 0.0) / (self._count - 1)))
 
 
-def quantile(column: Numbers, share: float) -> float:
+def quantiles(column: Numbers, shares: list[float]) -> list[float]:
     """Between two values by a straight line, as pandas and NumPy do."""
+    column.look_for([int(share * (column.count - 1)) for share in shares])
+    return [_quantile(column, share) for share in shares]
+
+
+def _quantile(column: Numbers, share: float) -> float:
     place = share * (column.count - 1)
     low = int(place)
     part = place - low
@@ -353,7 +379,7 @@ def _keys(values: Array) -> Array:
     return values.view(np.uint64) ^ ((values.view(np.int64) >> 63).view(np.uint64) | _SIGN)
 
 
-def _sorted(pieces: Iterator[Array]) -> Array:
+def _sorted(pieces: Iterable[Array]) -> Array:
     together = np.concatenate(list(pieces))
     together.sort()
     return together

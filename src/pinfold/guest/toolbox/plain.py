@@ -144,6 +144,7 @@ class Reader:
     def __init__(self, dialect: Dialect) -> None:
         self._arrow = arrow = import_module("pyarrow")
         self._csv = import_module("pyarrow.csv")
+        self._compute = import_module("pyarrow.compute")
         self._kinds = dialect.kinds
         # Moments come as texts first: Arrow also takes a day and an hour for one, and DuckDB does not.
         types = dict.fromkeys(KINDS, arrow.string()) | {
@@ -184,8 +185,7 @@ class Reader:
         arrow = self._arrow
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         if kind == "TIMESTAMP":
-            compute = import_module("pyarrow.compute")
-            if compute.any(compute.equal(compute.binary_length(array), _HOUR)).as_py():
+            if self._compute.any(self._compute.equal(self._compute.binary_length(array), _HOUR)).as_py():
                 raise NotPlain
             return array.cast(arrow.timestamp("us")).view(arrow.int64())
         if kind == "DATE":

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 
 from .answering import size_told
 from .sources import THREADS, Broken, Source, Unlisted, many, named, query, quoted, reading
@@ -149,8 +148,6 @@ def _examples(rows: list[tuple[Any, ...]], at: int) -> list[str]:
 
 
 def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
-    # DuckDB finds out meanwhile how the table is written.
-    threading.Thread(target=import_module, args=("pyarrow.csv",), daemon=True).start()
     (figures, rows, whole), source = reading(path, figures_of, ordered=False, quick=True)
     lines = aligned(
         ["column", "type", *FIGURES],
@@ -187,18 +184,14 @@ def _figures(
         whole = _from_duckdb(connection, source, parts, until)
     if any(part.has(one) for part in parts for one in absent):
         raise Unlisted
-
-    def finished(part: Part) -> dict[str, Any]:
-        made = part.figures()
-        if part.is_text and made["count"]:
-            with connection.cursor() as cursor:
-                made["top"] = _text_of(cursor, source, part.name, made.pop("top"), made["freq"])
-        return made
-
     with ThreadPoolExecutor(THREADS) as pool:
         # What takes long goes first, or one thread would end long after the other.
-        making = {part: pool.submit(finished, part) for part in sorted(parts, key=Part.is_short)}
-    return [making[part].result() for part in parts], parts[0].rows, whole
+        making = {part: pool.submit(part.figures) for part in sorted(parts, key=Part.effort, reverse=True)}
+    figures = [making[part].result() for part in parts]
+    for part, one in zip(parts, figures, strict=True):
+        if part.is_text and one["count"]:
+            one["top"] = _text_of(connection, source, part.name, one.pop("top"), one["freq"])
+    return figures, parts[0].rows, whole
 
 
 def _from_duckdb(connection: Any, source: Source, parts: list[Part], until: float) -> bool:
@@ -285,9 +278,11 @@ class Part:
             values = values[values != self._nothing]
         self._column.add(values, rows)
 
-    def is_short(self) -> bool:
-        """Whether its figures are as good as there."""
-        return not self._column.is_many
+    def effort(self) -> int:
+        """What its figures take, more or less."""
+        from .columns import Numbers
+
+        return self._column.is_many * (1 if isinstance(self._column, Numbers) else 2)
 
     @property
     def rows(self) -> int:
@@ -313,14 +308,15 @@ class Part:
         return made | (self._ranks(column) if isinstance(column, Numbers) else self._kinds(column))
 
     def _ranks(self, column: Numbers) -> dict[str, Any]:
-        from .columns import quantile
+        from .columns import quantiles
 
         low, high = column.ends()
+        names, shares = [name for name, _ in SHARES], [share for _, share in SHARES]
         return {
             "mean": _finite(column.moments.mean),
             "std": _finite(column.moments.std),
             "min": _finite(low),
-            **{name: _finite(quantile(column, share)) for name, share in SHARES},
+            **dict(zip(names, map(_finite, quantiles(column, shares)), strict=True)),
             "max": _finite(high),
         }
 
