@@ -290,7 +290,7 @@ async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
             (folder / _SOCKET).unlink(missing_ok=True)
             # Whoever came in between is served too; whoever comes now finds nobody, and takes over.
             await live.idle()
-            talks.is_over = True
+            talks.is_leaving = True
             live.log.end_subscriptions()
             await talks.over()
     finally:
@@ -301,7 +301,7 @@ class _Talks:
     """Questions from other processes of the same user. Nothing they send can hurt the session."""
 
     def __init__(self, live: LiveSession) -> None:
-        self.is_over = False
+        self.is_leaving = False
         """Questions find nobody: what is asked now could not be done."""
         self._live = live
         self._open = 0
@@ -333,7 +333,7 @@ class _Talks:
         with contextlib.suppress(OwnerGone, *BROKEN):
             try:
                 question = await Lines(stream).next(_QUESTION)
-                if not self.is_over:
+                if not self.is_leaving:
                     await _respond(self._live, stream, parse_json(question), self._move)
             except OwnerGone:
                 return

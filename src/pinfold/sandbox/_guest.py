@@ -387,9 +387,8 @@ class Guest:
 
     def _accept(self, data: bytes) -> None:
         reply = self._reader.feed(data)
-        if (
-            reply is not None and self._killed_for is None
-        ):  # who is being killed ends by that, whatever it still says
+        # Who is being killed ends by that, whatever it still says.
+        if reply is not None and self._killed_for is None:
             self.drain()
             self._resolve(reply)
 
