@@ -13,11 +13,14 @@ from _socket import (  # the whole of `socket` takes milliseconds to import
 )
 from json import JSONDecoder, dumps
 from struct import Struct
+from time import perf_counter as _now
 
 LENGTHS = Struct("<II")
 CHUNK_BYTES = 1 << 20
 FRAME_BYTES = 1 << 12
 """Most frames are smaller; room for bigger ones would have to be made anew for each."""
+AWAKE_S = 0.001
+"""What comes one after the other comes within this time."""
 LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
 
@@ -25,6 +28,7 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_yield = os.sched_yield
 Header = dict[str, object]
 _parsed: Callable[[str, int], tuple[Header, int]] = JSONDecoder().scan_once  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 """The part of `json.loads` that is not Python; the rest takes longer than a header does."""
@@ -83,8 +87,15 @@ class Channel:
 
     def wait(self) -> None:
         """Until the host speaks or goes. The place where a stray signal of the program's may raise harmlessly."""
-        if not self._read:
-            self._poll.poll()
+        if self._read:
+            return
+        # Awake at first: a core that sleeps takes longer to wake than a short cell runs.
+        until = _now() + AWAKE_S
+        while _now() < until:
+            if self._poll.poll(0):
+                return
+            _yield()
+        self._poll.poll()
 
     def looker(self) -> Callable[[float], bool]:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from pinfold.sandbox._awake import Ear
 from pinfold.sandbox._body import Body, Report
 from pinfold.sandbox._deaths import Death, End, how_it_died
 from pinfold.sandbox._keeping import Keeping
@@ -42,8 +43,6 @@ EXIT_POLL_S = 0.005
 """Where the kernel has no pidfd."""
 SHORT_S = 0.0002
 """A request as short as this is waited for on the spot: its answer comes sooner than the event loop would go round."""
-SELECTABLE = 1024
-"""Descriptors from this number on cannot be waited for in microseconds."""
 END_S = 2.5
 """For the session's init to end the program and say so; then the whole session is ended."""
 KILL_S = 5.0
@@ -68,6 +67,7 @@ class Guest:
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
         self._channel = channel
+        self._ear = Ear(channel.fileno())
         self._reader = ReplyReader()
         self._outbox: deque[memoryview] = deque()
         self._id = 0
@@ -175,8 +175,7 @@ class Guest:
 
     def look(self, limit_s: float = SHORT_S) -> None:
         """Wait for the end of a short request, holding up everything else for an instant."""
-        fd = self._channel.fileno()
-        if 0 <= fd < SELECTABLE and select.select((fd,), (), (), limit_s)[0]:
+        if self._channel.fileno() >= 0 and self._ear.hears(limit_s):
             self._on_channel()
 
     async def end(self) -> End:
