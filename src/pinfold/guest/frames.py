@@ -19,7 +19,7 @@ LENGTHS = Struct("<II")
 CHUNK_BYTES = 1 << 20
 FRAME_BYTES = 1 << 12
 """Most frames are smaller; room for bigger ones would have to be made anew for each."""
-AWAKE_S = 0.001
+AWAKE_S = 0.0005
 """What comes one after the other comes within this time."""
 LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
@@ -37,6 +37,16 @@ _parsed: Callable[[str, int], tuple[Header, int]] = JSONDecoder().scan_once  # p
 def framed(header: str, body: bytes) -> bytes:
     encoded = header.encode()
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
+
+
+def _awaited(poll: select.poll) -> bool:
+    """Awake: a core that sleeps takes longer to wake than a short cell runs."""
+    until = _now() + AWAKE_S
+    while _now() < until:
+        if poll.poll(0):
+            return True
+        _yield()
+    return False
 
 
 class Channel:
@@ -87,21 +97,16 @@ class Channel:
 
     def wait(self) -> None:
         """Until the host speaks or goes. The place where a stray signal of the program's may raise harmlessly."""
-        if self._read:
-            return
-        # Awake at first: a core that sleeps takes longer to wake than a short cell runs.
-        until = _now() + AWAKE_S
-        while _now() < until:
-            if self._poll.poll(0):
-                return
-            _yield()
-        self._poll.poll()
+        if not (self._read or _awaited(self._poll)):
+            self._poll.poll()
 
     def looker(self) -> Callable[[float], bool]:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        return lambda seconds: bool(self._read or poll.poll(seconds * 1000))
+        return lambda seconds: bool(
+            self._read or (seconds and _awaited(poll)) or poll.poll(seconds * 1000)
+        )
 
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""
