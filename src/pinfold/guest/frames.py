@@ -104,9 +104,7 @@ class Channel:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        return lambda seconds: bool(
-            self._read or (seconds and _awaited(poll)) or poll.poll(seconds * 1000)
-        )
+        return lambda seconds: bool(self._read or (seconds and _awaited(poll)) or poll.poll(seconds * 1000))
 
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""

@@ -17,8 +17,6 @@ SHARED_S = 0.00005
 APART_S = 0.002
 """Between two moves to another core: where all are busy, moving gains nothing."""
 
-_core = ctypes.CDLL(None).sched_getcpu if sys.platform == "linux" else None
-
 
 class Ear:
     """On one descriptor."""
@@ -45,10 +43,14 @@ class Ear:
 
 def _move() -> None:
     """To any other core. The kernel brings together who wake each other, and leaves them there though others are idle."""
-    if _core is None:
-        return
-    allowed = os.sched_getaffinity(0)
-    others = allowed - {_core()}
-    if others:
-        os.sched_setaffinity(0, others)
-        os.sched_setaffinity(0, allowed)
+    if sys.platform == "linux":
+        allowed = os.sched_getaffinity(0)
+        others = allowed - {core()}
+        if others:
+            os.sched_setaffinity(0, others)
+            os.sched_setaffinity(0, allowed)
+
+
+def core() -> int:
+    """That this runs on. Linux only."""
+    return ctypes.CDLL(None).sched_getcpu()
