@@ -4,10 +4,11 @@
     ./.venv/bin/python bench/escape.py --smallest     also: with any one layer put back, each program is held
     ./.venv/bin/python bench/escape.py --list
 
-A hostile program counts only if it gets out of a build with layers removed. Benign programs must all work: a
-sandbox in which nothing runs has no escapes either. Everything happens in a cage of namespaces of its own, weakened
-builds besides under user ids that mean nothing outside. Exits 0 only if nothing got out of the product, every
-program got out of its weakened build, and every benign program worked.
+A hostile program counts only if it gets out of a build with layers removed; one about a system call that this machine
+never had is counted out, and named. Benign programs must all work: a sandbox in which nothing runs has no escapes
+either. Everything happens in a cage of namespaces of its own, weakened builds besides under user ids that mean nothing
+outside. Exits 0 only if nothing got out of the product, every program got out of its weakened build, and every benign
+program worked.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
 from bench.escaping.program import Benign, Hostile
-from bench.escaping.suite import CageBroke, Report, Suite, fits, kind_here
+from bench.escaping.suite import CageBroke, Report, Suite, kind_here
 
 from pinfold.sandbox.environment import default_python
 
 
 def listed(hostile: Sequence[Hostile], benign: Sequence[Benign]) -> None:
     for program in hostile:
-        print(f"{program.name:<70} {' + '.join(program.without)}")
+        print(f"{program.name:<70} {program.out_of_place or ' + '.join(program.without)}")
     for program in benign:
         print(f"{program.name:<70} benign")
 
@@ -48,6 +49,12 @@ def table(hostile: Sequence[Hostile], product: dict[str, Report], proofs: dict[s
     out = sum(bool(product[program.name].breaches) for program in hostile)
     proven = sum(proofs[program.name].proves(program) for program in hostile)
     print(f"| all | {len(hostile)} | **{out}** | {proven} of {len(hostile)} proven |")
+
+
+def counted_out(programs: Sequence[Hostile]) -> None:
+    print(f"Counted out: {len(programs)}")
+    for program in programs:
+        print(f"  {program.name}: {program.out_of_place}")
 
 
 def failures(
@@ -97,10 +104,11 @@ def main() -> int:
     given = parser.parse_args()
     patterns: list[str] = given.only or ["*"]
     suite = Suite(given.python.absolute(), given.as_user or 1234)
-    hostile = [p for p in HOSTILE if fits(p) and any(fnmatch(p.name, pattern) for pattern in patterns)]
+    named = [p for p in HOSTILE if any(fnmatch(p.name, pattern) for pattern in patterns)]
+    hostile = [program for program in named if not program.out_of_place]
     wanted = [p for p in BENIGN if any(fnmatch(p.name, pattern) for pattern in patterns)]
     if given.list:
-        listed(hostile, wanted)
+        listed(named, wanted)
         return 0
     kind = kind_here(as_user=given.as_user is not None)
     if given.awaited:
@@ -119,6 +127,7 @@ def main() -> int:
         print(
             f"\nBenign: {worked} of {len(benign)} work; {len(wanted) - len(benign)} need what is not installed."
         )
+        counted_out([program for program in named if program.out_of_place])
         if given.smallest:
             found += too_much_removed(suite, hostile)
     except CageBroke as broke:
@@ -130,7 +139,9 @@ def main() -> int:
              "proven": proofs[p.name].proves(p)}
             for p in hostile
         ]  # fmt: skip
-        given.json.write_text(json.dumps({"kind": kind, "hostile": rows, "benign": worked}, indent=1))
+        out = {program.name: program.out_of_place for program in named if program.out_of_place}
+        whole = {"kind": kind, "hostile": rows, "counted_out": out, "benign": worked}
+        given.json.write_text(json.dumps(whole, indent=1))
     print("\n".join(["", *found, "", "nothing got out" if not found else f"{len(found)} FAILURES"]))
     return 1 if found else 0
 

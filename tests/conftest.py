@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-from tests.warm import WarmCommand
+from tests.forked import run_forked
 from tests.wheels import Index
 
 from pinfold.sandbox.environment import default_python
@@ -88,22 +88,15 @@ def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "pinfold", *args]
 
 
-@pytest.fixture(scope="session")
-def warm_command() -> Generator[WarmCommand]:
-    loaded = WarmCommand()
-    yield loaded
-    loaded.close()
-
-
 @pytest.fixture
 def pinfold(workspace: Path, request: pytest.FixtureRequest) -> Callable[..., Ran]:
     """Runs the real command in the workspace, loaded before unless the test is one of those an installation must pass."""
     from_nothing = any(request.node.get_closest_marker(name) for name in ("smoke", "installed"))
-    loaded = None if from_nothing else request.getfixturevalue("warm_command")
 
     def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 60) -> Ran:
         data = given.encode() if isinstance(given, str) else given
-        done = (loaded and loaded.run(args, data, cwd, timeout_s)) or subprocess.run(
+        done = None if from_nothing else run_forked(("-m", "pinfold", *args), data, cwd, timeout_s)
+        done = done or subprocess.run(
             command(*args), input=data, capture_output=True, cwd=cwd, timeout=timeout_s, check=False
         )
         return Ran(

@@ -1,7 +1,10 @@
-"""Programs that need the MCP SDK, run as forks of a process that has it loaded: to import it takes over a second.
+"""Commands run as forks of a process that has everything loaded: to import the command line or the MCP SDK takes a second.
 
-`python forked.py PLACE PROGRAM...` is that program: its streams, environment and folder are the fork's, its end and the
-fork's are one. Where nobody listens at the place, it runs the program itself.
+Each still is a process, with an environment, a folder, streams and an end of its own. What only a start from nothing
+shows (which modules are loaded, and when) is for the tests marked `smoke`, and those that start one.
+
+`python forked.py PLACE PROGRAM...` is such a fork to whoever starts it: its streams and its end are the fork's. Where
+nobody listens at the place, it runs the program itself.
 """
 
 from __future__ import annotations
@@ -11,58 +14,117 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from runpy import run_module, run_path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from subprocess import CompletedProcess, Popen
+
+# Only here have sockets names that need no file.
+POSSIBLE = sys.platform == "linux"
 
 
 def forked(*program: str) -> list[str]:
     """Arguments for `sys.executable`: of a script, or of `-m` and a module."""
-    return [__file__, _place(), *program]
+    return [__file__, _loaded()[0] if POSSIBLE else "", *program]
 
 
-_places: list[str] = []
+def run_forked(
+    program: Sequence[str], given: bytes, cwd: Path, timeout_s: float
+) -> CompletedProcess[bytes] | None:
+    """None where only a start from nothing will do, as when Python itself is told something."""
+    import subprocess
+    from concurrent.futures import ThreadPoolExecutor
+
+    if not POSSIBLE or _loaded()[1] != _interpreters_own():
+        return None
+    (stdin, into), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
+    # Closed first, which ends the fork, and with it what the threads wait for.
+    with ThreadPoolExecutor(3) as pool, _asked(_loaded()[0], program, cwd, (stdin, stdout, stderr)) as asking:
+        for descriptor in (stdin, stdout, stderr):
+            os.close(descriptor)
+        outputs = pool.submit(_all_of, out), pool.submit(_all_of, err)
+        pool.submit(_give, into, given)
+        asking.settimeout(timeout_s)
+        try:
+            status = _status(asking)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(program, timeout_s) from None
+    return subprocess.CompletedProcess(program, status, *(output.result() for output in outputs))
 
 
-def _place() -> str:
-    """Where the loaded process listens. It is started when it is first needed, and ends with this one."""
-    if not _places:
-        import secrets
-        import subprocess
+@cache
+def _loaded() -> tuple[str, dict[str, str], socket.socket, Popen[bytes]]:
+    """Where the process listens, and what Python was told as it started; it ends with this one."""
+    import secrets
+    import subprocess
 
-        if sys.platform != "linux":  # only there have sockets names that need no file
-            return ""
-        _places.append(secrets.token_hex(16))
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(f"\0{_places[0]}")
-            listener.listen(100)
-            ours, theirs = socket.socketpair()
-            number = listener.fileno()
-            argv = [sys.executable, __file__, "--listen", str(number)]
-            _kept.append((ours, subprocess.Popen(argv, pass_fds=[number], stdin=theirs.fileno())))
-            theirs.close()
-    return _places[0]
+    place = secrets.token_hex(16)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{place}")
+        listener.listen(100)
+        ours, theirs = socket.socketpair()
+        argv = [sys.executable, __file__, "--listen", str(listener.fileno())]
+        process = subprocess.Popen(argv, pass_fds=[listener.fileno()], stdin=theirs.fileno())
+        theirs.close()
+    return place, _interpreters_own(), ours, process
 
 
-_kept: list[object] = []
-"""Until this process ends."""
+def _interpreters_own() -> dict[str, str]:
+    """What Python reads only while it starts."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("PYTHON") and name != "PYTHON_KEYRING_BACKEND"
+    }
+
+
+def _all_of(descriptor: int) -> bytes:
+    with open(descriptor, "rb") as stream:
+        return stream.read()
+
+
+def _give(descriptor: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), open(descriptor, "wb") as stream:  # it may end without reading all of it
+        stream.write(data)
+
+
+def _asked(place: str, program: Sequence[str], cwd: Path | str, streams: Sequence[int]) -> socket.socket:
+    """The line to the process that is to fork; when it is closed, the fork ends."""
+    asking = socket.socket(socket.AF_UNIX)
+    try:
+        asking.connect(f"\0{place}")
+    except OSError:
+        asking.close()
+        raise
+    asked = json.dumps([program, str(cwd), dict(os.environ)]).encode()
+    socket.send_fds(asking, [len(asked).to_bytes(4)], streams)
+    asking.sendall(asked)
+    return asking
+
+
+def _status(asking: socket.socket) -> int:
+    said = asking.recv(4, socket.MSG_WAITALL)
+    assert len(said) == 4, "the process that forks has ended"
+    return int.from_bytes(said, signed=True)
 
 
 # What follows is run by the program that is started.
 
 
-def _ask(place: str, program: list[str]) -> None:
+def _be(place: str, program: list[str]) -> None:
     """Comes back only if nobody is there."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        try:
-            asking.connect(f"\0{place}")
-        except OSError:
-            return
-        asked = json.dumps([program, str(os.getcwd()), dict(os.environ)]).encode()  # noqa: PTH109
-        socket.send_fds(asking, [len(asked).to_bytes(4)], [0, 1, 2])
-        asking.sendall(asked)
-        for number in range(3):
-            os.close(number)  # the fork's alone: whoever listens is to hear when it closes them
-        status = int.from_bytes(asking.recv(4, socket.MSG_WAITALL), signed=True)
+    try:
+        asking = _asked(place, program, os.getcwd(), range(3))  # noqa: PTH109
+    except OSError:
+        return
+    for number in range(3):
+        os.close(number)  # the fork's alone: whoever listens is to hear when it closes them
+    status = _status(asking)
     if status < 0:
         os.kill(os.getpid(), -status)
     os._exit(status)
@@ -83,51 +145,66 @@ def _run(program: list[str]) -> None:
 # What follows is run by the loaded process.
 
 
-def _listen(listener: socket.socket) -> list[str]:
-    """Returns in a fork, which is to run what it returns."""
+def _load() -> None:
     import gc
-    import select
     from importlib import import_module
 
-    for module in ("mcp.server.mcpserver", "pinfold.front.cli.mcp_server", "pinfold.front.mcp_server"):
+    from pinfold.front.cli.main import _COMMANDS  # pyright: ignore[reportPrivateUsage]
+
+    for module in (
+        *(f"pinfold.front.cli.{name}" for name, _ in _COMMANDS.values()),
+        "pinfold.tools.mcp.connection",
+        "pinfold.front.mcp_server",
+        "mcp.server.mcpserver",
+    ):
         import_module(module)
     gc.freeze()  # so that a fork need not copy it all to count
-    while listener in select.select([listener, 0], [], [])[0]:
+
+
+def _listen(listener: socket.socket) -> list[str]:
+    """Returns in a fork, which is to run what it returns."""
+    import select
+    import struct
+
+    running: dict[int, tuple[int, socket.socket]] = {}
+    while True:
+        waited = [0, listener, *running, *(asking for _, asking in running.values())]
+        ready = select.select(waited, [], [])[0]
+        for end, (pid, asking) in list(running.items()):
+            if end in ready:
+                _, status = os.waitpid(pid, 0)
+                with suppress(OSError):  # whoever asked may be gone
+                    asking.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
+                asking.close()
+                os.close(end)
+                del running[end]
+            elif asking in ready or 0 in ready:
+                os.kill(pid, signal.SIGKILL)
+        if 0 in ready:
+            sys.exit(0)
+        if listener not in ready:
+            continue
         asking, _ = listener.accept()
-        if os.fork() == 0:
+        _, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        head, descriptors, _, _ = socket.recv_fds(asking, 4, 3)
+        asked = asking.recv(int.from_bytes(head), socket.MSG_WAITALL)
+        if uid != os.getuid() or len(head) < 4 or len(asked) < int.from_bytes(head):
+            asking.close()  # somebody else, or ended already
+        elif pid := os.fork():
+            running[os.pidfd_open(pid)] = pid, asking
+        else:
+            for end, (_, other) in running.items():
+                os.close(end)
+                other.close()
             listener.close()
-            return _answered(asking)
-        asking.close()
-        with suppress(ChildProcessError):  # raised when there is none left
-            while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
-                pass
-    sys.exit(0)
-
-
-def _answered(asking: socket.socket) -> list[str]:
-    """Returns in the fork that is the program; the one that called minds it until either end is gone."""
-    import threading
-
-    _, uid, _ = _peer(asking)
-    assert uid == os.getuid()
-    head, descriptors, _, _ = socket.recv_fds(asking, 4, 3)
-    program, folder, environ = json.loads(asking.recv(int.from_bytes(head), socket.MSG_WAITALL))
-    if child := os.fork():
+            asking.close()
+            return _become(descriptors, *json.loads(asked))
         for descriptor in descriptors:
             os.close(descriptor)
 
-        def end_with_it() -> None:
-            asking.recv(1)
-            with suppress(ProcessLookupError):  # it was first
-                os.kill(child, signal.SIGKILL)
 
-        threading.Thread(target=end_with_it, daemon=True).start()
-        _, status = os.waitpid(child, 0)
-        with suppress(OSError):  # whoever asked may be gone
-            asking.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
-        os._exit(0)
-    asking.close()
-    for number, descriptor in enumerate(descriptors):
+def _become(streams: list[int], program: list[str], folder: str, environ: dict[str, str]) -> list[str]:
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
@@ -136,16 +213,11 @@ def _answered(asking: socket.socket) -> list[str]:
     return program
 
 
-def _peer(asking: socket.socket) -> tuple[int, int, int]:
-    import struct
-
-    return struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-
-
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file, whose modules are not the program's
     if sys.argv[1] == "--listen":
+        _load()
         _run(_listen(socket.socket(fileno=int(sys.argv[2]))))
     else:
-        _ask(sys.argv[1], sys.argv[2:])
+        _be(sys.argv[1], sys.argv[2:])
         _run(sys.argv[2:])

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+# In the cage there is no other source tree than this one.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from bench.escaping import cage
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+
 from bench.escaping.program import hostile
 
+# openat: the first arguments of a function are a system call's too.
+_OPENS = "b8010100000f05c3" if platform.machine() == "x86_64" else "080780d2010000d4c0035fd6"
 INSIDES = {
     "linecache": "import linecache; print(linecache.getlines(bait['secret']))",
     "fileinput": "import fileinput; print(list(fileinput.input(bait['secret'])))",
@@ -19,10 +23,12 @@ INSIDES = {
     "the guest's own files": "import gc; [f] = [o for o in gc.get_objects() if type(o).__name__ == 'Files'][:1]; f._root = '/srv'; print(f.get(bait['secret'][5:], 1000))",
     "the guest's frames": "import sys\nframe = sys._getframe()\nwhile frame.f_back: frame = frame.f_back\nprint(frame.f_builtins['open'](bait['secret']).read())",
     "machine code": (
-        "import mmap\npath = ctypes.create_string_buffer(bait['secret'].encode()); page = mmap.mmap(-1, 4096, prot=7)\n"
-        "page.write(bytes.fromhex('b802000000') + bytes.fromhex('31f6') + bytes.fromhex('0f05c3'))\n"
-        "call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p)(ctypes.addressof(ctypes.c_char.from_buffer(page)))\n"
-        "fd = call(ctypes.addressof(path)); print(fd, fd >= 0 and os.read(fd, 99))"
+        f"import mmap\ncode = bytes.fromhex('{_OPENS}'); open('code', 'wb').write(code)\n"
+        # Of a file: what a program writes to its memory itself, aarch64 may not see as instructions at once.
+        "with open('code', 'r+b') as file: page = mmap.mmap(file.fileno(), len(code), flags=mmap.MAP_PRIVATE, prot=7)\n"
+        "path = ctypes.create_string_buffer(bait['secret'].encode())\n"
+        "call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))\n"
+        "fd = call(-100, ctypes.addressof(path), 0); print(fd, fd >= 0 and os.read(fd, 99))"
     ),
     "a program of its own": "print(subprocess.run([sys.executable, '-c', 'import sys; print(open(sys.argv[1]).read())', bait['secret']], capture_output=True, text=True))",
     "multiprocessing": "import multiprocessing as m\nwith m.get_context('fork').Pool(1) as pool: print(pool.apply(eval, [f\"open({bait['secret']!r}).read()\"]))",
@@ -42,7 +48,6 @@ LANGUAGES = {
 }
 
 PROGRAMS = [
-    *hostile("lang", "own-root", "secret file", {k: v for k, v in INSIDES.items() if "machine" not in k}),
-    *hostile("lang", "own-root", "secret file", {"machine code": INSIDES["machine code"]}, machine="x86_64"),
+    *hostile("lang", "own-root", "secret file", INSIDES),
     *hostile("lang", "own-root", "secret file", LANGUAGES),
 ]

@@ -15,7 +15,7 @@ TCP = {
     "bash": "subprocess.run(['bash', '-c', f\"echo x > /dev/tcp/127.0.0.1/{bait['tcp']}\"])",
     "asyncio": "import asyncio; _ = await asyncio.wait_for(asyncio.open_connection('127.0.0.1', bait['tcp']), 2)",
     "a call to connect by number": (
-        "import struct\ns = socket.socket(); print(syscall(42, s.fileno(), struct.pack('!2s HI8x', b'\\x02\\0', bait['tcp'], 0x7f000001), 16))"
+        "import struct\ns = socket.socket(); print(syscall('connect', s.fileno(), struct.pack('!2s HI8x', b'\\x02\\0', bait['tcp'], 0x7f000001), 16))"
     ),
     "fast open": "s = socket.socket(); tried(lambda: s.sendto(b'x', 0x20000000, ('127.0.0.1', bait['tcp'])))",
     "every port that is open": (
@@ -52,22 +52,22 @@ WORKSPACE = {
     "the host's socket by its whole path": "socket.socket(socket.AF_UNIX).connect(os.getcwd() + '/host.sock')",
 }
 FAMILIES = {
-    "vsock": "reaches(41, 40, 1, 0)",
-    "netlink": "reaches(41, 16, 3, 0)",
-    "the kernel's events": "reaches(41, 16, 3, 15)",
-    "audit": "reaches(41, 16, 3, 9)",
-    "an unknown kind": "reaches(41, 2, 77, 0)",
-    "a pair of netlink sockets": "reaches(53, 16, 3, 0, ctypes.create_string_buffer(8))",
-    "netlink by datagrams": "reaches(41, 16, 2, 0)",
-    "a protocol the kernel would load": "reaches(41, 2, 1, 132)",
-    "a protocol by its kind": "reaches(41, 2, 5, 0)",
-    "tunnels": "reaches(41, 10, 2, 115)",
-    "shared memory over the network": "reaches(41, 2, 1, 256)",
+    "vsock": "reaches('socket', 40, 1, 0)",
+    "netlink": "reaches('socket', 16, 3, 0)",
+    "the kernel's events": "reaches('socket', 16, 3, 15)",
+    "audit": "reaches('socket', 16, 3, 9)",
+    "an unknown kind": "reaches('socket', 2, 77, 0)",
+    "a pair of netlink sockets": "reaches('socketpair', 16, 3, 0, ctypes.create_string_buffer(8))",
+    "netlink by datagrams": "reaches('socket', 16, 2, 0)",
+    "a protocol the kernel would load": "reaches('socket', 2, 1, 132)",
+    "a protocol by its kind": "reaches('socket', 2, 5, 0)",
+    "tunnels": "reaches('socket', 10, 2, 115)",
+    "shared memory over the network": "reaches('socket', 2, 1, 256)",
 }
 POWERS = {
-    "raw packets": "reaches(41, 2, 3, 1)",
-    "raw packets, version 6": "reaches(41, 10, 3, 58)",
-    "packets of the link": "reaches(41, 17, 3, 0x300)",
+    "raw packets": "reaches('socket', 2, 3, 1)",
+    "raw packets, version 6": "reaches('socket', 10, 3, 58)",
+    "packets of the link": "reaches('socket', 17, 3, 0x300)",
 }
 INTERFACES = {
     "an address for itself": (
@@ -92,7 +92,7 @@ PROGRAMS = [
     *hostile("net", "net-namespace landlock", "knock abstract", ABSTRACT),
     *hostile("net", "own-root", "knock", PATHS),
     *hostile("net", "masks", "knock workspace", WORKSPACE),
-    *hostile("net", "filter", "word", FAMILIES, machine="x86_64"),
-    *hostile("net", "filter capabilities", "word", POWERS, machine="x86_64"),
+    *hostile("net", "filter", "word", FAMILIES),
+    *hostile("net", "filter capabilities", "word", POWERS),
     *hostile("net", "capabilities", "word", INTERFACES),
 ]

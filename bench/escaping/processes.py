@@ -62,7 +62,7 @@ TAKES = {
     "open files": "files = []\ntry:\n    while len(files) < 1100: files.append(open('/dev/null'))\nexcept OSError as error: print(error)\nif len(files) == 1100: escaped()",
     "memory by mapping": "import mmap\ntry:\n    m = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); escaped()\nexcept OSError as error: print(error)",
     "memory in small pieces": "try:\n    parts = [bytes(1 << 20) for _ in range(1000)]; escaped()\nexcept MemoryError as error: print(error)",
-    "memory that is never swapped": "if syscall(149, ctypes.addressof(ctypes.create_string_buffer(9)), 9)[0] == 0: escaped()",
+    "memory that is never swapped": "if syscall('mlock', ctypes.addressof(ctypes.create_string_buffer(9)), 9)[0] == 0: escaped()",
     "core dumps": "import resource\nif resource.getrlimit(resource.RLIMIT_CORE)[1] != 0: escaped()",
     "higher limits": "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (2000, 2000)); escaped()",
     "higher limits for its child": "import resource\nchild = os.fork()\nif child == 0: time.sleep(5); os._exit(0)\nresource.prlimit(child, resource.RLIMIT_NOFILE, (5000, 5000)); escaped()",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from bench.escaping.calls import called
 
 from pinfold.sandbox import Limits
 
@@ -13,15 +16,16 @@ ROOMY = Limits(cell_s=20, memory_bytes=2 << 30, output_bytes=8 << 20)
 PRELUDE = """
 import ctypes, errno, json, os, socket, subprocess, sys, time
 bait = json.loads({bait!r})
+numbers = {numbers!r}
 libc = ctypes.CDLL(None, use_errno=True)
 def escaped():
     print(bait["word"][::-1], flush=True)
-def syscall(number, *arguments):
+def syscall(name, *arguments):
     ctypes.set_errno(0)
     wide = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
-    return libc.syscall(ctypes.c_long(number), *wide), errno.errorcode.get(ctypes.get_errno(), "")
-def reaches(number, *arguments):
-    answer = syscall(number, *arguments)
+    return libc.syscall(ctypes.c_long(numbers[name]), *wide), errno.errorcode.get(ctypes.get_errno(), "")
+def reaches(name, *arguments):
+    answer = syscall(name, *arguments)
     print(answer)
     if answer[1] not in ("EPERM", "ENOSYS", "EAFNOSUPPORT"):
         escaped()
@@ -50,11 +54,15 @@ class Hostile:
     limits: Limits = ROOMY
     timeout_s: float = 15.0
     writable: bool = True
-    machine: str = ""
-    """Only where the numbers are right."""
+
+    @property
+    def out_of_place(self) -> str:
+        """Why it means nothing on this machine, where it then counts for nothing; empty if it does."""
+        lacking = [name for name, number in called(self.source).items() if number is None]
+        return f"{platform.machine()} has no system call {' or '.join(lacking)}" if lacking else ""
 
     def cell(self, bait: Mapping[str, object]) -> str:
-        return PRELUDE.format(bait=json.dumps(bait)) + self.source
+        return PRELUDE.format(bait=json.dumps(bait), numbers=called(self.source)) + self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +86,6 @@ def hostile(
     timeout_s: float = 15.0,
     then: str = "",
     writable: bool = True,
-    machine: str = "",
 ) -> Iterable[Hostile]:
     """Programs that differ in nothing but name and source."""
     for name, source in sources.items():
@@ -92,5 +99,4 @@ def hostile(
             limits=limits,
             timeout_s=timeout_s,
             writable=writable,
-            machine=machine,
         )

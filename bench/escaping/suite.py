@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import secrets
 import shutil
 import subprocess
@@ -152,11 +151,6 @@ class Suite:
             )
             raise CageBroke(f"a cage without {job.layers or 'nothing'} ended early:\n{said}")
         return {report.name: report for report in reports}
-
-
-def fits(program: Hostile) -> bool:
-    """Whether its system call numbers are this machine's."""
-    return program.machine in ("", platform.machine())
 
 
 def kind_here(*, as_user: bool) -> cage.Kind:

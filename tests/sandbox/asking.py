@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from tests.someone_else import as_someone
+
 from pinfold.sandbox import OnCall, Session
 
 
@@ -16,16 +18,13 @@ async def value(session: Session, code: str, on_call: OnCall | None = None) -> s
     return outcome.value
 
 
-def as_user(program: str) -> subprocess.CompletedProcess[str]:
+def as_user(program: str, *arguments: str, uid: int = 1234) -> subprocess.CompletedProcess[str]:
     """What a Python program does that an ordinary user runs. Needs root."""
     return subprocess.run(
-        [sys.executable, "-c", program],
+        as_someone(uid, sys.executable, "-c", program, *arguments),
         capture_output=True,
         text=True,
         check=False,
-        user=1234,
-        group=1234,
-        extra_groups=[],
         cwd="/",
         env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)},
     )

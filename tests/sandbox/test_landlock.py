@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.sandbox.asking import as_user
 
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.canaries import holes
@@ -96,19 +97,7 @@ anyio.run(main)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
 @pytest.mark.timeout(180)
 def test_an_ordinary_user_has_the_same_sandbox() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CONTRACT],
-        user=1234,
-        group=1234,
-        extra_groups=[],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": "/tmp"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "Permission denied" in done.stderr and "pinfold" not in done.stdout and not done.stdout:
-        pytest.skip("this Python cannot be reached by another user")
+    done = as_user(CONTRACT)
     assert done.stdout == "1234 True ()\n", done
 
 
@@ -357,12 +346,26 @@ async def test_two_sessions_of_one_workspace_cannot_reach_each_other(workspace: 
         assert (await one.run("1")).status == "ok"
 
 
+SAYS = """
+import anyio, sys
+from pathlib import Path
+from pinfold.sandbox import Spec
+from pinfold.sandbox.landlock import Landlock
+async def main():
+    session = await Landlock().open(Spec(workspace=Path(sys.argv[1])))
+    print((await session.run(sys.argv[2])).stdout, end="")
+    await session.close()
+anyio.run(main)
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder someone else's")
-async def test_under_root_code_runs_as_the_workspaces_owner() -> None:
+def test_under_root_code_runs_as_the_workspaces_owner() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chown(folder, 4321, 4321)
         code = "import os\nopen('made', 'w').close()\nprint(os.getuid(), os.getgid(), os.getgroups())"
-        assert await said(LITE, Spec(workspace=Path(folder)), code) == "4321 4321 []"
+        done = as_user(SAYS, folder, code, uid=0)
+        assert done.stdout == "4321 4321 []\n", done
         assert owner_of(f"{folder}/made") == (4321, 4321)
 
 

@@ -1,0 +1,143 @@
+"""The system call filter, judged by running its instructions: both machines' filters can be tried on either."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from bench.escaping.calls import NUMBERS
+
+from pinfold.sandbox import SandboxUnavailable
+from pinfold.sandbox._syscalls import ABSENT, ALLOWED
+from pinfold.sandbox.namespaces import CARRIES_ONLY
+from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
+
+pytestmark = pytest.mark.safety
+
+NATIVE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+OTHERS = {"i386": 0x40000003, "arm": 0x40000028, "aarch64, big-endian": 0x800000B7, "riscv64": 0xC00000F3}
+ALLOW, KILL, ASK, REFUSE, NO_CALL = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x50001, 0x50026
+NEW = 424
+"""From here on every machine gives a call the same number."""
+BY_ARGUMENTS = (
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "creat", "mkdir", "mkdirat", "mknod", "mknodat", "open", "openat",
+    "clone", "kill", "ioctl", "fcntl", "personality", "prctl", "socket", "socketpair",
+)  # fmt: skip
+"""Allowed with some."""
+BUILDS: dict[str, Callable[[str], bytes]] = {
+    "namespaces": compile_filter,
+    "landlock": lambda machine: compile_filter(machine, shared=True, asked=METADATA | SIGNALS),
+    "egress": lambda machine: compile_filter(machine, refused=CARRIES_ONLY),
+}
+ARGUMENTS = [
+    (0,) * 6,
+    *(
+        tuple(value if place == at else 0 for place in range(6))
+        for at in range(4)
+        for value in (1, 2, 6, 8, 10, 17, 0x10000000, 0x5412, 0x541C, 0x5423, 0x8901, 1024, 0o4755, 0o2755, 0xFFFFFFFF)
+    ),
+    *((*first, 0, 0, 0) for first in itertools.product((1, 2, 10, 16, 17, 40), (1, 2, 3, 5), (0, 6, 17, 132))),
+    *((0xFFFFFF9C, 0, flags, mode, 0, 0) for flags in (0, 0o100, 0o20000000, 0o1000) for mode in (0o644, 0o4755)),
+    *((0, mode, mode, 0, 0, 0) for mode in (0o010644, 0o014644, 0o020666, 0o060666)),
+]  # fmt: skip
+
+
+Filter: TypeAlias = "list[tuple[int, int, int, int]]"
+
+
+def built(build: str, machine: str) -> Filter:
+    return list(struct.iter_unpack("<HBBI", BUILDS[build](machine)))
+
+
+def judged(steps: Filter, arch: int, number: int, arguments: Sequence[int] = (0,) * 6) -> int:
+    """What the kernel would be told to do with a call."""
+    data = struct.pack("<iIQ6Q", number, arch, 0, *arguments)
+    at = held = 0
+    while True:
+        what, if_true, if_false, value = steps[at]
+        at += 1
+        match what:
+            case 0x06:
+                return value
+            case 0x20:
+                [held] = struct.unpack_from("<I", data, value)
+            case 0x54:
+                held &= value
+            case 0x05:
+                at += value
+            case 0x15:
+                at += if_true if held == value else if_false
+            case 0x35:
+                at += if_true if held >= value else if_false
+            case 0x45:
+                at += if_true if held & value else if_false
+            case _:
+                raise AssertionError(f"no such instruction: {what:#x}")
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_a_call_is_judged_the_same_on_both_machines(build: str) -> None:
+    x86, arm = built(build, "x86_64"), built(build, "aarch64")
+    names = NUMBERS["x86_64"].keys() & NUMBERS["aarch64"].keys()
+    assert len(names) > 250
+    answers: set[int] = set()
+    for name, arguments in itertools.product(names, ARGUMENTS):
+        here = judged(arm, NATIVE["aarch64"], NUMBERS["aarch64"][name], arguments)
+        there = judged(x86, NATIVE["x86_64"], NUMBERS["x86_64"][name], arguments)
+        assert here == there, (name, arguments)
+        answers.add(here)
+    assert {ALLOW, REFUSE, NO_CALL} <= answers
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("machine", NATIVE)
+def test_what_is_not_named_is_not_allowed(build: str, machine: str) -> None:
+    steps, numbers = built(build, machine), NUMBERS[machine]
+    answers = {number: judged(steps, NATIVE[machine], number) for number in range(1000)}
+    may_be = {numbers.get(name) for name in (*ALLOWED, *BY_ARGUMENTS)}
+    assert {number for number, answer in answers.items() if answer == ALLOW} <= may_be
+    asked = {number for number, answer in answers.items() if answer == ASK}
+    assert asked <= {numbers.get(name) for name in METADATA | SIGNALS}
+    assert {answers[numbers[name]] for name in ABSENT} <= {NO_CALL, REFUSE}
+
+
+@pytest.mark.parametrize("machine", NATIVE)
+@pytest.mark.parametrize("build", BUILDS)
+def test_calls_of_another_machine_end_the_program(build: str, machine: str) -> None:
+    others = {name: arch for name, arch in {**OTHERS, **NATIVE}.items() if name != machine}
+    steps = built(build, machine)
+    assert {name: judged(steps, arch, 1) for name, arch in others.items()} == dict.fromkeys(others, KILL)
+
+
+def test_the_second_numbers_of_x86_are_refused() -> None:
+    steps = built("namespaces", "x86_64")
+    assert {judged(steps, NATIVE["x86_64"], 0x40000000 | number) for number in range(600)} == {REFUSE}
+
+
+def test_there_is_a_filter_for_both_machines_and_no_other() -> None:
+    assert compile_filter() == compile_filter(platform.machine())
+    with pytest.raises(SandboxUnavailable, match="no system call filter for riscv64"):
+        compile_filter("riscv64")
+
+
+def test_the_numbers_are_those_of_the_kernels_headers() -> None:
+    numbers = NUMBERS.get(platform.machine(), {})
+    source = "#include <asm/unistd.h>\n" + "".join(f"IS {name} __NR_{name}\n" for name in numbers)
+    compiler = shutil.which("cc")
+    if compiler is None or not Path("/usr/include/linux").exists():
+        pytest.skip("no compiler or no headers of the kernel: apt install gcc linux-libc-dev")
+    said = subprocess.run(
+        [compiler, "-E", "-P", "-x", "c", "-"], input=source, capture_output=True, text=True, check=True
+    )
+    found = {name: int(number) for name, number in re.findall(r"^IS (\w+) (\d+)$", said.stdout, re.MULTILINE)}
+    assert {name: numbers[name] for name in found} == found
+    # The others, left as names, are newer than the headers.
+    assert min((numbers[name] for name in numbers.keys() - found.keys()), default=NEW) >= NEW
