@@ -28,7 +28,17 @@ from pinfold.tools.stubs import (
 )
 from pinfold.tools.stubs.reading import as_list, as_object
 from pinfold.tools.tool import Tool
-from pinfold.tools.wording import MEANS, STOP, WORD, is_slip, meant_by, squashed, stem_of, stems_of
+from pinfold.tools.wording import (
+    GRAMMAR,
+    MEANS,
+    PASSING,
+    WORD,
+    is_slip,
+    meant_by,
+    squashed,
+    stem_of,
+    stems_of,
+)
 
 LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
@@ -211,7 +221,7 @@ class Index:
 
     def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
         given = [word.lower() for word in WORD.findall(asked)][:most]
-        kept = [word for word in given if word not in STOP] or given
+        kept = [word for word in given if word not in PASSING] or given
         stems = {stem_of(word): (word, 1.0) for word in kept}
         for word in meant_by(asked):
             stems.setdefault(stem_of(word), (word, _MEANT))
@@ -274,7 +284,7 @@ class Index:
             entry = self._entries[at]
             call = short_call(entry.form, entry.path)
             clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
-            self._hints[at] = f"{call}  # {clause}" if _says_more(clause, call) else call
+            self._hints[at] = f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
         return self._hints[at]
 
     def _line(self, at: int) -> str:
@@ -358,15 +368,11 @@ def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool =
 
 
 def _noted(call: str, entry: _Entry) -> str:
-    sentence = first_sentence(entry.tool.description)
-    return (
-        f"{call}  # {sentence}"
-        if _says_more(sentence, f"{local_name(entry.tool)} {entry.tool.server}")
-        else call
-    )
+    sentence, known = first_sentence(entry.tool.description), f"{local_name(entry.tool)} {entry.tool.server}"
+    return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
 
-def _says_more(sentence: str, known: str) -> bool:
-    """Whether it is worth its room: more than one word of it is new."""
-    said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in STOP}
+def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:
+    """Whether it is worth its room: more than one word of it is new. Words in `nothing` say nothing."""
+    said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in nothing}
     return len(said - stems_of(known)) > 1

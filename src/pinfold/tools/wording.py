@@ -12,16 +12,19 @@ _PATH = re.compile(
     r"(?<![\w/])(?:~|\.\.?)?/\w[\w./-]*|\b[\w-]+\.(?:txt|md|csv|json|py|log|pdf|docx?|xlsx?|ya?ml|toml|html?)\b"
 )
 _TO_SOMEBODY = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
-_STOP = """
-a an the this that these those some any all each every both other others such same own
-i me my mine we us our ours you your yours he him his she her hers it its they them their theirs there here
-and or but nor if so as of in on at by to for from into with about up out off over than then too also only just
-is am are be been being was were do does did done has have had can could will would shall should may might must
-how what which when where why not no yes ok please let want need use like now again well else very
-many much more most few less least first last next one two per while before after
+_GRAMMAR = """
+a an the this that some any its my your it me i we you and or of in on at by to for from into with as about up
+is am are be can do how what which who please want need use
 """
-STOP = frozenset(_STOP.split())
-"""What people say in passing: it stands in few descriptions of tools, and tells nothing where it does."""
+_PASSING = """
+these those all each every both other others such same own mine us our ours yours he him his she her hers
+they them their theirs there here but nor if so out off over than then too also only just been being was were does did
+done has have had could will would shall should may might must when where why not no yes ok let like now again well else
+very many much more most few less least first last next one two per while before after
+"""
+GRAMMAR = frozenset(_GRAMMAR.split())
+PASSING = GRAMMAR | frozenset(_PASSING.split())
+"""What people say without meaning it: it stands in few descriptions of tools, and tells nothing where it does."""
 
 
 def stems_of(text: str) -> frozenset[str]:
