@@ -12,6 +12,7 @@ _PATH = re.compile(
     r"(?<![\w/])(?:~|\.\.?)?/\w[\w./-]*|\b[\w-]+\.(?:txt|md|csv|json|py|log|pdf|docx?|xlsx?|ya?ml|toml|html?)\b"
 )
 _TO_SOMEBODY = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
+_TO_ME = re.compile(r"\btell (?:me|us)\b", re.IGNORECASE)
 _GRAMMAR = """
 a an the this that some any its my your it me i we you and or of in on at by to for from into with as about up
 is am are be can do how what which who please want need use
@@ -101,7 +102,7 @@ MEANS = {
 
 def meant_by(text: str) -> Iterator[str]:
     """Words that tools have for what a message is about, besides its own."""
-    for word in WORD.findall(text):
+    for word in WORD.findall(_TO_ME.sub("", text)):
         yield from MEANS.get(stem_of(word), "").split()
     if path := _PATH.search(text):
         yield "file" if "." in path[0].strip("./") else "directory"
