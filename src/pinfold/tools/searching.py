@@ -1,4 +1,4 @@
-"""Finds tools by words, and tells of each what a call needs. Knows no synonyms; starts no server."""
+"""Finds tools by words, and tells of each what a call needs. Starts no server."""
 
 from __future__ import annotations
 

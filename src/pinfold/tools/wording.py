@@ -9,7 +9,7 @@ from functools import lru_cache
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NOT_IN_NAMES = re.compile(r"[\W_]+")
 _PATH = re.compile(
-    r"(?<![\w/])(?:~|\.\.?)?/\w[\w./-]*|\b[\w-]+\.(?:txt|md|csv|json|py|log|pdf|docx?|xlsx?|ya?ml|toml|html?)\b"
+    r"(?<![\w/])(?:~|\.\.?)?/\w[\w./-]*|\b[\w-]{1,80}\.(?:txt|md|csv|json|py|log|pdf|docx?|xlsx?|ya?ml|toml|html?)\b"
 )
 _TO_SOMEBODY = re.compile(r"\b[Ww]r(?:ite|ote) (?:to )?(?:me\b|us\b|[A-Z])")
 _TO_ME = re.compile(r"\btell (?:me|us)\b", re.IGNORECASE)
