@@ -41,7 +41,7 @@ async def test_a_failed_call_is_tried_again_on_record() -> None:
     assert story(session.events) == snapshot(
         [
             UserSpoke(turn=TURN, text="go"),
-            ModelCalled(turn=TURN, model="scripted", size=253),
+            ModelCalled(turn=TURN, model="scripted", size=238),
             ModelFailed(
                 turn=TURN,
                 model="scripted",
@@ -50,7 +50,7 @@ async def test_a_failed_call_is_tried_again_on_record() -> None:
                 retry_in_s=0.0,
                 request_id="d10882e4c96d",
             ),
-            ModelCalled(turn=TURN, model="scripted", attempt=2, size=253),
+            ModelCalled(turn=TURN, model="scripted", attempt=2, size=238),
             ModelReplied(turn=TURN, model="scripted", text="there", request_id="523e7de10f45"),
             TurnEnded(turn=TURN, text="there"),
         ]

@@ -66,7 +66,7 @@ async def test_a_plain_turn_is_told_whole() -> None:
     assert story(session.events) == snapshot(
         [
             UserSpoke(turn=TURN, text="hi"),
-            ModelCalled(turn=TURN, model="scripted", size=253),
+            ModelCalled(turn=TURN, model="scripted", size=238),
             ModelReplied(
                 turn=TURN,
                 model="scripted",
@@ -87,7 +87,7 @@ async def test_a_cell_and_its_answer_are_told_whole() -> None:
     assert story(session.events) == snapshot(
         [
             UserSpoke(turn=TURN, text="what is it?"),
-            ModelCalled(turn=TURN, model="scripted", size=262),
+            ModelCalled(turn=TURN, model="scripted", size=247),
             ModelReplied(
                 turn=TURN,
                 model="scripted",
@@ -100,7 +100,7 @@ async def test_a_cell_and_its_answer_are_told_whole() -> None:
             ActionAllowed(id=ActionId("a1"), rule="cells run in the sandbox"),
             ActionStarted(id=ActionId("a1"), effect="once", cell=1),
             ActionFinished(id=ActionId("a1"), outcome="ok", observation="6 * 7"),
-            ModelCalled(turn=TURN, model="scripted", size=459),
+            ModelCalled(turn=TURN, model="scripted", size=444),
             ModelReplied(
                 turn=TURN,
                 model="scripted",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.events import CallTool, RunCell, Sent
 from pinfold.tools import PYTHON, SHOWN, BadCall, BadTool, Registry, Result, Tool, ToolFailed, tool
@@ -95,6 +96,24 @@ async def test_what_is_not_told_in_full_is_named_in_one_line_and_called_all_the_
     )
     assert (await registry.call("web_search", {})).text == "web_search"
     assert Registry(TOOLS).catalogue() == ""
+
+
+async def test_what_a_tool_leaves_untold_is_taken_all_the_same() -> None:
+    @tool(effect="pure")
+    def cut(text: str, width: int = 80, mark: Literal["...", "~"] = "...") -> str:
+        """Cut it."""
+        return text[:width] + mark
+
+    registry = Registry([replace(cut, untold=("width", "mark.default"))])
+    [_, told] = registry.schemas()
+    assert told.parameters == {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "mark": {"enum": ["...", "~"], "type": "string"}},
+        "required": ["text"],
+    }
+    given = {"text": "abc", "width": 2}
+    assert registry.action("cut", given) == CallTool(tool="cut", args=given)
+    assert (await registry.call("cut", given)).text == "ab..."
 
 
 def test_the_line_does_not_grow_with_the_tools() -> None:

@@ -32,8 +32,8 @@ def test_the_tool_that_is_meant_is_among_the_first_three() -> None:
     among_three = 1 - len(missing) / len(QUERIES)
     assert len(ranks) == len(QUERIES) > 130
     assert len(KNOWN) > 130
-    # Measured: 0.94, and 0.89 in the first place. What is missed needs synonyms.
-    assert among_three >= 0.93, missing
+    # Measured: 0.98, and 0.89 in the first place.
+    assert among_three >= 0.97, missing
     assert ranks.count(0) / len(ranks) >= 0.88
 
 
@@ -178,3 +178,39 @@ def test_for_a_question_tools_that_only_look_come_first() -> None:
     index = Index([*KNOWN, changes, looks])
     assert _names(index.fitting("My payees.", 2)) == ["bank.erase_payees", "bank.show_payees"]
     assert _names(index.fitting("My payees?", 2)) == ["bank.show_payees", "bank.erase_payees"]
+
+
+def test_what_people_call_otherwise_is_found_all_the_same() -> None:
+    tools = [
+        _of("mail", "send_message", "Send a message to a person"),
+        _of("agenda", "create_event", "Create an event"),
+        _of("market", "get_price", "Get the current price", "pure"),
+        _of("disk", "write_file", "Write a whole file"),
+        _of("disk", "list_directory", "List a directory", "pure"),
+    ]
+    index = Index(tools)
+    for said, meant in {
+        "Tell Ben that I am late.": "mail.send_message",
+        "Write to Ben: I am late.": "mail.send_message",
+        "Schedule a meeting.": "agenda.create_event",
+        "What does milk cost?": "market.get_price",
+        "Save it as /notes/milk.txt": "disk.write_file",
+        "Which notes are in /notes?": "disk.list_directory",
+    }.items():
+        assert _names(index.fitting(said, 1)) == [meant], said
+    for said in ("How are you, and is all well there?", "Tell me how late it is."):
+        assert index.fitting(said, 4) == [], said
+
+
+def test_with_a_message_only_those_words_come_that_the_call_does_not_say() -> None:
+    said = _of("agenda", "delete_event", "Delete an event, for you and for all others who were invited")
+    more = _of("agenda", "list_events", "List what begins within a span, in the order of start times")
+    assert Index([said]).fitting("Delete that event.", 1) == ["agenda.delete_event(**arguments)"]
+    assert Index([more]).fitting("My events.", 1) == [
+        "agenda.list_events(**arguments)  # List what begins within a span"
+    ]
+    assert (
+        Index([said])
+        .search("delete event")[0]
+        .endswith("# Delete an event, for you and for all others who were invited")
+    )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PYTHON = ToolSchema(
     name="python",
-    description="Run Python in the session.",
+    description="Run Python.",
     parameters={
         "type": "object",
         "properties": {"code": {"type": "string"}},
@@ -138,8 +138,10 @@ class Registry:
     def schemas(self) -> tuple[ToolSchema, ...]:
         """What the model is told in full."""
         told = [PYTHON] if self._is_shown(PYTHON.name) else []
-        told += [tool.schema for name, tool in self._tools.items() if self._is_shown(name)]
-        return tuple(map(_briefly, told))
+        told += [
+            _briefly(tool.schema, tool.untold) for name, tool in self._tools.items() if self._is_shown(name)
+        ]
+        return tuple(told)
 
     def catalogue(self) -> str:
         """A line on what `schemas` leaves out; its length does not grow with the number of tools."""
@@ -243,11 +245,15 @@ class Registry:
         return _no_such(name, self.names)
 
 
-def _briefly(schema: ToolSchema) -> ToolSchema:
+def _briefly(schema: ToolSchema, untold: Collection[str]) -> ToolSchema:
     """Without what a model can do without, and pays for with every request."""
     parameters = {key: value for key, value in schema.parameters.items() if key != "additionalProperties"}
     properties = cast("Mapping[str, Mapping[str, Json]]", parameters.get("properties", {}))
-    parameters["properties"] = {name: _plainly(one) for name, one in properties.items()}
+    parameters["properties"] = {
+        name: {key: value for key, value in _plainly(one).items() if f"{name}.{key}" not in untold}
+        for name, one in properties.items()
+        if name not in untold
+    }
     return msgspec.structs.replace(schema, parameters=parameters)
 
 

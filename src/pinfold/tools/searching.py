@@ -1,4 +1,4 @@
-"""Finds tools by words, and tells of each what a call needs. Knows no synonyms; starts no server."""
+"""Finds tools by words, and tells of each what a call needs. Starts no server."""
 
 from __future__ import annotations
 
@@ -28,22 +28,32 @@ from pinfold.tools.stubs import (
 )
 from pinfold.tools.stubs.reading import as_list, as_object
 from pinfold.tools.tool import Tool
+from pinfold.tools.wording import (
+    GRAMMAR,
+    MEANS,
+    PASSING,
+    WORD,
+    is_slip,
+    meant_by,
+    squashed,
+    stem_of,
+    stems_of,
+)
 
 LIMIT = 8
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
-_NOT_IN_NAMES = re.compile(r"[\W_]+")
+_CLAUSE = re.compile(r"[,:;(]| - ")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
 _MESSAGE_CHARS = 4_000
 _MESSAGE_WORDS = 200
-_TELLING = 0.8
-"""The score below which a tool has nothing to do with a message."""
+_TELLING = 0.22
+"""Of what a word counts that one tool alone has: the score below which a tool has nothing to do with a message."""
 _FITTING = 0.3
 """Of the best score; what has less is not told with a message."""
-_AGAIN = 2.0
+_AGAIN = 3.0
 """Times its score for a tool of a server that was used before."""
-_ASKED = 1.3
+_ASKED = 1.6
 """Times its score for a tool that only looks, where the message is a question."""
 _TEXT_CHARS = 2_000
 _PARAMETERS = 40
@@ -59,6 +69,8 @@ _PART = 0.5
 """Of a word of which only the beginning is alike: `repo`, `repository`."""
 _SAME_FORM = 0.5
 """More for a word in the very form that was asked for: who says `issues` wants more than one."""
+_MEANT = 0.5
+"""Of a word that was not said, but is what tools call it."""
 _LIKE = 0.3
 """Of a word that is spelled nearly so."""
 _EXACT = 1e9
@@ -72,51 +84,6 @@ _RELATED = 0.4
 _ELSEWHERE = 0.6
 """Of a tool of another server than the one that was named."""
 _DOMINANT = 2.0
-_MEANS: Mapping[str, str] = {
-    **dict.fromkeys(("tell", "inform", "notify"), "send message"),
-    "folder": "directory",
-    "make": "create",
-    "share": "post send",
-}
-"""What people say, and what tools call it."""
-_STOP = frozenset(
-    {
-        *("a", "an", "the", "this", "that", "some", "any", "its", "my", "your", "it", "me", "i", "we", "you"),
-        *(
-            "and",
-            "or",
-            "of",
-            "in",
-            "on",
-            "at",
-            "by",
-            "to",
-            "for",
-            "from",
-            "into",
-            "with",
-            "as",
-            "about",
-            "up",
-        ),
-        *(
-            "is",
-            "am",
-            "are",
-            "be",
-            "can",
-            "do",
-            "how",
-            "what",
-            "which",
-            "who",
-            "please",
-            "want",
-            "need",
-            "use",
-        ),
-    }
-)
 
 
 class _Entry(Struct, frozen=True):
@@ -160,6 +127,7 @@ class Index:
         self._vocabulary: list[str] = []
         self._forms: list[str] = []
         self._lines: dict[int, str] = {}
+        self._hints: dict[int, str] = {}
 
     def search(self, words: str, limit: int = LIMIT) -> list[str]:
         """Never empty: where nothing fits, it says so and what there is."""
@@ -167,9 +135,9 @@ class Index:
             self._read()
         asked = words[:_QUERY_CHARS]
         scores = self._scores(asked)
-        exact = self._named.get(_squashed(asked), [])
+        exact = self._named.get(squashed(asked), [])
         scores |= dict.fromkeys(exact, _EXACT)
-        if len(_WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
+        if len(WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
             scores = dict.fromkeys(exact, _EXACT)
         ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
         if not ranked:
@@ -193,8 +161,7 @@ class Index:
         if not self._entries:
             self._read()
         said = text[:_MESSAGE_CHARS]
-        meant = (_MEANS.get(word.lower(), "") for word in _WORD.findall(said))
-        scores = self._scores(f"{said} {' '.join(meant)}", most=_MESSAGE_WORDS)
+        scores = self._scores(said, most=_MESSAGE_WORDS)
         asks = said.rstrip().endswith("?")
         for at in scores:
             tool = self._entries[at].tool
@@ -202,19 +169,19 @@ class Index:
                 scores[at] *= _AGAIN
             if asks and tool.effect == "pure":
                 scores[at] *= _ASKED
-        least = max(_TELLING, _FITTING * max(scores.values(), default=0.0))
+        least = max(_TELLING * self._rarity(1), _FITTING * max(scores.values(), default=0.0))
         # The name of a server is in each of its tools, so that as a word it tells them not apart, and counts little.
         named = self._servers_in(said)
         best = [at for at in scores if scores[at] >= least or self._entries[at].tool.server in named]
         best.sort(key=lambda at: (-scores[at], at))
         with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
-        lines = (self._line(at) for at in with_sources)
+        lines = (self._hint(at) for at in with_sources)
         return list(islice((line for line in lines if line not in without), limit))
 
     def _servers_in(self, text: str) -> set[str]:
         """Those that it names, in one form or another."""
-        stems = _stems(text)
-        return {server for server, module in self._modules.items() if set() < _stems(module) <= stems}
+        stems = stems_of(text)
+        return {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
 
     def _named_by(self, at: int) -> list[int]:
         """Tools that this one's author names: mostly where an argument comes from."""
@@ -240,11 +207,11 @@ class Index:
             module = self._modules[server]
             for identifier, tool in offered(tools).items():
                 name = local_name(tool)
-                own = _squashed(name)
-                names = frozenset((own, _squashed(module) + own, _squashed(server) + own)) - {""}
+                own = squashed(name)
+                names = frozenset((own, squashed(module) + own, squashed(server) + own)) - {""}
                 for one in names:
                     self._named.setdefault(one, []).append(len(self._entries))
-                words = _stems(name) - _stems(server) or _stems(name)
+                words = stems_of(name) - stems_of(server) or stems_of(name)
                 self._entries.append(_Entry(tool, identifier, module, names, words))
         for at, entry in enumerate(self._entries):
             for word, weight in _weights(entry).items():
@@ -253,27 +220,30 @@ class Index:
         self._forms = [word for word in self._postings if word[0] == "="]
 
     def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
-        given = [word.lower() for word in _WORD.findall(asked)][:most]
-        kept = [word for word in given if word not in _STOP] or given
-        stems = {_stem(word): word for word in kept}
-        together = {_stem(first + second) for first, second in pairwise(kept)} & self._postings.keys()
-        prefix = _squashed(asked)
+        given = [word.lower() for word in WORD.findall(asked)][:most]
+        kept = [word for word in given if word not in PASSING] or given
+        stems = {stem_of(word): (word, 1.0) for word in kept}
+        for word in meant_by(asked):
+            stems.setdefault(stem_of(word), (word, _MEANT))
+        together = {stem_of(first + second) for first, second in pairwise(kept)} & self._postings.keys()
+        prefix = squashed(asked)
         scores: dict[int, float] = {}
         covered: dict[int, float] = {}
         whole = 0.0
-        for stem, word in stems.items():
+        for stem, (word, share) in stems.items():
             found = self._found(stem, word)
             for at, weight in self._postings.get(f"={word}", {}).items():
                 found[at] = found.get(at, 0.0) + _SAME_FORM * weight
-            rarity = self._rarity(len(found))
-            whole += rarity
+            rarity = share * self._rarity(len(found))
+            if found or stem not in MEANS:  # what tools call otherwise is looked for by that
+                whole += rarity
             for at, weight in found.items():
                 scores[at] = scores.get(at, 0.0) + rarity * weight / (_SATURATION + weight)
                 covered[at] = covered.get(at, 0.0) + rarity * min(1.0, weight)
         for stem in together:
             for at, weight in self._postings[stem].items():
                 scores[at] = scores.get(at, 0.0) + self._rarity(1) * weight / (_SATURATION + weight)
-        meant = {module for module in self._modules.values() if _stems(module) <= stems.keys()}
+        meant = {module for module in self._modules.values() if stems_of(module) <= stems.keys()}
         for at in scores:
             if meant and self._entries[at].module not in meant:
                 scores[at] *= _ELSEWHERE
@@ -292,7 +262,7 @@ class Index:
         others = [one for one in self._alike(stem) if one != stem]
         share = _PART
         if not found and not others:
-            others, share = [form for form in self._forms if _is_slip(word, form[1:])], _LIKE
+            others, share = [form for form in self._forms if is_slip(word, form[1:])], _LIKE
         for one in others:
             for at, weight in self._postings[one].items():
                 found[at] = max(found.get(at, 0.0), share * weight)
@@ -307,6 +277,15 @@ class Index:
             return longer
         shorter = [stem[:end] for end in range(3, len(stem)) if stem[:end] in self._postings]
         return [*longer, *shorter[-1:]]
+
+    def _hint(self, at: int) -> str:
+        """A line that is read again with every request: of words only what the call itself does not say."""
+        if at not in self._hints:
+            entry = self._entries[at]
+            call = short_call(entry.form, entry.path)
+            clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
+            self._hints[at] = f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
+        return self._hints[at]
 
     def _line(self, at: int) -> str:
         if at not in self._lines:
@@ -377,65 +356,23 @@ def _weights(entry: _Entry) -> Mapping[str, float]:
 
 
 def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool = False) -> None:
-    words = set(_WORD.findall(text))
+    words = set(WORD.findall(text))
     # Long texts have more words of every kind: each of them says less.
     each = weight / (1 + len(words) / 40)
     for word in words:
-        stem = _stem(word)
+        stem = stem_of(word)
         weights[stem] = weights.get(stem, 0.0) + each
         if forms:
             form = f"={word.lower()}"
             weights[form] = weights.get(form, 0.0) + each
 
 
-def _stems(text: str) -> frozenset[str]:
-    return frozenset(map(_stem, _WORD.findall(text)))
-
-
 def _noted(call: str, entry: _Entry) -> str:
-    sentence = first_sentence(entry.tool.description)
-    return f"{call}  # {sentence}" if _says_more(sentence, entry) else call
+    sentence, known = first_sentence(entry.tool.description), f"{local_name(entry.tool)} {entry.tool.server}"
+    return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 
 
-def _says_more(sentence: str, entry: _Entry) -> bool:
-    """Whether it is worth its room: more than one word of it is not in the name."""
-    said = {_stem(word) for word in _WORD.findall(sentence) if word.lower() not in _STOP}
-    return len(said - _stems(local_name(entry.tool)) - _stems(entry.tool.server)) > 1
-
-
-def _squashed(name: str) -> str:
-    return _NOT_IN_NAMES.sub("", name).lower()
-
-
-def _is_slip(one: str, other: str) -> bool:
-    """One letter is missing, wrong or too many, or two have changed places."""
-    short, long = sorted((one, other), key=len)
-    if len(short) < 4 or len(long) - len(short) > 1 or short[0] != long[0]:
-        return False
-    at = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-    if len(short) < len(long):
-        return short[at:] == long[at + 1 :]
-    is_swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
-    return short[at + 1 :] == long[at + 1 :] or is_swapped
-
-
-@lru_cache(20_000)
-def _stem(word: str) -> str:
-    """Without the endings of English: `queries`, `querying` and `query` are one, `deletion` and `deletes` too."""
-    word = word.lower()
-    if len(word) < 4 or not word.isascii():
-        return word
-    if word.endswith("ies"):
-        word = f"{word[:-3]}y"
-    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ation", "ing", "ion", "ed", "er"):
-        if word.endswith(ending) and len(word) - len(ending) > 2:
-            word = word[: -len(ending)]
-            if ending == "ation":
-                word += "at"
-            elif word[-1] == word[-2] and word[-1] not in "lsz":
-                word = word[:-1]
-            break
-    word = word.removesuffix("e")
-    return f"{word[:-1]}i" if word.endswith("y") and len(word) > 3 else word
+def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:
+    """Whether it is worth its room: more than one word of it is new. Words in `nothing` say nothing."""
+    said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in nothing}
+    return len(said - stems_of(known)) > 1

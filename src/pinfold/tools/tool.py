@@ -70,6 +70,9 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     """For tools whose reach depends on the arguments: how far a call goes, and to what (a path, `host:port`)."""
     validate: Callable[[Json], Mapping[str, Any]] | None = None
     """Stands in for the checks of the signature where somebody else wrote the schema: arguments, or ToolFailed."""
+    untold: tuple[str, ...] = ()
+    """What is left out where a model is told of the tool in full: arguments that a reply names when they matter or that
+    another way stands in for, and what goes without saying of others (`where.default`)."""
     held: str = ""
     """How the tool differs from what the user agreed to; what is held is asked about before each call."""
 

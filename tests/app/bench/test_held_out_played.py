@@ -24,5 +24,5 @@ async def test_a_task_of_the_set_is_played_as_it_is_written(name: str) -> None:
 
 
 async def test_the_report_names_its_set() -> None:
-    told = json.loads(json.dumps(as_json(await tokens_of_tasks(["a lost card"], of="held-out"))))
+    told = json.loads(json.dumps(as_json(await tokens_of_tasks(["a lost card"], of=["held-out"]))))
     assert (told["set"], told["tasks"], told["failed"]) == ("held-out", 1, [])

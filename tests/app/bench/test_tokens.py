@@ -86,9 +86,12 @@ async def test_the_same_questions_cost_the_same_over_more_data() -> None:
 
 
 async def test_the_report_holds_what_the_checks_read() -> None:
-    report = await tokens_of_tasks(["buy on the dip", "staff of a small firm"])
+    report = await tokens_of_tasks(["buy on the dip", "staff of a small firm", "a lost card"])
     told = json.loads(json.dumps(as_json(report)))
-    assert told["tasks"] == 2
+    assert told["tasks"] == 3
+    assert {name: one["tasks"] for name, one in told["by_set"].items()} == {"public": 2, "held-out": 1}
+    assert {row["task"]: row["set"] for row in told["rows"]}["a lost card"] == "held-out"
+    assert told["tools"]["count"] >= 128
     assert told["failed"] == []
     assert set(told["savings"]) >= {
         "json_calls_all_tools",
@@ -97,7 +100,8 @@ async def test_the_report_holds_what_the_checks_read() -> None:
         "data_once",
     }
     assert {(one["task"], one["baseline"]) for one in told["losing"]} == {
-        ("staff of a small firm", "data_once")
+        ("staff of a small firm", "data_once"),
+        ("a lost card", "json_calls_called_tools"),
     }
     assert 0.5 < told["cached_share"] < 1
 
@@ -131,7 +135,7 @@ def test_from_the_command_line() -> None:
         (("bench", "tokens", "--task", "money in and up"), "did you mean 'money in and out'?"),
         (("bench", "tokens", "--bfcl", "/nowhere"), "/nowhere is no copy of the set"),
         (("bench", "tokens", "--bfcl", "/nowhere", "--live"), "--bfcl stands alone"),
-        (("bench", "tokens", "--set", "hidden"), "'hidden' is not one of 'public', 'held-out'"),
+        (("bench", "tokens", "--set", "hidden"), "'hidden' is not one of 'all', 'public', 'held-out'"),
     ],
 )
 def test_bad_names_get_one_clear_line(args: tuple[str, ...], words: str) -> None:

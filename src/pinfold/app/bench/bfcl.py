@@ -18,7 +18,7 @@ from pinfold.app.bench.baselines import json_calls, steps_of
 from pinfold.app.bench.measuring import Baseline, Row, told_by
 from pinfold.app.bench.oracle import LOOKS, moves
 from pinfold.app.bench.playing import play
-from pinfold.app.bench.report import Report
+from pinfold.app.bench.report import Offered, Report
 from pinfold.app.bench.task import Seen, Task, Turn
 from pinfold.app.bench.weighing import Weight, tokens, tool_text
 from pinfold.app.errors import ConfigError
@@ -129,7 +129,7 @@ async def measured(folder: Path, progress: Callable[[str, int, int], None]) -> R
             rows.append(await _row(entry, truths[entry["id"]], functions, apis))
     verbatim = [_tool(one, apis, whole=True) for one in functions]
     schemas = sum(tokens(tool_text(tool.schema)) for tool in verbatim)
-    return Report(rows=rows, set="bfcl", tools=len(functions), schemas=schemas)
+    return Report(rows=rows, sets=("bfcl",), offered={"bfcl": Offered(len(functions), schemas)})
 
 
 def _root(folder: Path) -> Path:
@@ -173,6 +173,7 @@ async def _row(entry: Json, truth: list[list[str]], functions: Sequence[_Functio
     }
     return Row(
         task=entry["id"],
+        set="bfcl",
         domain=", ".join(task.servers),
         kind="tools",
         turns=len(task.turns),

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from pinfold.app.bench.baselines import OBSERVATION, data_in_prompt, data_text, json_calls, steps_of
 from pinfold.app.bench.oracle import Hints, Told, moves
 from pinfold.app.bench.playing import Played, play
-from pinfold.app.bench.sets import PUBLIC, TaskSet
+from pinfold.app.bench.sets import PUBLIC, SetName, TaskSet
 from pinfold.app.bench.task import Seen, Task
 from pinfold.app.bench.weighing import Weight, tokens
 from pinfold.tools import Registry, Tool
@@ -18,6 +18,7 @@ from pinfold.tools.searching import LIMIT, search
 Baseline: TypeAlias = Literal[
     "json_calls_all_tools", "json_calls_needed_tools", "json_calls_called_tools", "data_resent", "data_once"
 ]
+RowSet: TypeAlias = SetName | Literal["bfcl"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 WINDOW = 1_000_000
 """Tokens that a model can be given at most: data beyond that cannot be put into a prompt, and is not compared."""
@@ -28,6 +29,7 @@ class Row:
     """What a task took."""
 
     task: str
+    set: RowSet
     domain: str
     kind: str
     turns: int
@@ -76,6 +78,7 @@ async def measure(task: Task, *, within: TaskSet = PUBLIC, answers: bool = True)
             baselines |= {"data_once": once, "data_resent": resent}
     return Row(
         task=task.name,
+        set=within.name,
         domain=task.domain,
         kind=task.kind,
         turns=len(task.turns),

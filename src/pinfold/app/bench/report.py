@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pinfold.app.bench.ladder import Rung
 from pinfold.app.bench.live import Lived
-from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row
-from pinfold.app.bench.sets import SetName
+from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row, RowSet
 from pinfold.app.bench.weighing import Weight
 
 Rule: TypeAlias = Literal["answered", "read"]
 """Whether code ends a turn where the task says it can, or what was looked up is always read before the answer."""
 
 
+class Offered(NamedTuple):
+    """Tools of a set."""
+
+    tools: int
+    tokens: int
+    """Of all of them as JSON."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     rows: Sequence[Row]
-    set: SetName | Literal["bfcl"] = "public"
+    sets: tuple[RowSet, ...]
     rule: Rule = "answered"
-    tools: int = 0
-    """How many there are."""
-    schemas: int = 0
-    """Tokens of all of them as JSON."""
+    offered: Mapping[RowSet, Offered]
     sizes: Sequence[Rung] = ()
     prompts: dict[int, int] = field(default_factory=dict[int, int])
     """Tokens of the first request by the number of tools."""
@@ -34,6 +38,11 @@ class Report:
     @property
     def failed(self) -> list[Row]:
         return [row for row in self.rows if row.problems]
+
+    def only(self, of: RowSet) -> Report:
+        """What it says of one of its sets."""
+        rows = [row for row in self.rows if row.set == of]
+        return replace(self, rows=rows, sets=(of,), offered={of: self.offered[of]})
 
     def against(self, baseline: Baseline) -> list[Row]:
         return [row for row in self.rows if not row.problems and baseline in row.baselines]
@@ -57,17 +66,12 @@ class Report:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    there: list[Baseline] = [one for one in BASELINES if report.against(one)]
     return {
         "tokeniser": "o200k",
-        "set": report.set,
+        "set": _name(report),
         "rule": report.rule,
-        "tasks": len(report.rows),
+        **_figures(report),
         "failed": [{"task": row.task, "problems": row.problems} for row in report.failed],
-        "savings": {one: _rounded(report.saving(one)) for one in there},
-        "mean": {one: _rounded(fmean(row.saving(one) for row in report.against(one))) for one in there},
-        "median": {one: _rounded(median(row.saving(one) for row in report.against(one))) for one in there},
-        "compared": {one: len(report.against(one)) for one in there},
         "losing": [
             {
                 "task": row.task,
@@ -79,7 +83,7 @@ def as_json(report: Report) -> dict[str, Any]:
             for row, one in report.losing()
         ],
         "cached_share": _rounded(report.cached_share),
-        "tools": {"count": report.tools, "schema_tokens": report.schemas},
+        "by_set": {of: _figures(report.only(of)) for of in report.sets},
         "prompt_tokens": {str(number): size for number, size in report.prompts.items()},
         "sizes": [
             {
@@ -106,6 +110,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "rows": [
             {
                 "task": row.task,
+                "set": row.set,
                 "domain": row.domain,
                 "turns": row.turns,
                 "data_tokens": row.data,
@@ -114,6 +119,23 @@ def as_json(report: Report) -> dict[str, Any]:
             }
             for row in report.rows
         ],
+    }
+
+
+def _name(report: Report) -> str:
+    return report.sets[0] if len(report.sets) == 1 else "all"
+
+
+def _figures(report: Report) -> dict[str, Any]:
+    there: list[Baseline] = [one for one in BASELINES if report.against(one)]
+    fewest = min(report.offered.values())
+    return {
+        "tasks": len(report.rows),
+        "savings": {one: _rounded(report.saving(one)) for one in there},
+        "mean": {one: _rounded(fmean(row.saving(one) for row in report.against(one))) for one in there},
+        "median": {one: _rounded(median(row.saving(one) for row in report.against(one))) for one in there},
+        "compared": {one: len(report.against(one)) for one in there},
+        "tools": {"count": fewest.tools, "schema_tokens": fewest.tokens},
     }
 
 
@@ -128,14 +150,28 @@ def _rounded(share: float | None) -> float | None:
 def as_text(report: Report) -> Iterator[str]:
     for row in report.failed:
         yield f"FAILED  {row.task}: {'; '.join(row.problems)}"
-    named = "" if report.set == "public" else f" of the set {report.set}"
-    yield f"{len(report.rows)} tasks{named}, {len(report.failed)} failed; tokens of o200k, everything sent and written"
+    of = f"{'sets' if len(report.sets) > 1 else 'set'} {' and '.join(report.sets)}"
+    yield f"{len(report.rows)} tasks of the {of}, {len(report.failed)} failed; tokens of o200k, everything sent and written"
     if report.rule == "read":
         yield "what was looked up is read before it is answered"
-    if report.tools:
-        yield f"{report.tools} tools, {report.schemas:,} tokens as JSON"
+    for offered in report.offered.values():
+        yield f"{offered.tools} tools, {offered.tokens:,} tokens as JSON"
     yield ""
-    yield f"{'fewer tokens than':<26}{'in all':>8}{'mean':>8}{'median':>8}{'tasks':>7}{'calls':>7}{'theirs':>8}"
+    yield from _table(report, "fewer tokens than")
+    for one in report.sets if len(report.sets) > 1 else ():
+        yield ""
+        yield from _table(report.only(one), f"the set {one} alone")
+    yield ""
+    beyond = [row.task for row in report.rows if row.data > WINDOW]
+    if beyond:
+        yield f"More than {WINDOW:,} tokens of data, compared with nothing: {', '.join(beyond)}"
+    yield f"{report.cached_share:.1%} of what is sent after a first call was sent before, byte for byte"
+    yield from _losing(report)
+    yield from _steps(report)
+
+
+def _table(report: Report, title: str) -> Iterator[str]:
+    yield f"{title:<26}{'in all':>8}{'mean':>8}{'median':>8}{'tasks':>7}{'calls':>7}{'theirs':>8}"
     for one in BASELINES:
         rows = report.against(one)
         if rows:
@@ -145,12 +181,6 @@ def as_text(report: Report) -> Iterator[str]:
                 f"{one:<26}{report.saving(one):>8.1%}{fmean(shares):>8.1%}{median(shares):>8.1%}"
                 f"{len(rows):>7}{ours:>7}{theirs:>8}"
             )
-    beyond = [row.task for row in report.rows if row.data > WINDOW]
-    if beyond:
-        yield f"More than {WINDOW:,} tokens of data, compared with nothing: {', '.join(beyond)}"
-    yield f"{report.cached_share:.1%} of what is sent after a first call was sent before, byte for byte"
-    yield from _losing(report)
-    yield from _steps(report)
 
 
 def _both(rows: Sequence[Row], baseline: Baseline) -> tuple[list[Weight], list[Weight]]:

@@ -18,8 +18,8 @@ from pinfold.app.bench.ladder import SIZES, TOOLS, Rung, climb, prompt_size
 from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import measure
 from pinfold.app.bench.oracle import read_first
-from pinfold.app.bench.report import Report, Rule
-from pinfold.app.bench.sets import PUBLIC, SetName, task_set
+from pinfold.app.bench.report import Offered, Report, Rule
+from pinfold.app.bench.sets import PUBLIC, SETS, SetName, task_set
 from pinfold.app.bench.weighing import tokens, tool_text
 from pinfold.app.errors import ConfigError
 
@@ -39,34 +39,37 @@ async def tokens_of_tasks(
     names: Sequence[str] = (),
     progress: Progress = _quiet,
     rule: Rule = "answered",
-    of: SetName = "public",
+    of: Sequence[SetName] = SETS,
 ) -> Report:
-    """All tasks of a set, or those named; the sizes of data and the numbers of tools only with all of the public one."""
-    tasks = task_set(of)
-    tools = tasks.new_tools()
-    chosen = [task for task in tasks.tasks if not names or task.name in names]
-    if rule == "read":
-        chosen = [read_first(task, tools) for task in chosen]
+    """All tasks of some sets, or those named; the sizes of data and the numbers of tools only with all of the public one."""
+    sets = {name: task_set(name) for name in of}
+    tools = {name: one.new_tools() for name, one in sets.items()}
+    every = [task.name for one in sets.values() for task in one.tasks]
     for name in names:
-        if all(task.name != name for task in tasks.tasks):
-            near = get_close_matches(name, [task.name for task in tasks.tasks], n=1)
+        if name not in every:
+            near = get_close_matches(name, every, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"no task is called {name!r}{hint}")
+    jobs = [
+        partial(measure, read_first(task, tools[name]) if rule == "read" else task, within=one)
+        for name, one in sets.items()
+        for task in one.tasks
+        if not names or task.name in names
+    ]
     with _nobodys_configuration():
-        rows = await _side_by_side(
-            [partial(measure, task, within=tasks) for task in chosen], "playing tasks", progress
-        )
+        rows = await _side_by_side(jobs, "playing tasks", progress)
         sizes: list[Rung | None] = []
         prompts: dict[int, int] = {}
-        if not names and of == "public":
+        if not names and "public" in of:
             sizes = await _side_by_side([partial(climb, size) for size in SIZES], "reading logs", progress)
             prompts = {number: await prompt_size(number) for number in TOOLS}
-    schemas = sum(tokens(tool_text(tool.schema)) for tool in tools)
     return Report(
         rows=rows,
-        set=of,
-        tools=len(tools),
-        schemas=schemas,
+        sets=tuple(of),
+        offered={
+            name: Offered(len(tools[name]), sum(tokens(tool_text(tool.schema)) for tool in tools[name]))
+            for name in of
+        },
         sizes=[rung for rung in sizes if rung],
         prompts=prompts,
         rule=rule,
@@ -94,7 +97,7 @@ async def tokens_live(names: Sequence[str] = (), progress: Progress = _quiet) ->
     from pinfold.app.bench.live import TASKS as LIVE
     from pinfold.app.bench.live import live
 
-    report = await tokens_of_tasks(names or LIVE, progress)
+    report = await tokens_of_tasks(names or LIVE, progress, of=["public"])
     chosen = [task for task in PUBLIC.tasks if task.name in (names or LIVE)]
     lived: list[Lived] = []
     for place, task in enumerate(chosen):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never, get_args
 
 from pinfold.app.bench.servers import new_tools
 from pinfold.app.bench.task import Seen, Task
@@ -15,6 +15,7 @@ from pinfold.app.bench.tasks import TASKS
 from pinfold.tools import Tool
 
 SetName: TypeAlias = Literal["public", "held-out"]
+SETS: tuple[SetName, ...] = get_args(SetName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import click
@@ -36,10 +36,10 @@ def bench_command() -> None:
 @click.option(
     "--set",
     "of",
-    type=click.Choice(("public", "held-out")),
-    default="public",
+    type=click.Choice(("all", "public", "held-out")),
+    default="all",
     show_default=True,
-    help="Which tasks: those that Pinfold was tuned on, or those that it was not.",
+    help="Which tasks: all, those that Pinfold was tuned on, or those that it was not.",
 )
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this task; may be repeated.")
 @click.option(
@@ -51,7 +51,13 @@ def bench_command() -> None:
 @click.option("--live", is_flag=True, help="Let the built-in model do some of the tasks, beside the script.")
 @click.option("--read", is_flag=True, help="The script reads whatever it looks up before it answers.")
 def tokens_command(
-    *, as_json: bool, of: SetName, tasks: tuple[str, ...], bfcl: Path | None, live: bool, read: bool
+    *,
+    as_json: bool,
+    of: Literal["all"] | SetName,
+    tasks: tuple[str, ...],
+    bfcl: Path | None,
+    live: bool,
+    read: bool,
 ) -> None:
     """Count the tokens of real sessions, and of what they are compared with.
 
@@ -59,9 +65,9 @@ def tokens_command(
     """
     from pinfold.app import bench
 
-    if bfcl is not None and (tasks or live or read or of != "public"):
+    if bfcl is not None and (tasks or live or read or of != "all"):
         raise click.UsageError("--bfcl stands alone; leave --set, --task, --live and --read out")
-    if live and of != "public":
+    if live and of == "held-out":
         raise click.UsageError("--live is for the public set; leave --set out")
     if live and read:
         raise click.UsageError("--live and --read do not go together; leave one out")
@@ -76,7 +82,8 @@ def tokens_command(
         elif live:
             report = anyio.run(bench.tokens_live, tasks, show)
         else:
-            report = anyio.run(bench.tokens_of_tasks, tasks, show, "read" if read else "answered", of)
+            sets = bench.SETS if of == "all" else (of,)
+            report = anyio.run(bench.tokens_of_tasks, tasks, show, "read" if read else "answered", sets)
     finally:
         shown.end()
     if as_json:

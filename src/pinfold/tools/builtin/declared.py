@@ -9,7 +9,7 @@ from pinfold.events import Json
 DESCRIPTIONS: Mapping[str, str] = {
     "list_files": "List a folder: folders end in a slash, files have their size in bytes.",
     "list_directory": 'List a folder: {"entries": [{"name", "type", "size"}]}.',
-    "read_file": "Read a text file, 10 KB at a time.",
+    "read_file": "Read a text file.",
     "write_file": "Write a whole file in UTF-8, new or in place of the old one. To change a part, use edit_file.",
     "edit_file": "Replace exact text in a file.",
     "apply_patch": (
@@ -74,3 +74,9 @@ PARAMETERS: Mapping[str, Mapping[str, Json]] = {
         rows={"type": "integer", "default": 5, "description": "of a peek"},
     ),
 }
+
+UNTOLD: Mapping[str, tuple[str, ...]] = {
+    "read_file": ("max_lines", "start_line.default"),
+    "edit_file": ("expected_matches",),
+}
+"""Of the tools that the model is told in full."""

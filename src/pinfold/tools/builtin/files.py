@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach
 from pinfold.tools.builtin.data import VIEW_S, DataView
-from pinfold.tools.builtin.declared import DESCRIPTIONS, PARAMETERS
+from pinfold.tools.builtin.declared import DESCRIPTIONS, PARAMETERS, UNTOLD
 from pinfold.tools.builtin.pages import page
 from pinfold.tools.builtin.programs import Program, Reply, ask
 from pinfold.tools.errors import BadCall
@@ -124,6 +124,7 @@ class FileTools:
                 reach="workspace" if name in WRITES else "files",
                 goes=_changed if name in WRITES else None,
                 server="data" if name == "data_view" else "filesystem",
+                untold=UNTOLD.get(name, ()),
             )
             for name, function in made.items()
         ]

@@ -59,11 +59,7 @@ def shell_tool(
         timeout_s: float | None = None,
         where: Literal["sandbox", "host"] = "sandbox",
     ) -> Result:
-        """Run bash in the workspace; what ends in & goes on in the background.
-
-        Args:
-            where: The user must allow `host`, their own machine.
-        """
+        """Run bash in the workspace, or on the user's host."""
         folder = _folder(workdir, workspace)
         limit_s = _limit(timeout_s, default_s, most_s)
         if not command.strip():
@@ -86,7 +82,7 @@ def shell_tool(
         return _told(ran, limit_s)
 
     made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S, server="system")(shell)
-    return replace(made, goes=reach_of)
+    return replace(made, goes=reach_of, untold=("workdir", "where.default"))
 
 
 def reach_of(args: Mapping[str, Json]) -> tuple[Reach, str]:
