@@ -16,7 +16,7 @@ from pinfold.sandbox import Limits, Session, open_session
 from pinfold.sandbox.namespaces import Namespaces
 from pinfold.tools import Registry, ToolFailed
 from pinfold.tools.builtin import file_tools
-from pinfold.tools.builtin.programs import ask
+from pinfold.tools.builtin.programs import ask, source
 
 pytestmark = [
     pytest.mark.integration,
@@ -35,6 +35,7 @@ made = pandas.DataFrame({{
     "nothing": [None] * count,
     "few": random.choice(["north", "south", "east, or west"], count),
     "many": [f"customer {{number}}" for number in random.integers(0, count, count)],
+    "rare": [f"order {{number}}" for number in random.integers(0, 30 * count, count)],
     "unique": [f"{{number:08x}}-x" for number in random.permutation(count)],
     "gaps": pandas.Series(random.choice(["a", "b"], count)).where(random.random(count) > 0.5),
     "day": pandas.Timestamp("2020-01-01") + pandas.to_timedelta(random.integers(0, 900, count), "D"),
@@ -100,6 +101,15 @@ async def test_statistics_are_those_of_pandas(session: Session, seed: int, count
     assert figures["unique"]["unique"] == count
     assert figures["nothing"]["count"] == 0
     assert figures["day"]["min"] >= "2020-01-01"
+
+
+async def test_figures_are_worked_out_without_pandas(session: Session, workspace: Path) -> None:
+    (workspace / "a.csv").write_text("a,b,c,d\n1,x,2020-01-02 03:04:05,true\n")
+    program = source("tables") + "print('pandas' in sys.modules, file=sys.stderr)"
+    request = json.dumps({"do": "view", "with": asked("a.csv", "stats")}).encode()
+    ran = await session.command(["python3", "-I", "-c", program], timeout_s=60, stdin=request)
+    assert json.loads(ran.stdout)["figures"]
+    assert ran.stderr.split() == [b"False"]
 
 
 def names(folder: Path) -> list[str]:

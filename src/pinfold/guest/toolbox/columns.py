@@ -7,11 +7,13 @@ of which is small enough to be sorted and counted.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import threading
-from importlib import import_module
 from itertools import islice
+
+from .counting import SPREAD, Few, merged, np, repeated, runs_of, suspects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +22,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = Any
 
-# Its threads would spin between one short sum and the next.
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-np: Any = import_module("numpy")
-
-
-FEW = 1 << 16
+FEW = 1 << 14
 """Different values of a column that are counted in memory."""
 RANGE = 1 << 19
 """Values that are sorted at once."""
@@ -37,9 +34,7 @@ AT_ONCE = 8
 WIDTH = 8
 """Bytes of a value."""
 _SIGN = np.uint64(1 << 63)
-# Multiplied by it, values that are alike differ in their first bits, and none are lost.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_BACK = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+_BACK = np.uint64(pow(int(SPREAD), -1, 1 << 64))
 _BUCKETS = 256
 _BUCKET_BITS = np.uint64(56)
 
@@ -67,8 +62,15 @@ class Scratch:
             at += written
         return start
 
-    def read(self, start: int, count: int) -> Array:
-        return np.frombuffer(os.pread(self._fd, count * WIDTH, start * WIDTH), np.uint64)
+    def read(self, places: list[tuple[int, int]]) -> Array:
+        """What is there, one after the other: where each begins, and how many they are."""
+        found = np.empty(sum(count for _, count in places), np.uint64)
+        at = 0
+        for start, count in places:
+            if os.preadv(self._fd, [found[at : at + count]], start * WIDTH) != count * WIDTH:
+                raise OSError(errno.EIO, "what was written is not there")
+            at += count
+        return found
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -84,38 +86,14 @@ class Scratch:
             return fd
 
 
-class _Few:
-    """Different values and how often each is there."""
-
-    def __init__(self, dtype: Any, most: int) -> None:
-        self.values: Array = np.empty(0, dtype)
-        self.counts: Array = np.empty(0, np.int64)
-        self._most = most
-
-    def add(self, values: Array, counts: Array) -> bool:
-        """Whether they are few still; if not, nothing was added."""
-        values, counts = _merged(self.values, self.counts, values, counts)
-        if len(values) > self._most:
-            return False
-        self.values, self.counts = values, counts
-        return True
-
-    def all(self) -> Iterator[Array]:
-        """Every value as often as it is there, a piece at a time."""
-        ends = np.cumsum(self.counts)
-        for done in range(0, int(self.counts.sum()), RANGE):
-            here = np.clip((ends - self.counts, ends), done, done + RANGE)
-            yield np.repeat(self.values, here[1] - here[0])
-
-
 class _Column:
     """Values of one type: int64, uint64 or float64. They come from several threads."""
 
     def __init__(self, dtype: str, scratch: Scratch, few: int = FEW) -> None:
         self._dtype = np.dtype(dtype)
         self._scratch = scratch
-        self._few = _Few(self._dtype, few)
-        self._many = False
+        self._few: Few | None = Few(self._dtype, few)
+        """None once they are too many."""
         self._turn = threading.Lock()
         self._low: Any = None
         self._high: Any = None
@@ -124,11 +102,12 @@ class _Column:
 
     def add(self, values: Array, rows: int) -> None:
         """Those that are there in so many rows."""
-        if self._dtype == np.float64:
-            values = values[~np.isnan(values)]
+        if self._dtype == np.float64 and (absent := np.isnan(values)).any():
+            values = values[~absent]
         low, high = (values.min(), values.max()) if len(values) else (self._low, self._high)
-        counted = None if self._many else self._counted(values)
-        before = _Few(self._dtype, 0)
+        few = self._few
+        seen = few.look(values) if few else None
+        pieces: Iterable[Array] = [values]
         with self._turn:
             self.count += len(values)
             self.rows += rows
@@ -137,26 +116,21 @@ class _Column:
             self._low = low if self._low is None else min(self._low, low)
             self._high = high if self._high is None else max(self._high, high)
             self._note(values)
-            if not self._many and counted and self._few.add(*counted):
-                return
-            self._many = True
-            before, self._few = self._few, before
-        for piece in before.all():
+            if self._few and seen:
+                if self._few.add(*seen):
+                    return
+                pieces, self._few = self._few.all(RANGE), None
+        for piece in pieces:
             self._keep(piece)
-        self._keep(values)
 
     @property
     def is_many(self) -> bool:
         """Its values are in the file."""
-        return self._many
+        return not self._few
 
     def ends(self) -> tuple[Any, Any]:
         """The least and the greatest."""
         return self._low, self._high
-
-    def _counted(self, values: Array) -> tuple[Array, Array] | None:
-        """The different ones and how often each is there, where that is worth while."""
-        raise NotImplementedError
 
     def _note(self, values: Array) -> None:
         """What else is to be known of them; one thread at a time."""
@@ -179,9 +153,6 @@ class Numbers(_Column):
         """Of some of those ranges all keys, in order."""
         self.moments = Moments()
 
-    def _counted(self, values: Array) -> tuple[Array, Array] | None:
-        return _by_place(values)
-
     def _note(self, values: Array) -> None:
         self.moments.add(values)
 
@@ -191,16 +162,16 @@ class Numbers(_Column):
     def pair(self, rank: int) -> tuple[Any, Any]:
         """The value that stands there when all are in order, counted from 0, and the next; the last has none but itself."""
         after = min(rank + 1, self.count - 1)
-        if not self._many:
-            ends = np.cumsum(self._few.counts)
-            first, second = (self._few.values[int(ends.searchsorted(at, "right"))] for at in (rank, after))
+        if self._few:
+            values, counts = self._few.counted()
+            first, second = values[np.cumsum(counts).searchsorted([rank, after], "right")]
             return first, second
         first, second = self._ranked(rank)
         return first, self._ranked(after)[0] if second is None else second
 
     def look_for(self, ranks: list[int]) -> None:
         """Go through the keys for all of them at once."""
-        if not self._many:
+        if self._few:
             return
         low, high = self._key_ends()
         self._first = inside, shift = self._spread(low, high)
@@ -247,9 +218,10 @@ class Numbers(_Column):
         pieces = iter(self._kept)
         # So many at once that it does not show what a step takes.
         while some := list(islice(pieces, AT_ONCE)):
-            keys = np.concatenate([self._scratch.read(*one) for one in some])
+            keys = self._scratch.read(some)
             keys -= np.uint64(low)  # what is below it comes out above all others
-            yield keys[keys <= np.uint64(high - low)]
+            within = keys <= np.uint64(high - low)
+            yield keys if within.all() else keys[within]
 
     def _value(self, key: Any) -> Any:
         bits = np.array([key], np.uint64)
@@ -266,11 +238,8 @@ class Kinds(_Column):
         self._kept: list[tuple[int, Array]] = []
         """Where keys are in the file, and where each bucket begins there."""
 
-    def _counted(self, values: Array) -> tuple[Array, Array] | None:
-        return _by_place(values) or _runs_of(np.sort(values))
-
     def _keep(self, values: Array) -> None:
-        keys = values.view(np.uint64) * _SPREAD
+        keys = values.view(np.uint64) * SPREAD
         buckets = (keys >> _BUCKET_BITS).astype(np.uint8)
         starts = np.concatenate(([0], np.cumsum(np.bincount(buckets, minlength=_BUCKETS))))
         # Numbers as small as these NumPy sorts by counting them.
@@ -278,43 +247,55 @@ class Kinds(_Column):
 
     def different(self) -> tuple[int, int, list[Any]]:
         """How many there are, how often the most frequent is there, and which those are, `TIES` at most."""
-        total = most = 0
-        top: list[Any] = []
-        for values, counts in self._groups() if self._many else [(self._few.values, self._few.counts)]:
-            total += len(values)
+        total, most = 0, 1
+        top: list[Any] = [self.ends()[0]]
+        for number, values, counts in self._groups():
+            total += number
             here = int(counts.max(initial=0))
             if here > most:
                 most, top = here, []
-            if here == most and len(top) < TIES:
+            if here == most > 1 and len(top) < TIES:
                 top += list(values[counts == most][: TIES - len(top)])
         return total, most, top
 
     def has(self, value: int) -> bool:
         values = np.array([value], self._dtype)
-        if not self._many:
-            return bool((self._few.values == values).any())
-        key = values.view(np.uint64) * _SPREAD
+        if self._few:
+            return bool((self._few.counted()[0] == values).any())
+        key = values.view(np.uint64) * SPREAD
         bucket = int(key[0] >> _BUCKET_BITS)
-        return any((keys == key).any() for keys in self._bucket(bucket, bucket + 1))
+        return any((self._scratch.read([one]) == key).any() for one in self._places(bucket, bucket + 1))
 
-    def _bucket(self, first: int, last: int) -> Iterator[Array]:
-        for start, starts in self._kept:
-            yield self._scratch.read(start + int(starts[first]), int(starts[last] - starts[first]))
+    def _places(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Of buckets, in the file."""
+        return [
+            (start + int(starts[first]), int(starts[last] - starts[first])) for start, starts in self._kept
+        ]
 
-    def _groups(self) -> Iterator[tuple[Array, Array]]:
-        """Different values and their counts, some buckets at a time."""
+    def _groups(self) -> Iterator[tuple[int, Array, Array]]:
+        """How many values are different, and of those that are there more than once the counts; some buckets at a time."""
+        if self._few:
+            values, counts = self._few.counted()
+            yield len(values), values, counts
+            return
         ends = np.cumsum(np.sum([np.diff(starts) for _, starts in self._kept], axis=0))
         first = 0
+        rare = True
         while first < _BUCKETS:
             done = int(ends[first - 1]) if first else 0
             last = max(first + 1, int(ends.searchsorted(done + RANGE, "right")))
             if int(ends[last - 1]) - done <= 4 * RANGE:
-                found = _runs_of(_sorted(self._bucket(first, last)))
+                keys = self._scratch.read(self._places(first, last))
+                some = suspects(keys) if rare else keys
+                rare = rare and len(some) <= len(keys) // 2
+                values, counts = repeated(np.sort(some))
+                number = len(keys) - int(counts.sum()) + len(values)
             else:  # some values are there very often, or there are very many
-                found = np.empty(0, np.uint64), np.empty(0, np.int64)
-                for keys in self._bucket(first, last):
-                    found = _merged(*found, *_runs_of(np.sort(keys)))
-            yield (found[0] * _BACK).view(self._dtype), found[1]
+                values, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
+                for one in self._places(first, last):
+                    values, counts = merged(values, counts, *runs_of(np.sort(self._scratch.read([one]))))
+                number = len(values)
+            yield number, (values * _BACK).view(self._dtype), counts
             first = last
 
 
@@ -383,31 +364,3 @@ def _sorted(pieces: Iterable[Array]) -> Array:
     together = np.concatenate(list(pieces))
     together.sort()
     return together
-
-
-def _by_place(values: Array) -> tuple[Array, Array] | None:
-    """The different ones and how often each is there, if all are whole numbers near each other."""
-    if values.dtype != np.int64 or not len(values) or int(values.max()) - int(values.min()) >= FEW:
-        return None
-    low = values.min()
-    counts = np.bincount(values - low)
-    there = np.flatnonzero(counts)
-    return there + low, counts[there]
-
-
-def _runs_of(ordered: Array) -> tuple[Array, Array]:
-    if not len(ordered):
-        return ordered, np.empty(0, np.int64)
-    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    starts = np.concatenate(([0], starts))
-    return ordered[starts], np.diff(starts, append=len(ordered))
-
-
-def _merged(values: Array, counts: Array, more: Array, their: Array) -> tuple[Array, Array]:
-    if not len(values):
-        return more, their
-    together = np.concatenate((values, more))
-    order = np.argsort(together, kind="stable")
-    together, sums = together[order], np.concatenate((counts, their))[order]
-    starts = np.concatenate(([0], np.flatnonzero(together[1:] != together[:-1]) + 1))
-    return together[starts], np.add.reduceat(sums, starts)

@@ -38,11 +38,12 @@ def read_into(parts: list[Part], connection: Any, source: Source, until: float) 
 
     def work() -> None:
         cursor = connection.cursor()
+        hashes = Hashes(cursor)
         room = bytearray(BLOCK)
         try:
-            while size := blocks.take(room):
-                arrays = reader.columns(memoryview(room)[:size])
-                for at, values in _hashed(cursor, reader.table(arrays, texts)).items():
+            while (taken := blocks.take(room))[0]:
+                arrays = reader.columns(room, *taken)
+                for at, values in hashes.of(reader.table(arrays, texts)).items():
                     parts[int(at)].take(values, len(values))
                 for part, array in zip(parts, arrays, strict=True):
                     if not part.is_text:
@@ -62,12 +63,27 @@ def read_into(parts: list[Part], connection: Any, source: Source, until: float) 
         reader.close()
 
 
-def _hashed(cursor: Any, texts: Any) -> dict[str, Any]:
-    """Of every column of a table of Arrow's, as NumPy has them."""
-    hashes = ", ".join(f"hash({named(name)}) AS {named(name)}" for name in texts.column_names)
-    if not hashes:
-        return {}
-    return cursor.execute(f"SELECT {hashes} FROM texts").fetchnumpy()  # noqa: S608 - our own names
+class Hashes:
+    """Of texts, as DuckDB has them. It is told once what to do: to work that out takes as long as a third of the doing."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+        self._texts: Any = None
+
+    def of(self, texts: Any) -> dict[str, Any]:
+        """Of every column of a table of Arrow's, as NumPy has them. All tables have the same columns."""
+        first, self._texts = self._texts is None, texts
+        if not texts.column_names:
+            return {}
+        if first:
+            hashes = ", ".join(f"hash({named(name)}) AS {named(name)}" for name in texts.column_names)
+            self._cursor.register("texts", self)
+            self._cursor.execute(f"PREPARE hashes AS SELECT {hashes} FROM texts").fetchall()  # noqa: S608 - our own names
+        return self._cursor.execute("EXECUTE hashes").fetchnumpy()
+
+    def __arrow_c_stream__(self, schema: Any = None) -> Any:
+        """Where DuckDB finds the texts of now."""
+        return self._texts.__arrow_c_stream__(schema)
 
 
 class Blocks:
@@ -95,40 +111,42 @@ class Blocks:
     def done(self) -> bool:
         return self._at >= self._size
 
-    def take(self, room: bytearray) -> int:
-        """Fills the room with whole rows. How many bytes: 0 when there are no more, or no time for more."""
+    def take(self, room: bytearray) -> tuple[int, bool]:
+        """Fills the room with whole rows. How many bytes: 0 when there are no more, or no time for more; any quotes?"""
         with self._turn:
             if self.done or time.monotonic() > self._until:
-                return 0
+                return 0, False
             end = os.preadv(self._fd, [room], self._at)
-            if self._at + end < self._size:
+            more = self._at + end < self._size
+            if more:
                 end = room.rfind(b"\n", 0, end) + 1
-                # Counting is slow where there is nothing to count.
-                if (last := room.rfind(_QUOTE, 0, end)) >= 0 and room.count(_QUOTE, 0, end) % 2:
-                    end = room.rfind(b"\n", 0, last) + 1  # that line ended within a field
+            last = room.rfind(_QUOTE, 0, end)
+            # Counting is slow where there is nothing to count.
+            if more and last >= 0 and room.count(_QUOTE, 0, end) % 2:
+                end = room.rfind(b"\n", 0, last) + 1  # that line ended within a field
             if not end:
                 raise NotPlain
             self._at += end
-        self._check(room, end)
-        return end
+        self._check(room, end, quotes=last >= 0)
+        return end, last >= 0
 
-    def _check(self, data: bytearray, end: int) -> None:
+    def _check(self, data: bytearray, end: int, *, quotes: bool) -> None:
         """For what Arrow would read without a word, and in its own way."""
         if self._dialect.newline == b"\n":
             if data.find(b"\r", 0, end) >= 0:
                 raise NotPlain
         elif len({data.count(one, 0, end) for one in (b"\r", b"\n", b"\r\n")}) > 1:
             raise NotPlain
-        if data.find(_QUOTE, 0, end) < 0:
+        if not quotes:
             return
         text = np.frombuffer(data, np.uint8, end)
-        quotes = np.flatnonzero(text == ord(_QUOTE))
+        found = np.flatnonzero(text == ord(_QUOTE))
         # A quote within a field is written as two, of which the first seems to end the field and the second to begin it.
-        opening, closing = quotes[::2], quotes[1::2]
+        opening, closing = found[::2], found[1::2]
         edges = np.frombuffer(_QUOTE + self._dialect.delimiter.encode() + b"\r\n", np.uint8)
         before = text[opening[opening > 0] - 1]
         after = text[closing[closing < end - 1] + 1]
-        if len(quotes) % 2 or not np.isin(before, edges).all() or not np.isin(after, edges).all():
+        if len(found) % 2 or not np.isin(before, edges).all() or not np.isin(after, edges).all():
             raise NotPlain
 
     def stop(self) -> None:
@@ -144,7 +162,6 @@ class Reader:
     def __init__(self, dialect: Dialect) -> None:
         self._arrow = arrow = import_module("pyarrow")
         self._csv = import_module("pyarrow.csv")
-        self._compute = import_module("pyarrow.compute")
         self._kinds = dialect.kinds
         # Moments come as texts first: Arrow also takes a day and an hour for one, and DuckDB does not.
         types = dict.fromkeys(KINDS, arrow.string()) | {
@@ -155,27 +172,35 @@ class Reader:
         }
         names = [str(number) for number in range(len(dialect.kinds))]
         self._names = names
-        self._parse = self._csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
-        self._convert = self._csv.ConvertOptions(
-            column_types={name: types[kind] for name, kind in zip(names, dialect.kinds, strict=True)},
-            null_values=list(dialect.nulls),
-            strings_can_be_null=True,
-            true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-        )
+        # What need not be looked for is not: most blocks have no quotes, and nothing but ASCII.
+        self._parse = {
+            quotes: self._csv.ParseOptions(
+                delimiter=dialect.delimiter, quote_char=quotes and '"', newlines_in_values=quotes
+            )
+            for quotes in (False, True)
+        }
+        self._convert = {
+            plain: self._csv.ConvertOptions(
+                check_utf8=not plain,
+                column_types={name: types[kind] for name, kind in zip(names, dialect.kinds, strict=True)},
+                null_values=list(dialect.nulls),
+                strings_can_be_null=True,
+                true_values=["true", "True", "TRUE"],
+                false_values=["false", "False", "FALSE"],
+            )
+            for plain in (False, True)
+        }
 
-    def columns(self, block: memoryview) -> list[Any]:
+    def columns(self, room: bytearray, size: int, quotes: bool) -> list[Any]:
         """Whole numbers, days and truth values as int64, broken ones as float64, moments as microseconds, texts."""
         arrow = self._arrow
-        options = self._csv.ReadOptions(
-            use_threads=False, block_size=len(block) + 1, column_names=self._names
-        )
+        options = self._csv.ReadOptions(use_threads=False, block_size=size + 1, column_names=self._names)
         try:
             table = self._csv.read_csv(
-                arrow.BufferReader(block),
+                arrow.BufferReader(memoryview(room)[:size]),
                 read_options=options,
-                parse_options=self._parse,
-                convert_options=self._convert,
+                parse_options=self._parse[quotes],
+                convert_options=self._convert[room.isascii()],
             )
             return [self._plain(*one) for one in zip(table.columns, self._kinds, strict=True)]
         except arrow.ArrowInvalid:
@@ -185,7 +210,9 @@ class Reader:
         arrow = self._arrow
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         if kind == "TIMESTAMP":
-            if self._compute.any(self._compute.equal(self._compute.binary_length(array), _HOUR)).as_py():
+            # Not asked of pyarrow, which imports pandas at the sight of a number.
+            ends = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+            if (np.diff(ends) == _HOUR).any():
                 raise NotPlain
             return array.cast(arrow.timestamp("us")).view(arrow.int64())
         if kind == "DATE":

@@ -35,7 +35,7 @@ ROWS = 200
 WIDE = 64
 """Columns whose values are shown side by side."""
 EXAMPLES = 3
-FEW_IN_ALL = 1 << 21
+FEW_IN_ALL = 1 << 20
 """Different values that are counted in memory, of all columns together."""
 SHARES = (("25%", 0.25), ("50%", 0.5), ("75%", 0.75))
 FIGURES = ("count", "unique", "top", "freq", "mean", "std", "min", "25%", "50%", "75%", "max")
@@ -274,8 +274,9 @@ class Part:
 
     def take(self, values: Any, rows: int) -> None:
         """What is there in so many rows."""
-        if self.is_text:  # the hash of nothing is a hash like any other
-            values = values[values != self._nothing]
+        # The hash of nothing is a hash like any other.
+        if self.is_text and not (there := values != self._nothing).all():
+            values = values[there]
         self._column.add(values, rows)
 
     def effort(self) -> int:
