@@ -65,7 +65,8 @@ def _checked(result: int, what: str) -> int:
 _number_at = _where_number_is()
 
 
-def _call(number: int, what: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+def _call(number: int, what: str, *arguments: int | bytes | None) -> int:
+    """What the kernel only reads is given as bytes: each buffer of ctypes would be of a type made for it, which sessions wait for."""
     widened = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *widened), what)
 
@@ -187,16 +188,14 @@ def attach(tree: int, target: str) -> None:
 
 def open_without_links(path: str) -> int:
     """For use as a place only. Raises where a link is on the way."""
-    how = ctypes.create_string_buffer(
-        struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS), 24
-    )
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
 
 
 def set_mount_attributes(
     tree: int, attributes: int, *, cleared: int = 0, userns: int = 0, recursive: bool = False
 ) -> None:
-    packed = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, cleared, 0, userns), 32)
+    packed = struct.pack("=QQQQ", attributes, cleared, 0, userns)
     flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
     _call(_MOUNT_SETATTR, "mount_setattr", tree, b"", flags, packed, 32)
 
@@ -247,10 +246,10 @@ def bound_capabilities(keep: tuple[int, ...]) -> None:
 
 def hold_capabilities(keep: tuple[int, ...]) -> None:
     """This process, and no others again."""
-    header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0), 8)
+    header = struct.pack("=II", 0x20080522, 0)
     kept = sum(1 << capability for capability in keep)
     low, high = kept & 0xFFFFFFFF, kept >> 32
-    sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0), 24)
+    sets = struct.pack("=6I", low, low, 0, high, high, 0)
     _call(_CAPSET, "capset", header, sets)
 
 
@@ -260,9 +259,7 @@ def seccomp(program: bytes, *, listen: bool = False) -> int:
     With `listen`, returns a descriptor that whoever answers the filter's questions listens on.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
-    filter_ = ctypes.create_string_buffer(
-        struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer)), 16
-    )
+    filter_ = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))
     return _call(_SECCOMP, "seccomp", 1, _LISTENER if listen else 0, filter_)
 
 
@@ -281,7 +278,7 @@ class Landlock:
         """`everything`: the accesses that are refused unless allowed. `network`: those that are refused."""
         self.everything = everything
         size = 24 if scoped else 16
-        attributes = ctypes.create_string_buffer(struct.pack("=QQQ", everything, network, scoped), 24)
+        attributes = struct.pack("=QQQ", everything, network, scoped)
         self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
 
     def allow(self, access: int, paths: list[str]) -> None:
@@ -289,7 +286,7 @@ class Landlock:
         for path in paths:
             parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
-                rule = ctypes.create_string_buffer(struct.pack("=Qi", access, parent), 12)
+                rule = struct.pack("=Qi", access, parent)
                 _call(_LANDLOCK_ADD, f"landlock_add_rule {path}", self._ruleset, 1, rule, 0)
             finally:
                 os.close(parent)

@@ -125,8 +125,8 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)
-    guest.rehearse()
     if ahead:
+        guest.rehearse()
         with suppress(Exception):  # then it takes as long as any first time
             touch_pandas()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
