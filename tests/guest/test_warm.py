@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -60,3 +61,76 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
     if not bare.exists():
         pytest.skip(f"{bare} is not here")
     assert warmed(str(bare), tmp_path)[0].split()[:2] == ["1", "True"]
+
+
+LAYOUT = """
+import gc, importlib, os, sys, types
+package = types.ModuleType("_pinfold_guest")
+package.__path__ = [sys.argv[1]]
+sys.modules["_pinfold_guest"] = package
+layout, kernel = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("layout", "kernel"))
+
+def huge():
+    with open("/proc/self/smaps_rollup") as table:
+        return next(int(line.split()[1]) >> 10 for line in table if line.startswith("AnonHugePages"))
+
+def arenas():
+    with open("/proc/self/maps") as table:
+        spans = [[int(part, 16) for part in line.split()[0].split("-")] for line in table if " rw-p " in line]
+    return max(end - start for start, end in spans) >> 20
+
+before = arenas()
+room = layout.gathered()
+widest = arenas()
+held = [bytes(100) for _ in range(100_000)]
+kept = [bytes(3000) for _ in range(1000)]
+gaps = kept[::2]
+del kept, room
+kernel.trim()
+end = kernel.heap_end()
+layout.settled()
+most = layout.ARENAS - 2
+print(before < most <= widest, huge())
+print(all(kernel.allocated(size) >= end for size in (2000, 3000, 5000)), arenas() < most)
+print(held == [bytes(100)] * 100_000 and all(one == bytes(3000) for one in gaps))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at maps in /proc")
+def test_what_is_loaded_lies_together_and_what_was_not_needed_is_given_back() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", LAYOUT, str(GUEST)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    together, filled, same = done.stdout.splitlines() or [done.stderr] * 3
+    assert together.startswith("True")
+    if tuple(map(int, platform.release().split(".")[:2])) >= (6, 1):
+        assert int(together.split()[1]) >= 4
+    assert filled == "True True"
+    assert same == "True"
+
+
+IMMORTAL = """
+import ctypes, importlib, json, sys, types
+package = types.ModuleType("_pinfold_guest")
+package.__path__ = [sys.argv[1]]
+sys.modules["_pinfold_guest"] = package
+immortal = importlib.import_module("_pinfold_guest.immortal")
+count = lambda one: ctypes.c_uint64.from_address(id(one)).value
+looked_at = lambda: [json, json.dumps, json.dumps.__code__.co_consts, memoryview.__dict__["tobytes"], range.__mro__]
+before = [count(one) == immortal.MARK for one in looked_at()]
+immortal.immortalise()
+after = [count(one) == immortal.MARK for one in looked_at()]
+print(immortal.is_possible(), all(before), all(after), count([]) == immortal.MARK)
+"""
+
+
+def test_what_no_collector_knows_of_is_made_immortal_too(data_python: Path) -> None:
+    command = [str(data_python), "-I", "-c", IMMORTAL, str(GUEST)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    if done.stdout.startswith("False"):
+        pytest.skip("not with this Python")
+    assert done.stdout == "True False True False\n", done.stderr

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -39,6 +40,10 @@ anyio.run(main)
 
 def begun(provider: Namespaces) -> list[Begun]:
     return list(provider._source().ahead._begun)  # pyright: ignore[reportPrivateUsage]
+
+
+def kinds_in(folder: Path) -> set[str]:
+    return {place.name.partition(".")[0] for place in folder.iterdir()}
 
 
 async def test_a_session_begun_ahead_is_given_out_once_and_is_as_new() -> None:
@@ -89,6 +94,17 @@ async def test_none_is_begun_for_who_asks_only_once() -> None:
     assert not ahead.is_wanted
     async with open_session(provider=provider):
         assert ahead.is_wanted
+
+
+async def test_a_session_in_which_no_cell_ran_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = Namespaces(pool=0)
+    await provider.probe()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with open_session(provider=provider):
+        assert kinds_in(tmp_path) == {"pinfold-workspace", "pinfold-versions"}
+    assert kinds_in(tmp_path) == set()
 
 
 def test_none_is_left_when_the_process_ends() -> None:

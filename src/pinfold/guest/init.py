@@ -81,8 +81,8 @@ class Init:
             b"reap": self._reap_now,
         }
 
-    def live(self) -> None:
-        """Never returns."""
+    def live(self, *, ahead: bool) -> None:
+        """Never returns. `ahead`: nobody waits for it yet."""
         prctl(PR_SET_DUMPABLE, 0)
         bound_capabilities(CAPABILITIES)
         hold_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
@@ -93,7 +93,8 @@ class Init:
         signal.signal(signal.SIGCHLD, _only_wake)
         for source in (self._host, wake, self._kept.line):
             self._poll.register(source, select.POLLIN)
-        self._rehearse()
+        if ahead:
+            self._rehearse()
         self._reap()
         while True:
             for fd, _ in self._poll.poll(self._patience()):

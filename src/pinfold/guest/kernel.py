@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import struct
+from contextlib import suppress
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
@@ -29,6 +30,10 @@ _OPEN_TREE_CLONE = 1
 _RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LISTENER = 8
+HUGE = 2 << 20
+_MADV_COLLAPSE = 25
+_PRIVATE_ANONYMOUS_UNCOUNTED = 0x4022
+_MAP_FAILED = (1 << 64) - 1
 _X86 = os.uname().machine == "x86_64"
 _CLONE = 56 if _X86 else 220
 _PIVOT_ROOT = 155 if _X86 else 41
@@ -40,6 +45,7 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_libc.mmap.restype = _libc.malloc.restype = _libc.sbrk.restype = ctypes.c_void_p
 
 
 def _where_number_is() -> int:
@@ -59,7 +65,8 @@ def _checked(result: int, what: str) -> int:
 _number_at = _where_number_is()
 
 
-def _call(number: int, what: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+def _call(number: int, what: str, *arguments: int | bytes | None) -> int:
+    """What the kernel only reads is given as bytes: each buffer of ctypes would be of a type made for it, which sessions wait for."""
     widened = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *widened), what)
 
@@ -78,10 +85,55 @@ def clone(flags: int) -> int:
     return _call(_CLONE, "clone", flags, 0, 0, *rest)
 
 
+def run_elsewhere(pid: int) -> None:
+    """A child just made is begun on another processor. Not every kernel sees to it: it would wait until this one is idle."""
+    allowed = os.sched_getaffinity(0)
+    if others := allowed - {_libc.sched_getcpu()}:
+        with suppress(OSError):  # it has ended, or a rule forbids it
+            os.sched_setaffinity(pid, others)
+            os.sched_setaffinity(pid, allowed)
+
+
 def trim() -> None:
     """Give memory that libc holds free back: a fork would have to copy the tables of it."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(ctypes.c_size_t(0))
+
+
+def reserved(size: int) -> int:
+    """A place in this process's memory that nothing else is given."""
+    arguments = (
+        ctypes.c_void_p(),
+        ctypes.c_size_t(size),
+        0,
+        _PRIVATE_ANONYMOUS_UNCOUNTED,
+        -1,
+        ctypes.c_long(0),
+    )
+    place = _libc.mmap(*arguments) or 0
+    return _checked(-1, "mmap") if place == _MAP_FAILED else place
+
+
+def released(place: int, size: int) -> None:
+    _checked(_libc.munmap(ctypes.c_void_p(place), ctypes.c_size_t(size)), "munmap")
+
+
+def collapse(place: int) -> None:
+    """Make a huge page of what lies there, if the kernel can (Linux 6.1)."""
+    _libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(HUGE), _MADV_COLLAPSE)
+
+
+def allocated(size: int) -> int:
+    """By C's own allocator; 0 if it has none."""
+    return _libc.malloc(ctypes.c_size_t(size)) or 0
+
+
+def freed(place: int) -> None:
+    _libc.free(ctypes.c_void_p(place))
+
+
+def heap_end() -> int:
+    return _libc.sbrk(ctypes.c_long(0)) or 0
 
 
 def unshare(flags: int) -> None:
@@ -136,16 +188,14 @@ def attach(tree: int, target: str) -> None:
 
 def open_without_links(path: str) -> int:
     """For use as a place only. Raises where a link is on the way."""
-    how = ctypes.create_string_buffer(
-        struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS), 24
-    )
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     return _call(_OPENAT2, path, _AT_FDCWD, os.fsencode(path), how, 24)
 
 
 def set_mount_attributes(
     tree: int, attributes: int, *, cleared: int = 0, userns: int = 0, recursive: bool = False
 ) -> None:
-    packed = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, cleared, 0, userns), 32)
+    packed = struct.pack("=QQQQ", attributes, cleared, 0, userns)
     flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
     _call(_MOUNT_SETATTR, "mount_setattr", tree, b"", flags, packed, 32)
 
@@ -196,10 +246,10 @@ def bound_capabilities(keep: tuple[int, ...]) -> None:
 
 def hold_capabilities(keep: tuple[int, ...]) -> None:
     """This process, and no others again."""
-    header = ctypes.create_string_buffer(struct.pack("=II", 0x20080522, 0), 8)
+    header = struct.pack("=II", 0x20080522, 0)
     kept = sum(1 << capability for capability in keep)
     low, high = kept & 0xFFFFFFFF, kept >> 32
-    sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0), 24)
+    sets = struct.pack("=6I", low, low, 0, high, high, 0)
     _call(_CAPSET, "capset", header, sets)
 
 
@@ -209,9 +259,7 @@ def seccomp(program: bytes, *, listen: bool = False) -> int:
     With `listen`, returns a descriptor that whoever answers the filter's questions listens on.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
-    filter_ = ctypes.create_string_buffer(
-        struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer)), 16
-    )
+    filter_ = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))
     return _call(_SECCOMP, "seccomp", 1, _LISTENER if listen else 0, filter_)
 
 
@@ -230,7 +278,7 @@ class Landlock:
         """`everything`: the accesses that are refused unless allowed. `network`: those that are refused."""
         self.everything = everything
         size = 24 if scoped else 16
-        attributes = ctypes.create_string_buffer(struct.pack("=QQQ", everything, network, scoped), 24)
+        attributes = struct.pack("=QQQ", everything, network, scoped)
         self._ruleset = _call(_LANDLOCK_CREATE, "landlock_create_ruleset", attributes, size, 0)
 
     def allow(self, access: int, paths: list[str]) -> None:
@@ -238,7 +286,7 @@ class Landlock:
         for path in paths:
             parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
-                rule = ctypes.create_string_buffer(struct.pack("=Qi", access, parent), 12)
+                rule = struct.pack("=Qi", access, parent)
                 _call(_LANDLOCK_ADD, f"landlock_add_rule {path}", self._ruleset, 1, rule, 0)
             finally:
                 os.close(parent)

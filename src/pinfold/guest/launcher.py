@@ -35,6 +35,8 @@ BUSY_POOL = 2
 """Seeds kept once a host has asked twice: it will ask again."""
 REFILL_AFTER_S = 0.001
 """Quiet before seeds are made: the session just handed out goes first."""
+GROUP_AFTER_S = 0.2
+"""Quiet before a session that was made in a hurry is grouped: meanwhile the kernel lets no process begin or end."""
 RETRY_AFTER_S = 1.0
 """Where no seed could be made, and nobody waits for one."""
 SWEEP_S = 0.05
@@ -214,6 +216,9 @@ class Launcher:
         except OSError:
             return  # the zygote is gone, and its socket says so next
         self._zygote.unborn_seeds.append(seed)
+        if self._owners is not None:  # now, while the zygote is busy
+            with suppress(OSError):  # it is tried again when it is needed
+                self._owners.prepare(self._uid, os.getegid(), outer)
 
     def _on_zygote(self, zygote: Zygote) -> None:
         answer, received = zygote.answer()
@@ -222,7 +227,7 @@ class Launcher:
         elif zygote is self._next:
             self._succeed(zygote, json.loads(answer))
         elif not received:
-            zygote.unborn_seeds.popleft().close()
+            self._give_up(zygote.unborn_seeds.popleft())
             self._refuse(json.loads(answer).get("error", "the zygote gave no session"))
             self._quiet_at = time.monotonic() + RETRY_AFTER_S
         else:
@@ -249,16 +254,14 @@ class Launcher:
         try:
             pid = pid_of(pidfd)
             write_map(str(pid), (INNER_ID, INNER_ID), (seed.outer, seed.outer), privileged=self._is_root)
-            if self._groups is not None and not self._wanted:
+            if self._groups is not None and seed.is_ahead and not self._wanted:
                 # It has no other process yet: all it will start are in its group, and its init need not watch.
                 seed.group = self._groups.make(f"s{pid}", [pid])
                 self._bound(seed, self._settings["memory"])
                 self._tell_count(seed)
             seed.let_go()
-            if self._owners is not None:
-                self._owners.prepare(self._uid, os.getegid(), seed.outer)
         except OSError as error:
-            seed.close()
+            self._give_up(seed)
             os.close(pidfd)
             self._refuse(f"{error.filename or 'spawn'}: {error.strerror}")
             return
@@ -267,6 +270,12 @@ class Launcher:
         self._watch(seed.gate.fileno(), lambda: self._on_ready(seed))
         self._pool.append(seed)
         self._match()
+
+    def _give_up(self, seed: Seed) -> None:
+        """It was not born."""
+        seed.close()
+        if self._owners is not None:
+            self._owners.forget(seed.outer)
 
     def _on_ready(self, seed: Seed) -> None:
         self._unwatch(seed.gate.fileno())
@@ -335,8 +344,12 @@ class Launcher:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
         if (self._lacking > 0 or self._ungrouped) and all(seed.is_ready for seed in self._pool):
-            return max(0.0, self._quiet_at - time.monotonic())
+            return max(0.0, self._tend_at - time.monotonic())
         return -1
+
+    @property
+    def _tend_at(self) -> float:
+        return self._quiet_at if self._lacking > 0 else self._quiet_at + GROUP_AFTER_S
 
     def _tend(self) -> None:
         # Not only in quiet times: a launcher that is never left alone needs it most.
@@ -352,7 +365,7 @@ class Launcher:
             os.close(reply)
         if self._lacking > 0:
             self._plant()
-        elif self._ungrouped:
+        elif self._ungrouped and time.monotonic() >= self._tend_at:
             self._group_late(self._ungrouped.popleft())
 
     def _end(self) -> None:

@@ -22,6 +22,7 @@ class Seed:
         self.pidfd = -1
         self.group: Group | None = None
         self.memory = 0
+        self.is_ahead = False
         self.gate, self._gate = socket.socketpair()
         self.channel, self._channel = socket.socketpair()
         self.control, self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -35,6 +36,8 @@ class Seed:
         return self.gate.fileno() == -1
 
     def plant(self, *, ahead: bool) -> None:
+        """`ahead` of anyone who waits for it."""
+        self.is_ahead = ahead
         inside = (self._gate, self._channel, self._control)
         gate, channel, control = (end.fileno() for end in inside)
         self.zygote.ask([gate, channel, self._stdout, self._stderr, control], ahead=ahead)
@@ -44,7 +47,7 @@ class Seed:
         os.close(self._stderr)
 
     def let_go(self) -> None:
-        self.gate.send(b"1")
+        self.gate.send(b"1" if self.is_ahead else b"11")  # one for each of its processes
 
     def ends(self) -> list[int]:
         return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]

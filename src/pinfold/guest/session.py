@@ -25,6 +25,7 @@ from .kernel import (
     landlock_abi,
     loopback_up,
     prctl,
+    run_elsewhere,
     seccomp,
     set_hostname,
 )
@@ -66,16 +67,15 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     close_all_but(gate, channel, control)
-    if not os.read(gate, 1):
-        os._exit(0)  # the launcher has given it up, or is gone
-    with suppress(PermissionError):  # without root the kernel forbids it, and the groups stay the caller's
-        os.setgroups([])
-    os.setresgid(INNER_ID, INNER_ID, INNER_ID)
-    os.setresuid(INNER_ID, INNER_ID, INNER_ID)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
     word, begin = os.pipe()
     line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if ahead:  # it is put into a control group meanwhile, and what it forks is born there
+        _pass(gate)
     runner = fork()
+    if runner:
+        run_elsewhere(runner)
+    if not ahead:
+        _pass(gate)
     if runner:
         init.close()
         os.close(gate)
@@ -86,11 +86,22 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         set_hostname(b"pinfold")
         loopback_up()
         os.write(begin, READY)
-        Init(runner, control, begin, line).live()
+        Init(runner, control, begin, line).live(ahead=ahead)
     line.close()
     os.close(control)
     os.close(begin)
     _be_runner(settings, gate, channel, word, copies=Copies(init), ahead=ahead)
+
+
+def _pass(gate: int) -> None:
+    """Once its ids are mapped it takes them."""
+    if not os.read(gate, 1):
+        os._exit(0)  # the launcher has given it up, or is gone
+    with suppress(PermissionError):  # without root the kernel forbids it, and the groups stay the caller's
+        os.setgroups([])
+    os.setresgid(INNER_ID, INNER_ID, INNER_ID)
+    os.setresuid(INNER_ID, INNER_ID, INNER_ID)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _enter_root(settings: Request) -> None:
@@ -114,8 +125,8 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)
-    guest.rehearse()
     if ahead:
+        guest.rehearse()
         with suppress(Exception):  # then it takes as long as any first time
             touch_pandas()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both

@@ -22,11 +22,14 @@ from .kernel import (
     prctl,
     trim,
 )
+from .layout import gathered, settled
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
 from .session import become_session
 from .warm import warm
 
+PAUSE_S = 0.02
+"""Before random numbers are seeded anew: the session just made goes first."""
 LEISURE_S = 0.5
 AHEAD = b"ahead"
 """Asked for before anyone waits for it."""
@@ -41,12 +44,17 @@ def main(arguments: list[str]) -> None:
     _stand_in_for_stdin()
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
-    had_leisure = False
+    had_leisure, is_seeded = False, True
     while True:
+        if not is_seeded:
+            select.select([launcher], [], [], PAUSE_S)
+            reseed()  # here rather than in the session, while nobody waits
+            is_seeded = True
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
             had_leisure = True
             immortalise()  # a fifth of a second, which nobody should wait for
             trim()
+            settled()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -66,7 +74,7 @@ def main(arguments: list[str]) -> None:
             os.close(pidfd)
         for fd in fds:
             os.close(fd)
-        reseed()  # here rather than in the session, while nobody waits
+        is_seeded = False
 
 
 def _stand_in_for_stdin() -> None:
@@ -81,7 +89,9 @@ def _prepare(settings: Request) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
     if settings["warm"]:
+        room = gathered()
         warm()
+        del room
     os.environ.clear()
     os.environ.update(settings["session_environment"])
     gc.collect()

@@ -134,7 +134,7 @@ class Namespaces:
         await self.probe()
         if spec.view is not None and not self._launcher().views:
             raise SandboxUnavailable(NO_VIEWS)
-        return await self._opened(self._launcher(), spec, self.probe)
+        return await self._opened(_Guests(self._launcher(), spec, self.probe), spec)
 
     async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
         """A session in a new empty folder, which the caller removes. One begun ahead, where sessions come and go."""
@@ -144,7 +144,8 @@ class Namespaces:
         made = begun.folder if begun else Folder("workspace")
         spec = Spec(workspace=made.path, limits=limits)
         try:
-            session = await self._opened(source.launcher, spec, self.probe, begun)
+            guests = _Guests(source.launcher, spec, self.probe, begun, is_scratch=True)
+            session = await self._opened(guests, spec)
         except BaseException:
             made.remove()
             raise
@@ -197,20 +198,16 @@ class Namespaces:
             )
         return _sources[key]
 
-    async def _opened(
-        self, launcher: Launcher, spec: Spec, probe: Probe | None = None, begun: Begun | None = None
-    ) -> Session:
-        guests = _Guests(launcher, spec, probe, begun)
-
+    async def _opened(self, guests: _Guests, spec: Spec) -> Session:
         async def history() -> FileHistory | str:
-            if begun:
-                return begun.history
+            if begun := guests.history_taken():
+                return begun
             if spec.view is not None:
                 return NO_FILES
             kept = spec.state / "files" if spec.state else None
             return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, kept)
 
-        given = history if spec.writable and probe else None
+        given = history if spec.writable and not guests.is_proof else None
         saved = Saved(spec.state)
         session = await UndoableSession.opened(
             guests, self.capabilities, spec.limits, history=given, saved=saved
@@ -220,7 +217,8 @@ class Namespaces:
     async def prove(self, launcher: Launcher) -> None:
         """Once for each launcher: what is claimed is tried, not assumed."""
         with folder("proof") as place:
-            session = await self._opened(launcher, Spec(workspace=place))
+            spec = Spec(workspace=place)
+            session = await self._opened(_Guests(launcher, spec), spec)
             try:
                 found = await holes(session)
             finally:
@@ -293,13 +291,35 @@ def _end_sources() -> None:
 class _Guests:
     """Launches the guests of one session."""
 
-    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None, begun: Begun | None) -> None:
-        """`probe` proves the launcher, if it is not the one whose proof this session is. `begun`: the first is there."""
+    def __init__(
+        self,
+        launcher: Launcher,
+        spec: Spec,
+        probe: Probe | None = None,
+        begun: Begun | None = None,
+        *,
+        is_scratch: bool = False,
+    ) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is. `begun`: the first is there.
+
+        `is_scratch`: the workspace is new and empty.
+        """
         self._launcher = launcher
         self._probe = probe
         self._spec = spec
         self._begun = begun
+        self._history = begun.history if begun else None
+        self._begins_history = is_scratch and not begun
         self._view: Place | None = None
+
+    @property
+    def is_proof(self) -> bool:
+        return self._probe is None
+
+    def history_taken(self) -> FileHistory | str | None:
+        """That of the workspace's files, if it has begun; from now on the caller's."""
+        history, self._history = self._history, None
+        return history
 
     async def launch(self) -> Guest:
         if self._begun:
@@ -324,7 +344,12 @@ class _Guests:
         async def keep() -> Keeping:
             made_by = _view_keeper if spec.view else _keeper
             make = functools.partial(made_by, mounts[0], Jailed(ends.control, ends.pidfd))
-            return make() if is_small else await anyio.to_thread.run_sync(make)
+            keeper = make() if is_small else await anyio.to_thread.run_sync(make)
+            if self._begins_history:
+                # That of an empty folder has begun before a thread would be reached; the session is not there yet.
+                self._begins_history = False
+                self._history = FileHistory.where_possible(spec.workspace)
+            return keeper
 
         return await begun(guest, spec.limits, keep if spec.writable else None)
 
@@ -349,6 +374,9 @@ class _Guests:
 
     async def release(self) -> None:
         """Its mounts went with it."""
+        history = self.history_taken()
+        if isinstance(history, FileHistory):
+            await history.close()
         if self._view is not None:
             self._view.close()
 
