@@ -59,10 +59,11 @@ class Interrupts:
             self._on_signal(signal.SIGINT, None)
 
     def was_told(self) -> None:
-        """That one is on its way as a signal, which may come after what is said next. Only while held."""
+        """That one is on its way as a signal, which may come after what is said next, or has come. Only while held."""
         if (
             self._held
             and not self._late
+            and not self.fired
             and _core.getsignal(2) is self._handler
             and 2 not in _core.sigpending()
         ):
