@@ -10,6 +10,8 @@ import pytest
 
 from pinfold.guest.interrupts import Interrupts
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.fixture
 def interrupts() -> Iterator[Interrupts]:

@@ -13,6 +13,7 @@ import pytest
 
 from pinfold.sandbox._awake import Ear, core
 
+pytestmark = pytest.mark.integration
 if sys.platform != "linux":
     pytest.skip("cores are chosen on Linux alone", allow_module_level=True)
 
