@@ -21,14 +21,12 @@ GAPS = tuple(1 << power for power in range(16, 11, -1)) + tuple(range(1536, 0, -
 
 def gathered() -> list[bytes]:
     """Arenas side by side, for what is imported next. Those it leaves empty go when what is returned does."""
-    blocks, kept = (
-        [b""] * (ARENAS * BLOCKS),
-        [b""] * (2 * ARENAS),
-    )  # made now, or they would come to lie in between
-    wanted, row, taken = ARENAS + 2, 0, [0]
-    while row < wanted and len(taken) < TRIES:
+    # Made now, or they would come to lie in between.
+    blocks, kept = [b""] * (ARENAS * BLOCKS), [b""] * (2 * ARENAS)
+    wanted, length, taken = ARENAS + 2, 0, [0]
+    while length < wanted and len(taken) < TRIES:
         taken.append(reserved(ARENA))
-        row = row + 1 if taken[-1] + ARENA == taken[-2] else 0
+        length = length + 1 if taken[-1] + ARENA == taken[-2] else 0
     row, others = taken[-wanted:], taken[1:-wanted]
     for place in row:
         released(place, ARENA)

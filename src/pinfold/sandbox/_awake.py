@@ -17,6 +17,8 @@ SHARED_S = 0.00005
 APART_S = 0.002
 """Between two moves to another core: where all are busy, moving gains nothing."""
 
+_libc = ctypes.CDLL(None)
+
 
 class Ear:
     """On one descriptor."""
@@ -53,4 +55,4 @@ def _move() -> None:
 
 def core() -> int:
     """That this runs on. Linux only."""
-    return ctypes.CDLL(None).sched_getcpu()
+    return _libc.sched_getcpu()

@@ -200,8 +200,8 @@ class Namespaces:
 
     async def _opened(self, guests: _Guests, spec: Spec) -> Session:
         async def history() -> FileHistory | str:
-            if begun := guests.history_taken():
-                return begun
+            if there := guests.history_taken():
+                return there
             if spec.view is not None:
                 return NO_FILES
             kept = spec.state / "files" if spec.state else None
