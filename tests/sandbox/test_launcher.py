@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 PROCESSES = """
-import os, select
+import os, select, time
 filled, said = os.pipe()
 held_until, let_go = os.pipe()
 kids = []
@@ -39,8 +39,10 @@ for _ in range(8):
         os._exit(0)
     kids.append(pid)
 full = dead = 0
-while full < 8 and not dead:
+until = None
+while not dead and (until is None or time.monotonic() < until):
     if select.select([filled], [], [], 0.05)[0]: full += len(os.read(filled, 8))
+    if full == 8 and until is None: until = time.monotonic() + 1
     dead, _ = os.waitpid(-1, os.WNOHANG)
 os.close(let_go)
 int(dead > 0)
