@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.escaping.cage import refuse_outside
 from msgspec.structs import replace
 
-from pinfold.sandbox import Provider, _endings, _guest, _output, namespaces
+from pinfold.sandbox import Provider, _endings, _guest, _jail, _output, _request, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import Guards, guarded
@@ -132,21 +132,21 @@ def _no_masks() -> None:
     def unmasked(source: Path, shown: str, *, steers: bool) -> Guards:
         return replace(guarded(source, shown, steers=steers), masked=[])
 
-    namespaces.guarded = unmasked
+    _request.guarded = unmasked
 
 
 def _no_protection() -> None:
     def unprotected(source: Path, shown: str, *, steers: bool) -> Guards:
         return replace(guarded(source, shown, steers=steers), protected=[])
 
-    namespaces.guarded = unprotected
+    _request.guarded = unprotected
 
 
 def _no_keeper() -> None:
     def none(*_: object) -> None:
         pass
 
-    namespaces._keeper = none  # noqa: SLF001 # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    _jail.keeper_of = none  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Credulous(ReplyReader):
@@ -192,7 +192,7 @@ class Counting(_guest.Guest):
 
 
 def _count_on() -> None:
-    namespaces.Guest = Counting
+    _jail.Guest = Counting
 
 
 def _patient() -> None:

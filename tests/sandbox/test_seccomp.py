@@ -16,8 +16,8 @@ import pytest
 from bench.escaping.calls import NUMBERS
 
 from pinfold.sandbox import SandboxUnavailable
+from pinfold.sandbox._request import CARRIES_ONLY
 from pinfold.sandbox._syscalls import ABSENT, ALLOWED
-from pinfold.sandbox.namespaces import CARRIES_ONLY
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
 
 pytestmark = pytest.mark.safety

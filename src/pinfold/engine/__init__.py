@@ -6,6 +6,7 @@ from pinfold.engine.breaker import Breaker
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, Choice, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
+from pinfold.engine.folding import apply, fold
 from pinfold.engine.hooks import Hook, Hooks
 from pinfold.engine.ports import (
     Given,
@@ -19,7 +20,7 @@ from pinfold.engine.ports import (
     Rewound,
     Spent,
 )
-from pinfold.engine.state import OpenAction, State, Turn, apply, fold
+from pinfold.engine.state import OpenAction, State, Turn
 from pinfold.engine.words import changed_in_words, rewound_in_words
 
 __all__ = [

@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from pinfold.engine.core import Core
+from pinfold.engine.folding import ANSWER, the_tool
 from pinfold.engine.ports import Given, Performed
-from pinfold.engine.state import ANSWER, OpenAction, the_tool
+from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
     ActionAllowed,

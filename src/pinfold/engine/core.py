@@ -10,9 +10,10 @@ import anyio
 from msgspec import Struct, field
 
 from pinfold.engine.breaker import Breaker
+from pinfold.engine.folding import apply
 from pinfold.engine.hooks import Hooks
 from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
-from pinfold.engine.state import State, apply
+from pinfold.engine.state import State
 from pinfold.events import Entry, Event, Json, PinfoldError
 
 

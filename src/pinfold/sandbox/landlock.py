@@ -27,11 +27,12 @@ from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._remade import opened_session
+from pinfold.sandbox._request import MOUNTS, OPEN_FILES
 from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
 from pinfold.sandbox.folders import folder
-from pinfold.sandbox.namespaces import ETC, MOUNTS, OPEN_FILES, SYSTEM, entered, homes
+from pinfold.sandbox.namespaces import ETC, SYSTEM, entered, homes
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
 from pinfold.text import listed
 

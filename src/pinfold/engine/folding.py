@@ -1,0 +1,407 @@
+"""From the log to the session's state: one event at a time. Pure and total; cheap for each event however long the log is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import reduce
+from hashlib import sha256
+from itertools import chain, takewhile
+from typing import Any, assert_never
+
+from msgspec.structs import replace
+
+from pinfold.engine.state import REPEATS, End, OpenAction, State, Taken, Turn
+from pinfold.engine.words import changed_in_words, rewound_in_words
+from pinfold.events import (
+    FILES_TOLD,
+    Action,
+    ActionAllowed,
+    ActionDenied,
+    ActionFinished,
+    ActionProposed,
+    ActionStarted,
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantMessage,
+    CallTool,
+    Changed,
+    Checkpointed,
+    ContextCompacted,
+    Entry,
+    Message,
+    ModelCalled,
+    ModelFailed,
+    ModelReplied,
+    Noticed,
+    RunCell,
+    SessionChanged,
+    SessionForked,
+    SessionOpened,
+    SessionRewound,
+    ToolMessage,
+    TurnEnded,
+    TurnFailed,
+    TurnId,
+    TurnInterrupted,
+    Unknown,
+    Usage,
+    UserMessage,
+    UserSpoke,
+    plain_json,
+)
+from pinfold.text import capped
+
+RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
+_SHELF = 128
+_EFFECTS = 500
+_EFFECT = 120
+"""Characters of one."""
+_EXECUTED = 64
+ANSWER = "answer"
+"""The tool by which code tells the user the result."""
+_CORRECTIONS = 2
+"""How often in a row a reply is sent back before it counts as it is."""
+_PREVIOUS = "[The previous turn"
+_NAME = re.compile(r"\w+")
+_CELL = re.compile(r"<cell \d+>")
+"""In a traceback: the same failure in another cell is the same."""
+_REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
+
+
+def fold(entries: Iterable[Entry], state: State | None = None) -> State:
+    return reduce(apply, entries, state or State())
+
+
+def apply(state: State, entry: Entry) -> State:
+    match entry.event:
+        # In the order of how often they come: every case before costs every event behind it.
+        case ModelCalled() | Unknown() | Noticed() | SessionForked():
+            return state
+        case (
+            ActionProposed() | ActionAllowed() | ActionDenied() | ActionStarted() | ActionFinished() as event
+        ):
+            return _action(state, event)
+        case ApprovalRequested() | ApprovalDecided() as event:
+            return _approval(state, event, entry.at)
+        case UserSpoke() as event:
+            return _spoken(state, event)
+        case ModelReplied() as event:
+            return _replied(state, event)
+        case ModelFailed() as event:
+            return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
+        case TurnEnded(turn=turn):
+            return _closed(_spoken_for(state), turn, "ended", note=None)
+        case TurnInterrupted(turn=turn, reason=reason):
+            return _closed(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
+        case TurnFailed(turn=turn, error=error):
+            return _closed(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
+        case SessionOpened() as event:
+            return _opened(state, event)
+        case SessionChanged() | SessionRewound() | Checkpointed() | ContextCompacted() as event:
+            return _changed(state, event)
+        case _ as event:
+            assert_never(event)
+
+
+def _spoken(state: State, event: UserSpoke) -> State:
+    parts = [*state.notes, event.text]
+    if event.glance and event.glance != state.glance:
+        parts.append(f"{FILES_TOLD}\n{event.glance}]")
+    if event.tools:
+        parts.append(event.tools)
+    told = UserMessage(text="\n\n".join(parts), images=event.images)
+    return replace(
+        state,
+        turn=Turn(id=event.turn, messages=(told,), cells=state.cells),
+        notes=(),
+        taken=(),
+        glance=event.glance,
+        private=state.private or event.private,
+    )
+
+
+def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted) -> State:
+    match event:
+        case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
+            return replace(
+                state,
+                opened=_other_model(state.opened, event),
+                title=title,
+                checkpoints=state.checkpoints if checkpoints is None else checkpoints,
+                mode=mode or state.mode,
+                granted=state.granted - {*revoked},
+            )
+        case SessionRewound():
+            return _rewound(state, event)
+        case ContextCompacted(summary=summary):
+            told = tuple(replace(turn, messages=()) for turn in chain.from_iterable(state.past))
+            return replace(
+                state, past=_shelved(told), notes=(f"[{summary}]",) if summary else (), glance="", taken=()
+            )
+        case Checkpointed(restored=restored):
+            return _told(state, RESTORED.format(restored)) if restored is not None else state
+        case _:
+            assert_never(event)
+
+
+def _other_model(opened: SessionOpened | None, event: SessionChanged) -> SessionOpened | None:
+    if opened is None or not event.model:
+        return opened
+    return replace(opened, model=event.model, prompt=event.prompt or opened.prompt)
+
+
+def _opened(state: State, event: SessionOpened) -> State:
+    """A new owner. What was cut off and may be run again goes back to where it can be."""
+    again = {
+        id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
+        for id_, item in state.open.items()
+    }
+    granted = frozenset[str]() if event.imported else state.granted
+    state = replace(state, opened=event, open=again, granted=granted, mode=event.mode)
+    words = [
+        f"{how}: {', '.join(names)}."
+        for how, names in (("Restored", event.restored), ("Run again", event.replayed), ("Lost", event.lost))
+        if names
+    ]
+    return _told(state, f"[The session was reopened. {' '.join(words)}]") if words else state
+
+
+def _rewound(state: State, event: SessionRewound) -> State:
+    state = replace(state, undone=(state.undone | {*event.undone}) - {*event.redone})
+    past = tuple(chain.from_iterable(state.past))
+    if event.again:
+        turns = state.taken[-1].turns if state.taken else ()
+        back = tuple(turn for turn in turns if turn.id in event.recalled)
+        state = replace(state, past=_shelved((*past, *back)), taken=state.taken[:-1])
+    else:
+        gone = tuple(turn for turn in past if turn.id in event.forgotten)
+        taken = Taken(turns=gone, cells=event.what != "chat")
+        state = replace(
+            state,
+            past=_shelved(tuple(turn for turn in past if turn.id not in event.forgotten))
+            if gone
+            else state.past,
+            notes=tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
+            if gone
+            else state.notes,
+            taken=(*state.taken, taken),
+        )
+        if gone and event.what == "all" and not event.effects and not event.notices:
+            return state  # nothing is left that it was told of
+    return _told(state, f"[The user {rewound_in_words(event)}]")
+
+
+def _shelved(turns: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], ...]:
+    return tuple(turns[start : start + _SHELF] for start in range(0, len(turns), _SHELF))
+
+
+def _told(state: State, note: str) -> State:
+    """Tell the model: within the open turn if there is one, else with the next message."""
+    if state.turn is None:
+        return replace(state, notes=(*state.notes, note))
+    return replace(state, turn=_saying(state.turn, UserMessage(text=note)))
+
+
+def _saying(turn: Turn, message: Message) -> Turn:
+    return replace(turn, messages=(*turn.messages, message))
+
+
+def _answering(turn: Turn, message: ToolMessage) -> Turn:
+    """Providers want a call answered at once: what the model was told meanwhile stands after the answer."""
+    notes = len(list(takewhile(lambda message: isinstance(message, UserMessage), reversed(turn.messages))))
+    place = len(turn.messages) - notes
+    return replace(turn, messages=(*turn.messages[:place], message, *turn.messages[place:]))
+
+
+def _replied(state: State, event: ModelReplied) -> State:
+    if state.turn is None or state.turn.id != event.turn:
+        return state
+    said = AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
+    messages = (*state.turn.messages, said)
+    sent_back = event.correction and not event.actions and state.turn.corrections < _CORRECTIONS
+    if sent_back:
+        messages = (*messages, UserMessage(text=f"[{event.correction}]"))
+    turn = replace(
+        state.turn,
+        messages=messages,
+        unproposed=event.actions,
+        steps=state.turn.steps + 1,
+        usage=state.turn.usage + event.usage,
+        cost=_sum(state.turn.cost, event.cost),
+        answer=None if event.actions or sent_back else event.text,
+        model=event.model,
+        corrections=state.turn.corrections + 1 if sent_back else 0,
+    )
+    return replace(state, turn=turn, usage=state.usage + event.usage, cost=_sum(state.cost, event.cost))
+
+
+def _sum(cost: float | None, more: float | None) -> float | None:
+    """Unknown once any part of it is."""
+    return None if cost is None or more is None else cost + more
+
+
+def _lacking(state: State, turn: TurnId | None, what: str) -> State:
+    """`what` is a name and, in brackets, the reason; the last reason counts."""
+    if state.turn is None or state.turn.id != turn:
+        return state
+    name = what.partition(" (")[0]
+    others = (one for one in state.turn.without if one.partition(" (")[0] != name)
+    return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
+
+
+def _spoken_for(state: State) -> State:
+    """What code has told the user stands in the conversation as if the model had said it."""
+    turn = state.turn
+    if turn is None or not turn.answer or isinstance(turn.messages[-1], AssistantMessage):
+        return state
+    return replace(state, turn=_saying(turn, AssistantMessage(text=turn.answer)))
+
+
+def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
+    if state.turn is None or state.turn.id != turn:
+        return state
+    closed = replace(state.turn, end=end, acts={})
+    if state.past and len(state.past[-1]) < _SHELF:
+        past = (*state.past[:-1], (*state.past[-1], closed))
+    else:
+        past = (*state.past, (closed,))
+    state = replace(state, past=past, turn=None)
+    return _told(state, note) if note else state
+
+
+def _action(
+    state: State, event: ActionProposed | ActionAllowed | ActionDenied | ActionStarted | ActionFinished
+) -> State:
+    if isinstance(event, ActionProposed):
+        opened = {**state.open, event.id: OpenAction(proposed=event)}
+        if event.by == "user":
+            return replace(state, open=opened, executed=(*state.executed[-_EXECUTED:], event.id))
+        if state.turn is None or state.turn.id != event.turn:
+            return replace(state, open=opened)
+        rest = tuple(call for call in state.turn.unproposed if call.id != event.id)
+        return replace(state, open=opened, turn=replace(state.turn, unproposed=rest))
+    item = state.open.get(event.id)
+    if item is None:
+        return state
+    match event:
+        case ActionAllowed():
+            return _staged(state, item, stage="allowed")
+        case ActionDenied(reason=reason):
+            return _staged(state, item, stage="denied", reason=reason)
+        case ActionStarted(effect=effect, cell=cell):
+            begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
+            is_new = cell is not None and item.proposed.parent is None
+            counts = is_new or isinstance(item.proposed.action, RunCell)
+            return replace(state, open=begun, cells=state.cells + counts, taken=() if counts else state.taken)
+        case ActionFinished():
+            return _finished(state, item, event)
+        case _:
+            assert_never(event)
+
+
+def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
+    action = item.proposed.action
+    if event.private or event.untrusted:
+        state = replace(
+            state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted
+        )
+    if event.usage is not None:
+        state = _paid(state, item.proposed.turn, event.usage, event.cost)
+    beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
+    if isinstance(action, CallTool) and beyond_undo:
+        did = f"{action.tool} {capped(plain_json(action.args), _EFFECT)}"
+        if event.outcome != "ok":
+            did += f" ({event.outcome.replace('_', ' ')})"
+        state = replace(state, effects=(*state.effects[-_EFFECTS:], (state.cells, did)))
+    is_gone = event.rolled_back or event.outcome in ("killed", "not_run")
+    if item.cell is not None and item.proposed.parent is None and is_gone:
+        state = replace(state, undone=state.undone | {item.cell})
+    if event.lacked:
+        state = _lacking(state, item.proposed.turn, event.lacked)
+    elif isinstance(action, CallTool) and event.outcome == "ok":
+        state = _having(state, the_tool(action.tool))
+    still = {id_: other for id_, other in state.open.items() if id_ != event.id}
+    cell = still.get(item.proposed.parent) if item.proposed.parent else None
+    if cell and isinstance(action, CallTool) and action.tool == ANSWER and event.outcome == "ok":
+        still[cell.proposed.id] = replace(cell, answer=str(action.given.get("text", "")))
+    from_model = item.proposed.turn is not None and item.proposed.parent is None
+    if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
+        return replace(state, open=still)
+    told = event.observation
+    if (unsaid := _unsaid(event.variables, action)) is not None:
+        told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
+    result = _CELL.sub("<cell>", event.observation)
+    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
+    times = state.turn.acts.get(act, 0) + 1
+    if times == REPEATS:
+        told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
+    turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
+    turn = _answering(turn, ToolMessage(id=event.id, text=told))
+    # Of several calls the last one decides: what was said before a failure was said too early.
+    turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
+    return replace(state, open=still, turn=turn)
+
+
+def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
+    """What became of variables that the code does not name itself: the rest its author knows."""
+    if variables is None or not isinstance(action, RunCell):
+        return variables
+    known = frozenset(_NAME.findall(action.code)) - {name for name, _ in variables.shapes}
+    rest = replace(
+        variables,
+        added=tuple(name for name in variables.added if name not in known),
+        changed=tuple(name for name in variables.changed if name not in known),
+        removed=tuple(name for name in variables.removed if name not in known),
+    )
+    return rest if rest != Changed() else None
+
+
+def _paid(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
+    """A model was asked within an action; it counts as if the agent had."""
+    state = replace(state, usage=state.usage + usage, cost=_sum(state.cost, cost))
+    if state.turn is None or state.turn.id != turn:
+        return state
+    spent = replace(state.turn, usage=state.turn.usage + usage, cost=_sum(state.turn.cost, cost))
+    return replace(state, turn=spent)
+
+
+def the_tool(name: str) -> str:
+    """As it is named among what could not be had."""
+    return f"the tool {name}"
+
+
+def _having(state: State, what: str) -> State:
+    """It could be had after all."""
+    if state.turn is None:
+        return state
+    rest = tuple(one for one in state.turn.without if one.partition(" (")[0] != what)
+    return replace(state, turn=replace(state.turn, without=rest)) if rest != state.turn.without else state
+
+
+def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str) -> State:
+    item = state.open.get(event.id)
+    if item is None:
+        return state
+    if isinstance(event, ApprovalRequested):
+        return _staged(
+            state, item, stage="asking", digest=event.digest, reason=event.reason, asked=event, decided=None
+        )
+    if item.stage != "asking":
+        return state  # the first answer counts
+    if event.verdict == "deny":
+        return _staged(state, item, stage="denied", reason=event.words or "the user said no", decided=event)
+    state = _staged(state, item, stage="allowed", decided=event, decided_at=at)
+    asked = item.asked
+    if asked is None or not asked.pattern:
+        return state
+    if event.scope != "once":
+        return replace(state, granted=state.granted | {asked.pattern})
+    cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
+    if cell and asked.bundled:
+        return _staged(state, cell, bundle=cell.bundle | {asked.pattern})
+    return state
+
+
+def _staged(state: State, item: OpenAction, **changes: Any) -> State:
+    return replace(state, open={**state.open, item.proposed.id: replace(item, **changes)})

@@ -1,0 +1,166 @@
+"""Sessions in namespaces, seen from the host: where they come from, and how each of their guests begins."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio.to_thread
+
+from pinfold.sandbox._ahead import Ahead, Begun
+from pinfold.sandbox._asking import LauncherGone
+from pinfold.sandbox._body import Jailed
+from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._history import FileHistory
+from pinfold.sandbox._keeping import Keeper, Keeping
+from pinfold.sandbox._launcher import Ends, Launcher, begun
+from pinfold.sandbox._output import Output
+from pinfold.sandbox._request import Mounted, mounts_of, request
+from pinfold.sandbox.contract import Limits, SandboxUnavailable, Spec
+from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.views.keeping import ViewKeeper
+from pinfold.sandbox.views.place import Place
+
+SMALL = 100
+TRIES = 3
+"""A warm launcher may end with its owner, just as we ask it."""
+Probe: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Source:
+    """Where sessions of one kind come from, for all of this process."""
+
+    def __init__(self, launcher: Launcher, ahead: int) -> None:
+        self.launcher = launcher
+        self.ahead = Ahead(self._begin, ahead)
+        self.asked = False
+        """For a scratch session."""
+
+    def _begin(self, limits: Limits) -> Begun:
+        """In a thread. Raises SandboxUnavailable."""
+        made = Folder("workspace")
+        try:
+            spec = Spec(workspace=made.path, limits=limits)
+            mounts = mounts_of(spec)
+            ends = self.launcher.open_now(request(spec, mounts, None))
+        except BaseException:
+            made.remove()
+            raise
+        body = Jailed(ends.control, ends.pidfd)
+        keeper, history = keeper_of(mounts[0], body), FileHistory.where_possible(made.path)
+        begun = Begun(ends=ends, keeper=keeper, history=history, folder=made, limits=limits)
+        if not begun.says_hello(limits.start_s):
+            begun.close()
+            raise SandboxUnavailable("a session begun ahead did not start")
+        return begun
+
+
+class Guests:
+    """Launches the guests of one session."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        spec: Spec,
+        probe: Probe | None = None,
+        begun: Begun | None = None,
+        *,
+        is_scratch: bool = False,
+    ) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is. `begun`: the first is there.
+
+        `is_scratch`: the workspace is new and empty.
+        """
+        self._launcher = launcher
+        self._probe = probe
+        self._spec = spec
+        self._begun = begun
+        self._history = begun.history if begun else None
+        self._begins_history = is_scratch and not begun
+        self._view: Place | None = None
+
+    @property
+    def is_proof(self) -> bool:
+        return self._probe is None
+
+    def history_taken(self) -> FileHistory | str | None:
+        """That of the workspace's files, if it has begun; from now on the caller's."""
+        history, self._history = self._history, None
+        return history
+
+    async def launch(self) -> Guest:
+        if self._begun:
+            first, self._begun = self._begun, None
+            guest = self._guest(first.ends)
+            guest.keeper = first.keeper
+            return await begun(guest, self._spec.limits)
+        if not self._spec.workspace.is_dir():
+            raise SandboxUnavailable(
+                f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
+            )
+        # Most workspaces are looked through faster than a thread is reached.
+        spec = self._spec
+        is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts and not spec.view
+        mounts = mounts_of(spec) if is_small else await anyio.to_thread.run_sync(mounts_of, spec)
+        if spec.view is not None and self._view is None:
+            self._view = await anyio.to_thread.run_sync(Place, spec.workspace, spec.view)
+        ask = functools.partial(request, spec, mounts, self._view)
+        ends = await self._ends(await anyio.to_thread.run_sync(ask) if self._view else ask())
+        guest = self._guest(ends)
+
+        async def keep() -> Keeping:
+            made_by = _view_keeper if spec.view else keeper_of
+            make = functools.partial(made_by, mounts[0], Jailed(ends.control, ends.pidfd))
+            keeper = make() if is_small else await anyio.to_thread.run_sync(make)
+            if self._begins_history:
+                # That of an empty folder has begun before a thread would be reached; the session is not there yet.
+                self._begins_history = False
+                self._history = FileHistory.where_possible(spec.workspace)
+            return keeper
+
+        return await begun(guest, spec.limits, keep if spec.writable else None)
+
+    def _guest(self, ends: Ends) -> Guest:
+        cap = self._spec.limits.output_bytes
+        outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
+        return Guest(Jailed(ends.control, ends.pidfd), ends.channel, *outputs)
+
+    async def _ends(self, asked: dict[str, object]) -> Ends:
+        for tries_left in reversed(range(TRIES)):
+            if self._probe:
+                await self._probe()
+            try:
+                return await self._launcher.open(asked)
+            except LauncherGone:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def sweep(self) -> None:
+        """Nothing outlives a session's init."""
+
+    async def release(self) -> None:
+        """Its mounts went with it."""
+        history = self.history_taken()
+        if isinstance(history, FileHistory):
+            await history.close()
+        if self._view is not None:
+            self._view.close()
+
+
+def _is_small(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return all(
+            count < SMALL and not entry.is_dir(follow_symlinks=False) for count, entry in enumerate(entries)
+        )
+
+
+def keeper_of(workspace: Mounted, body: Jailed) -> Keeper:
+    return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+
+
+def _view_keeper(workspace: Mounted, body: Jailed) -> ViewKeeper:
+    return ViewKeeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
