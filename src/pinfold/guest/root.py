@@ -29,7 +29,7 @@ HOME = "/tmp/home"
 
 
 class Root:
-    """A root in the making. Take everything from the old one first, then `begin`, put it in, and `finish`."""
+    """A root in the making. Take everything from the old one first, then `begin`, put it in, `enter` and `finish`."""
 
     def __init__(self) -> None:
         self._trees: list[tuple[str, int, bool]] = []
@@ -80,8 +80,11 @@ class Root:
                 mount(path, path, None, MS_BIND)
                 read_only(path)
 
-    def finish(self) -> None:
+    def enter(self) -> None:
+        """Every process here is in it, and the old one can still be reached by `..`, until `finish`."""
         pivot_to(BASE)
+
+    def finish(self) -> None:
         leave_old_root()
         shut_root()
 

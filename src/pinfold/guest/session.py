@@ -82,10 +82,10 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         os.close(channel)
         os.close(word)
         bound_watches(OF_ONE)
-        _enter_root(settings)
-        set_hostname(b"pinfold")
-        loopback_up()
+        root = _entered_root(settings)
         os.write(begin, READY)
+        root.finish()  # the runner goes on meanwhile, but not to the program
+        make_folder(HOME)
         Init(runner, control, begin, line).live(ahead=ahead)
     line.close()
     os.close(control)
@@ -104,8 +104,8 @@ def _pass(gate: int) -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def _enter_root(settings: Request) -> None:
-    """The session's own root, still without a workspace."""
+def _entered_root(settings: Request) -> Root:
+    """The session's own, still without a workspace, and not finished."""
     root = Root()
     for path in settings["read_only"]:
         root.take(path)
@@ -115,13 +115,15 @@ def _enter_root(settings: Request) -> None:
     root.scratch("/dev/shm", settings["tmp_bytes"])
     root.processes("hidepid=ptraceable")
     root.lock_processes()
-    root.finish()
-    make_folder(HOME)
+    root.enter()
+    return root
 
 
 def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies, ahead: bool) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
+    set_hostname(b"pinfold")
+    loopback_up()
     drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)

@@ -106,6 +106,7 @@ class Zygote:
         for path, text in settings["files"].items():
             root.write(path, text)
         root.processes()
+        root.enter()
         root.finish()
         os.dup2(channel.fileno(), 0)
         close_all_but()

@@ -102,6 +102,7 @@ class Namespaces:
         await self.probe()
         if spec.view is not None and not self._launcher().views:
             raise SandboxUnavailable(NO_VIEWS)
+        self._launcher().expect()
         return await self._opened(Guests(self._launcher(), spec, self.probe), spec)
 
     async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
@@ -109,6 +110,8 @@ class Namespaces:
         await self.probe()
         source = self._source()
         begun = source.ahead.take(limits)
+        if not begun:
+            source.launcher.expect()
         made = begun.folder if begun else Folder("workspace")
         spec = Spec(workspace=made.path, limits=limits)
         try:
