@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 
 from .kernel import (
     ATTR_NOSUID,
@@ -17,7 +19,6 @@ from .kernel import (
     MS_REMOUNT,
     attach,
     detached,
-    leave_old_root,
     mount,
     pivot_to,
     set_mount_attributes,
@@ -29,20 +30,22 @@ HOME = "/tmp/home"
 
 
 class Root:
-    """A root in the making. Take everything from the old one first, then `begin`, put it in, `enter` and `finish`."""
+    """A root in the making. Take everything from the old one first, then `begin`, put it in and `enter`."""
 
     def __init__(self) -> None:
         self._trees: list[tuple[str, int, bool]] = []
         self._links: list[tuple[str, str]] = []
+        self._made = {"/"}
+        """Folders that are there, and need not be looked for."""
 
-    def take(self, path: str) -> None:
-        """What lies at `path` is there in the new root, read-only. A missing path is left out."""
-        if os.path.islink(path):
-            self._links.append((path, os.readlink(path)))
-        elif os.path.exists(path):
+    def take(self, path: str, link: str | None, is_folder: bool) -> None:
+        """What `found` has found is there in the new root, read-only."""
+        if link is not None:
+            self._links.append((path, link))
+        else:
             tree = detached(path, recursive=True)
             set_mount_attributes(tree, ATTR_RDONLY | ATTR_NOSUID, recursive=True)
-            self._trees.append((path, tree, os.path.isdir(path)))
+            self._trees.append((path, tree, is_folder))
 
     def begin(self, tmp_bytes: int) -> None:
         """From here on the old root is out of sight. /tmp comes first: what was taken may lie beneath it."""
@@ -51,25 +54,32 @@ class Root:
         for path, tree, is_folder in self._trees:
             self.put(path, tree, is_folder=is_folder)
         for path, target in self._links:
-            make_folder(os.path.dirname(BASE + path))
+            self._make(os.path.dirname(path))
             os.symlink(target, BASE + path)
 
-    def put(self, path: str, tree: int, *, is_folder: bool = True) -> None:
-        hang(BASE + path, tree, is_folder=is_folder)
+    def put(self, path: str, tree: int, *, is_folder: bool) -> None:
+        if is_folder:
+            self._make(path)
+        else:
+            self._make(os.path.dirname(path))
+            with suppress(FileExistsError):
+                os.close(os.open(BASE + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        attach(tree, BASE + path)
+        os.close(tree)
 
     def scratch(self, path: str, size: int, mode: str = "1777", flags: int = 0) -> None:
         """An empty writable folder of its own, at most `size` bytes."""
-        make_folder(BASE + path)
+        self._make(path)
         options = f"size={size},nr_inodes={max(1000, size >> 13)},mode={mode}"
         mount("scratch", BASE + path, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
 
     def write(self, path: str, text: str) -> None:
-        make_folder(os.path.dirname(BASE + path))
+        self._make(os.path.dirname(path))
         with open(BASE + path, "w", encoding="utf-8") as file:
             file.write(text)
 
     def processes(self, options: str | None = None) -> None:
-        make_folder(BASE + "/proc")
+        self._make("/proc")
         mount("proc", BASE + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
 
     def lock_processes(self) -> None:
@@ -81,12 +91,25 @@ class Root:
                 read_only(path)
 
     def enter(self) -> None:
-        """Every process here is in it, and the old one can still be reached by `..`, until `finish`."""
+        """Every process here is in it; the old one lies on it until `leave_old_root`."""
         pivot_to(BASE)
-
-    def finish(self) -> None:
-        leave_old_root()
         shut_root()
+
+    def _make(self, path: str) -> None:
+        if path not in self._made:
+            self._make(os.path.dirname(path))
+            with suppress(FileExistsError):
+                os.mkdir(BASE + path, 0o755)
+            self._made.add(path)
+
+
+def found(paths: Iterable[str]) -> list[tuple[str, str | None, bool]]:
+    """Those that are there: each with where it leads, if it is a link, and whether it is a folder."""
+    return [
+        (path, os.readlink(path) if os.path.islink(path) else None, os.path.isdir(path))
+        for path in paths
+        if os.path.lexists(path)
+    ]
 
 
 def hang(place: str, tree: int, *, is_folder: bool) -> None:
@@ -135,4 +158,4 @@ def begin_with_devices(root: Root, tmp_bytes: int) -> None:
         root.put(f"/dev/{name}", tree, is_folder=False)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"{BASE}/dev/{name}")
-    make_folder(BASE + "/dev/shm")
+    os.mkdir(BASE + "/dev/shm", 0o755)

@@ -23,6 +23,7 @@ from .kernel import (
     drop_capabilities,
     fork,
     landlock_abi,
+    leave_old_root,
     loopback_up,
     prctl,
     run_elsewhere,
@@ -32,7 +33,7 @@ from .kernel import (
 from .memory import data_of_self
 from .proc import put
 from .requests import Request
-from .root import HOME, Root, make_folder
+from .root import HOME, Root
 from .serve import Readied
 from .warm import touch_pandas
 from .watches import OF_ONE, bound_watches
@@ -82,10 +83,8 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         os.close(channel)
         os.close(word)
         bound_watches(OF_ONE)
-        root = _entered_root(settings)
+        _enter_root(settings)
         os.write(begin, READY)
-        root.finish()  # the runner goes on meanwhile, but not to the program
-        make_folder(HOME)
         Init(runner, control, begin, line).live(ahead=ahead)
     line.close()
     os.close(control)
@@ -104,19 +103,17 @@ def _pass(gate: int) -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def _entered_root(settings: Request) -> Root:
-    """The session's own, still without a workspace, and not finished."""
+def _enter_root(settings: Request) -> None:
+    """The session's own, still without a workspace."""
     root = Root()
-    for path in settings["read_only"]:
-        root.take(path)
-    for path in ("/etc", "/dev"):
-        root.take(path)
+    for path, link, is_folder in settings["found"]:
+        root.take(path, link, is_folder)
     root.begin(settings["tmp_bytes"])
     root.scratch("/dev/shm", settings["tmp_bytes"])
     root.processes("hidepid=ptraceable")
     root.lock_processes()
     root.enter()
-    return root
+    os.mkdir(HOME, 0o755)
 
 
 def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies, ahead: bool) -> None:
@@ -124,7 +121,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     set_hostname(b"pinfold")
     loopback_up()
-    drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)
     if ahead:
@@ -133,7 +129,9 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
             touch_pandas()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
-    os.chdir("/")
+    # The kernel lets whoever does this wait, and the init has more to do.
+    leave_old_root()
+    drop_capabilities()
     put("/proc/self/oom_score_adj", OOM_SCORE)
     files = _file_rules()
     seccomp(bytes.fromhex(settings["filter"]))

@@ -25,6 +25,7 @@ from .kernel import (
 from .layout import gathered, settled
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
+from .root import found
 from .session import become_session
 from .warm import warm
 
@@ -94,6 +95,7 @@ def _prepare(settings: Request) -> None:
         del room
     os.environ.clear()
     os.environ.update(settings["session_environment"])
+    settings["found"] = found([*settings["read_only"], "/etc", "/dev"])
     gc.collect()
     gc.freeze()
     trim()

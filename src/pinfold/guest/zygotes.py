@@ -20,10 +20,11 @@ from .kernel import (
     clone,
     close_all_but,
     drop_capabilities,
+    leave_old_root,
     prctl,
 )
 from .requests import MESSAGE_BYTES, Request
-from .root import Root, begin_with_devices, shut_mounts
+from .root import Root, begin_with_devices, found, shut_mounts
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -98,16 +99,14 @@ class Zygote:
         settings = self._settings
         shut_mounts()
         root = Root()
-        for path in settings["read_only"]:
-            root.take(path)
-        for path in settings["etc"]:
-            root.take(path)
+        for path, link, is_folder in found([*settings["read_only"], *settings["etc"]]):
+            root.take(path, link, is_folder)
         begin_with_devices(root, TMP_BYTES)
         for path, text in settings["files"].items():
             root.write(path, text)
         root.processes()
         root.enter()
-        root.finish()
+        leave_old_root()
         os.dup2(channel.fileno(), 0)
         close_all_but()
         if self._drop_to is not None:

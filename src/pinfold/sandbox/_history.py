@@ -52,7 +52,10 @@ class FileHistory:
                 self._scratch.remove()
             raise
         self._filled = Event()
-        Thread(target=self._fill, daemon=True, name="pinfold-versions").start()
+        if self._scratch and not self.coverage.unread:  # done sooner than a thread is begun
+            self._fill()
+        else:
+            Thread(target=self._fill, daemon=True, name="pinfold-versions").start()
 
     def _fill(self) -> None:
         try:
