@@ -31,7 +31,7 @@ _RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LISTENER = 8
 HUGE = 2 << 20
-_MADV_COLLAPSE = 25
+_MADV_POPULATE_READ, _MADV_COLLAPSE = 22, 25
 _PRIVATE_ANONYMOUS_UNCOUNTED = 0x4022
 _MAP_FAILED = (1 << 64) - 1
 _X86 = os.uname().machine == "x86_64"
@@ -116,6 +116,17 @@ def reserved(size: int) -> int:
 
 def released(place: int, size: int) -> None:
     _checked(_libc.munmap(ctypes.c_void_p(place), ctypes.c_size_t(size)), "munmap")
+
+
+def protect(place: int, size: int, mode: str) -> None:
+    """`mode` as /proc/self/maps has it."""
+    bits = sum(bit for letter, bit in (("r", 1), ("w", 2), ("x", 4)) if letter in mode)
+    _libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(size), bits)
+
+
+def populate(place: int, size: int) -> None:
+    """Map what lies there, to be read, if the kernel can (Linux 5.14)."""
+    _libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), _MADV_POPULATE_READ)
 
 
 def collapse(place: int) -> None:

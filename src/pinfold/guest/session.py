@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 
 from .copies import Copies
@@ -25,6 +27,7 @@ from .kernel import (
     landlock_abi,
     leave_old_root,
     loopback_up,
+    populate,
     prctl,
     run_elsewhere,
     seccomp,
@@ -85,6 +88,7 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         bound_watches(OF_ONE)
         _enter_root(settings)
         os.write(begin, READY)
+        leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
         Init(runner, control, begin, line).live(ahead=ahead)
     line.close()
     os.close(control)
@@ -121,21 +125,23 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     set_hostname(b"pinfold")
     loopback_up()
+    drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)
     if ahead:
         guest.rehearse()
         with suppress(Exception):  # then it takes as long as any first time
             touch_pandas()
+    code = iter([] if ahead else settings.get("code", []))
+    _map_until(word, code)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
-    # The kernel lets whoever does this wait, and the init has more to do.
-    leave_old_root()
-    drop_capabilities()
+    os.chdir("/")
     put("/proc/self/oom_score_adj", OOM_SCORE)
     files = _file_rules()
     seccomp(bytes.fromhex(settings["filter"]))
     os.close(gate)
+    _map_until(word, code)
     request = _begun(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
@@ -147,6 +153,14 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
         files.restrict()
     guest.serve()
     os._exit(0)
+
+
+def _map_until(word: int, code: Iterator[tuple[int, int]]) -> None:
+    """Something is said: until then, what a first cell with a table is likely to run."""
+    said = select.poll()
+    said.register(word, select.POLLIN)
+    while not said.poll(0) and (part := next(code, None)):
+        populate(*part)
 
 
 def _begun(word: int) -> Request:

@@ -22,12 +22,12 @@ from .kernel import (
     prctl,
     trim,
 )
-from .layout import gathered, settled
+from .layout import code_of, gathered, settled
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import found
 from .session import become_session
-from .warm import warm
+from .warm import touch_pandas, warm
 
 PAUSE_S = 0.02
 """Before random numbers are seeded anew: the session just made goes first."""
@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> None:
             immortalise()  # a fifth of a second, which nobody should wait for
             trim()
             settled()
+            settings["code"] = code_of(touch_pandas)
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
