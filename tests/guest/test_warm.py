@@ -113,6 +113,51 @@ def test_what_is_loaded_lies_together_and_what_was_not_needed_is_given_back() ->
     assert same == "True"
 
 
+CODE = """
+import importlib, os, resource, sqlite3, sys, types
+package = types.ModuleType("_pinfold_guest")
+package.__path__ = [sys.argv[1]]
+sys.modules["_pinfold_guest"] = package
+layout, kernel = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("layout", "kernel"))
+
+def use():
+    sqlite3.connect(":memory:").execute("create table t as select 1 as one").fetchall()
+
+def faults(before):
+    told, tell = os.pipe()
+    if os.fork() == 0:
+        for part in before:
+            kernel.populate(*part)
+        count = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        use()
+        os.write(tell, str(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - count).encode())
+        os._exit(0)
+    os.wait()
+    return int(os.read(told, 99))
+
+use()
+layout.settled()
+idle, used = layout.code_of(lambda: None), layout.code_of(use)
+size = lambda code: sum(size for _, size in code)
+print(0 < size(idle) < size(used), faults(used) < faults(idle))
+with open("/proc/self/maps") as table:
+    rows = [line.split() for line in table]
+pairs = zip(rows, rows[1:])
+print(sum(b[1] == "---p" and a[4] == b[4] != "0" and "w" not in a[1] for a, b in pairs))
+use()
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or tuple(map(int, platform.release().split(".")[:2])) < (5, 14),
+    reason="the kernel maps nothing ahead",
+)
+def test_code_that_is_known_to_run_is_mapped_ahead_and_libraries_have_no_gaps() -> None:
+    command = [sys.executable, "-I", "-c", CODE, str(GUEST)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "True True\n0\n", done.stderr
+
+
 IMMORTAL = """
 import ctypes, importlib, json, sys, types
 package = types.ModuleType("_pinfold_guest")
