@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -125,6 +126,7 @@ async def outputs(contenders: Sequence[Contender], n: int) -> dict[str, Figure]:
             live = await contender.open()
             try:
                 await live.run(ASSIGN)
+                have_memory(4 * OUTPUT_BYTES)
                 begun = time.perf_counter()
                 answer = await live.run(OUTPUT)
                 times[contender.name].append(time.perf_counter() - begun)
@@ -133,6 +135,14 @@ async def outputs(contenders: Sequence[Contender], n: int) -> dict[str, Figure]:
             if answer.stdout != OUTPUT_BYTES:
                 raise RuntimeError(f"{contender.name}: {answer.stdout} of {OUTPUT_BYTES} received")
     return {name: Figure.of(taken) for name, taken in times.items()}
+
+
+def have_memory(size: int) -> None:
+    """At hand, for whoever asks next: the host of a virtual machine takes what is free, and it is slow to give it back."""
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as taken:
+        taken.madvise(mmap.MADV_HUGEPAGE)
+        for place in range(0, size, mmap.PAGESIZE):
+            taken[place] = 1
 
 
 async def interrupts(contenders: Sequence[Contender], n: int) -> dict[str, Figure]:
