@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 
 from .kernel import HUGE, allocated, collapse, fork, freed, heap_end, protect, released, reserved
@@ -68,11 +69,15 @@ def settled() -> None:
         end_before, inode_before = end, inode
 
 
-def code_of(use: Callable[[], None]) -> list[tuple[int, int]]:
-    """Where code and constants lie that `use` touches, and how much: to a fork of this process none of it is mapped."""
+def code_of(use: Callable[[], None], limit_s: float = 2.0) -> list[tuple[int, int]]:
+    """Where code and constants lie that `use` touches, and how much: to a fork of this process none of it is mapped.
+
+    Nothing, if it takes longer.
+    """
     reader, writer = os.pipe()
     if fork() == 0:
         try:
+            signal.setitimer(signal.ITIMER_REAL, limit_s)  # ends it
             use()
             os.write(writer, json.dumps(_mapped_code()).encode())
         finally:
