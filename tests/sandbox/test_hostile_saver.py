@@ -113,6 +113,13 @@ def test_one_that_never_ends_is_given_up(tmp_path: Path) -> None:
     speaker.join()
 
 
+def test_one_that_is_silent_when_the_time_is_up_is_not_blamed_on_a_variable(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(line(at="x"))
+    with ours, theirs, pytest.raises(Unsaved, match=r"took more than 0\.1 s"):
+        Store(tmp_path, receive_s=0.1).receive(1, ours, {})
+
+
 def test_who_restores_is_given_its_bytes_and_never_a_descriptor(tmp_path: Path) -> None:
     store = Store(tmp_path)
     received(store, 1, HONEST)

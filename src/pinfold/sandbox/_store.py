@@ -255,7 +255,11 @@ class _Bounded(RawIOBase):
 
     def readinto(self, into: WriteableBuffer, /) -> int:
         left = self._until - monotonic()
-        if left <= 0:
-            raise Unsaved(f"saving the variables took more than {self._seconds:g} s")
-        self._saver.settimeout(min(STALL_S, left))
-        return self._saver.recv_into(into)
+        if left > 0:
+            self._saver.settimeout(min(STALL_S, left))
+            try:
+                return self._saver.recv_into(into)
+            except TimeoutError:
+                if left >= STALL_S:  # or it was not silent for long
+                    raise
+        raise Unsaved(f"saving the variables took more than {self._seconds:g} s")
