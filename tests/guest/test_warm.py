@@ -14,11 +14,15 @@ import pinfold
 pytestmark = pytest.mark.integration
 
 GUEST = Path(pinfold.__file__).parent / "guest"
-PROGRAM = """
-import importlib, os, sys, types
+INSIDE = """
+import importlib, sys, types
 package = types.ModuleType("_pinfold_guest")
 package.__path__ = [sys.argv[1]]
 sys.modules["_pinfold_guest"] = package
+"""
+"""For a script that imports modules of the guest, whose folder is its argument."""
+PROGRAM = """
+import os
 main, environment = sys.modules["__main__"], dict(os.environ)
 found = importlib.import_module("_pinfold_guest.warm").warm()
 same = main is sys.modules["__main__"] and environment == dict(os.environ)
@@ -37,7 +41,7 @@ os.wait()
 
 def warmed(python: str, home: Path) -> list[str]:
     done = subprocess.run(
-        [python, "-I", "-c", PROGRAM, str(GUEST)],
+        [python, "-I", "-c", INSIDE + PROGRAM, str(GUEST)],
         capture_output=True,
         text=True,
         timeout=50,
@@ -64,10 +68,7 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
 
 
 LAYOUT = """
-import gc, importlib, os, sys, types
-package = types.ModuleType("_pinfold_guest")
-package.__path__ = [sys.argv[1]]
-sys.modules["_pinfold_guest"] = package
+import gc, os
 layout, kernel = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("layout", "kernel"))
 
 def huge():
@@ -99,7 +100,7 @@ print(held == [bytes(100)] * 100_000 and all(one == bytes(3000) for one in gaps)
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks at maps in /proc")
 def test_what_is_loaded_lies_together_and_what_was_not_needed_is_given_back() -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-c", LAYOUT, str(GUEST)],
+        [sys.executable, "-I", "-c", INSIDE + LAYOUT, str(GUEST)],
         capture_output=True,
         text=True,
         timeout=50,
@@ -114,10 +115,7 @@ def test_what_is_loaded_lies_together_and_what_was_not_needed_is_given_back() ->
 
 
 CODE = """
-import importlib, os, resource, sqlite3, sys, time, types
-package = types.ModuleType("_pinfold_guest")
-package.__path__ = [sys.argv[1]]
-sys.modules["_pinfold_guest"] = package
+import os, resource, sqlite3, time
 layout, kernel = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("layout", "kernel"))
 
 def use():
@@ -154,16 +152,13 @@ use()
     reason="the kernel maps nothing ahead",
 )
 def test_code_that_is_known_to_run_is_mapped_ahead_and_libraries_have_no_gaps() -> None:
-    command = [sys.executable, "-I", "-c", CODE, str(GUEST)]
+    command = [sys.executable, "-I", "-c", INSIDE + CODE, str(GUEST)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert done.stdout == "True True\n[]\n0\n", done.stderr
 
 
 IMMORTAL = """
-import ctypes, importlib, json, sys, types
-package = types.ModuleType("_pinfold_guest")
-package.__path__ = [sys.argv[1]]
-sys.modules["_pinfold_guest"] = package
+import ctypes, json
 immortal = importlib.import_module("_pinfold_guest.immortal")
 count = lambda one: ctypes.c_uint64.from_address(id(one)).value
 looked_at = lambda: [json, json.dumps, json.dumps.__code__.co_consts, memoryview.__dict__["tobytes"], range.__mro__]
@@ -175,7 +170,7 @@ print(immortal.is_possible(), all(before), all(after), count([]) == immortal.MAR
 
 
 def test_what_no_collector_knows_of_is_made_immortal_too(data_python: Path) -> None:
-    command = [str(data_python), "-I", "-c", IMMORTAL, str(GUEST)]
+    command = [str(data_python), "-I", "-c", INSIDE + IMMORTAL, str(GUEST)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     if done.stdout.startswith("False"):
         pytest.skip("not with this Python")

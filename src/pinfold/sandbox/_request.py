@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
-from pinfold.sandbox.contract import Mount, SandboxUnavailable, Spec
+from pinfold.sandbox.contract import Limits, Mount, SandboxUnavailable, Spec
 from pinfold.sandbox.seccomp import SIGNALS, compile_filter
 from pinfold.sandbox.views.place import Place
 
@@ -91,18 +91,23 @@ def request(spec: Spec, mounts: list[Mounted], view: Place | None) -> dict[str, 
         "pinned": [path for guard in guards for path in guard.pinned],
         "protected": sorted({path for guard in guards for path in guard.protected}),
         "memory": limits.memory_bytes,
-        "limits": {
-            "CORE": 0,
-            "DATA": limits.memory_bytes,
-            "MEMLOCK": 0,
-            "NOFILE": OPEN_FILES,
-            "NPROC": limits.processes,
-        },
+        "limits": of_one_process(limits),
         "environment": {
             **({"PINFOLD_SITE": str(spec.site)} if spec.site else {}),
             **(PROXIES if spec.egress else {}),
         },
         "egress": _way_out() if spec.egress else None,
+    }
+
+
+def of_one_process(limits: Limits) -> dict[str, int]:
+    """By the names the kernel has for them, without RLIMIT_."""
+    return {
+        "CORE": 0,
+        "DATA": limits.memory_bytes,
+        "MEMLOCK": 0,
+        "NOFILE": OPEN_FILES,
+        "NPROC": limits.processes,
     }
 
 

@@ -27,7 +27,7 @@ from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._remade import opened_session
-from pinfold.sandbox._request import MOUNTS, OPEN_FILES
+from pinfold.sandbox._request import MOUNTS, of_one_process
 from pinfold.sandbox._workspace import Guards, guarded, ours_within, why_not_mountable
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, Spec, refuse_extras
@@ -327,13 +327,7 @@ class _Guests:
         return {
             "memory": limits.memory_bytes,
             "processes": limits.processes,
-            "limits": {
-                "CORE": 0,
-                "DATA": limits.memory_bytes,
-                "MEMLOCK": 0,
-                "NOFILE": OPEN_FILES,
-                "NPROC": limits.processes,
-            },
+            "limits": of_one_process(limits),
             "environment": {
                 "PATH": f"{self._place.python.parent}:/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
