@@ -95,6 +95,8 @@ class Upstream:
 
         async def relay(agreed: str) -> Result:
             nonlocal answer, refusal
+            if line.has_changed:
+                await line.look()
             entry = line.manifest.entries.get(tool)
             if tool not in line.agreed or entry is None or entry.digest != agreed:
                 raise BadCall(

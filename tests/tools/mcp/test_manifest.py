@@ -300,6 +300,29 @@ async def test_agreement_is_to_what_was_shown_and_to_nothing_later(tmp_path: Pat
             await held.call("mail.send_mail", {"to": "a@b.example", "body": "x"})
 
 
+async def test_a_call_waits_until_a_change_that_the_server_told_of_has_been_read(tmp_path: Path) -> None:
+    house, file = House(), tmp_path / "mail.json"
+    await _first_sight(house, file)
+    _write(file, MANIFEST, then={"tools": _mutated(CHANGES["other words"])})
+    async with _listed(house, file) as servers:
+        tools = Registry(servers.pinned_tools("mail") or ())
+        assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
+        with pytest.raises(ToolFailed, match="otherwise than when the user agreed to it; nothing was called"):
+            await tools.call("mail.send_mail", {"to": "a@b.example", "body": "x"})
+        assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
+
+
+async def test_a_server_that_changed_and_does_not_say_to_what_is_not_called(tmp_path: Path) -> None:
+    house, file = House(), tmp_path / "mail.json"
+    await _first_sight(house, file)
+    _write(file, MANIFEST, then={"tools": MANIFEST, "mute": True})
+    async with house.servers(spec("mail", "listed", str(file), timeout_s=0.5)) as servers:
+        tools = Registry(servers.pinned_tools("mail") or ())
+        assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
+        with pytest.raises(ToolFailed, match="said that its tools have changed, and not to what; nothing"):
+            await tools.call("mail.list_mail", {})
+
+
 async def test_accepting_makes_what_is_said_now_the_pin(tmp_path: Path) -> None:
     house, file = House(), tmp_path / "mail.json"
     await _first_sight(house, file)

@@ -65,6 +65,9 @@ class Odd:
     leads_to: str = ""
     forgets: int = 0
     """Sessions that it will say it has forgotten."""
+    says: str = ""
+    """Of each of its tools."""
+    called: list[str] = field(default_factory=list[str])
     sessions: int = 0
     clings: bool = False
     """It does not let a session end."""
@@ -102,7 +105,13 @@ class Odd:
                 return self._json(message, result, {"mcp-session-id": f"s{self.sessions}"})
             case "tools/list":
                 return self._json(
-                    message, {"tools": [{"name": name, "inputSchema": TOOL} for name in self.names]}
+                    message,
+                    {
+                        "tools": [
+                            {"name": name, "description": self.says, "inputSchema": TOOL}
+                            for name in self.names
+                        ]
+                    },
                 )
             case "tools/call":
                 return await self._call(message, request)
@@ -113,6 +122,7 @@ class Odd:
 
     async def _call(self, message: Any, request: Request) -> Response:  # noqa: C901 - one case for each rule
         name = message["params"]["name"]
+        self.called.append(name)
         text = {"content": [{"type": "text", "text": name}]}
         match name:
             case "huge":

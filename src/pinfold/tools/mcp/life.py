@@ -62,8 +62,12 @@ class Life:
         self._start: _Start | None = None
         self._connection: Connection | None = None
         self._wake = anyio.Event()
-        self._is_changed = False
         self._is_stopping = False
+        self._heard = 0
+        """How often it told of a change, of which so many have been read: a call waits for what is between them."""
+        self._read = 0
+        self._reread = anyio.Event()
+        self._is_awaited = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
         self._failures = 0
@@ -140,12 +144,23 @@ class Life:
         return start.connection
 
     async def call(self, tool: str, arguments: Mapping[str, Json], agreed: str) -> types.CallToolResult:
-        """`agreed` is the digest of what the user saw of this tool: another one is not called."""
-        connection = await self.agreed(tool, agreed)
-        return await self._once_more(connection, lambda one: one.call(tool, arguments, self.spec.timeout_s))
+        return await self.ask(tool, agreed, lambda one: one.call(tool, arguments, self.spec.timeout_s))
 
-    async def agreed(self, tool: str, digest: str) -> Connection:
+    async def ask(self, tool: str, agreed: str, ask: Callable[[Connection], Awaitable[T]]) -> T:
+        """For a tool. `agreed` is the digest of what the user saw of it: a connection that describes it otherwise is not asked."""
+        from pinfold.tools.mcp.connection import SessionLost
+
+        for _ in range(2):
+            connection = await self._agreed(tool, agreed)
+            try:
+                return await ask(connection)
+            except SessionLost as lost:
+                connection.over.end(f"the server ended the session: {lost}")
+        raise BadCall(f"{self.spec.name} ended two sessions in a row; it was not done", at_fault=True)
+
+    async def _agreed(self, tool: str, digest: str) -> Connection:
         connection = await self.connected()
+        await self._catch_up(connection)
         entry = self._now.entries.get(tool) if self._now else None
         if entry is None:
             raise BadCall(f"{self.spec.name} does not offer it any more")
@@ -156,20 +171,18 @@ class Life:
             )
         return connection
 
-    async def _once_more(self, connection: Connection, ask: Callable[[Connection], Awaitable[T]]) -> T:
-        from pinfold.tools.mcp.connection import SessionLost
-
-        for _ in range(2):
-            try:
-                return await ask(connection)
-            except SessionLost as lost:
-                connection.over.end(f"the server ended the session: {lost}")
-                connection = await self.connected()
-        raise BadCall(f"{self.spec.name} ended two sessions in a row; it was not done", at_fault=True)
-
-    async def ask(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
-        """For what is no call of a tool."""
-        return await self._once_more(await self.connected(), ask)
+    async def _catch_up(self, connection: Connection) -> None:
+        """Wait until every change that the server told of so far has been read."""
+        heard = self._heard
+        with anyio.move_on_after(self.spec.timeout_s):
+            while self._read < heard and not connection.over.event.is_set():
+                self._is_awaited.set()
+                await self._reread.wait()
+            return
+        raise BadCall(
+            f"{self.spec.name} said that its tools have changed, and not to what; nothing was called",
+            at_fault=True,
+        )
 
     async def tell_roots(self) -> None:
         if self._connection:
@@ -216,7 +229,7 @@ class Life:
                         over=over,
                         changed=self._heard_of_change,
                     ) as connection:
-                        self._saw(await connection.manifest())
+                        await self._look(connection)
                         patience.release(wait)
                         began = anyio.current_time()
                         self._ready(start, connection)
@@ -249,6 +262,7 @@ class Life:
             self._not_before = now + self._wait_s()
         start.why = f"{self.spec.name} did not start: {self._why or 'it was closed'}"
         start.done.set()
+        self._end_waits()
         self._idle.set()
         if not self._is_stopping and self._failures == self._limits.quick_failures:
             self._world.notice(
@@ -272,19 +286,30 @@ class Life:
             while not connection.over.event.is_set() and not self._is_stopping:
                 await self._wake.wait()
                 self._wake = anyio.Event()
-                if self._is_changed:
-                    self._is_changed = False
-                    self._saw(await connection.manifest())
+                if self._read < self._heard:
+                    await self._look(connection)
                     self._world.on_changed(self.spec.name)
-                    await anyio.sleep(self._limits.reread_s)
+                    with anyio.move_on_after(self._limits.reread_s):
+                        await self._is_awaited.wait()
             tasks.cancel_scope.cancel()
+
+    async def _look(self, connection: Connection) -> None:
+        """Read what it offers. What it tells of meanwhile is for the next time."""
+        heard, self._is_awaited = self._heard, anyio.Event()
+        self._saw(await connection.manifest())
+        self._read = heard
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        self._reread.set()
+        self._reread = anyio.Event()
 
     async def _wake_at_end(self, connection: Connection) -> None:
         await connection.over.event.wait()
         self._wake.set()
 
     def _heard_of_change(self) -> None:
-        self._is_changed = True
+        self._heard += 1
         self._wake.set()
 
     def _saw(self, manifest: Manifest) -> None:

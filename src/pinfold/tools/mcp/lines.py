@@ -90,6 +90,8 @@ class Line:
         """Tools, as the server tells them."""
         self.agreed: frozenset[str] = frozenset()
         """Names of what is just as the user agreed to; at the first sight, all that can be offered."""
+        self.has_changed = False
+        """It told of a change since it was looked at."""
         self._spec = spec
         self._pins = pins
         self._limits = limits
@@ -163,6 +165,7 @@ class Line:
 
     async def look(self) -> None:
         """See what it offers. Raises MCPError, BadCall."""
+        self.has_changed = False
         self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
         there = [
             (name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names
@@ -221,8 +224,11 @@ async def line_to(
         return {} if method == "ping" else await peer.asked(method, params)
 
     async def told(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:
+        if line and method.endswith("/list_changed"):
+            line.has_changed = True
         await peer.told(method, params)
 
+    line: Line | None = None
     begun = False
     try:
         async with AsyncExitStack() as stack:

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 from pinfold.events import Effect, Json, Reach, Sent
@@ -208,8 +208,7 @@ class _Extras:
             return _with_sent(self._life.spec, await relay(self._agreed), len(str(arguments)))
         from pinfold.tools.mcp import values
 
-        await self._life.agreed(self._name, self._agreed)
-        ask = self._life.ask
+        ask = partial(self._life.ask, self._name, self._agreed)
         match self._name:
             case "read_resource":
                 made = values.of_resource(await ask(lambda one: one.read_resource(arguments["uri"])))
