@@ -36,8 +36,6 @@ FORMATS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "excel"),
 }
-KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR")
-"""Types that Arrow reads as DuckDB does."""
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _DELIMITERS = (",", ";", "\t", "|")
 _NOT_SNIFFED = ("store_rejects",)
@@ -51,21 +49,6 @@ class Broken(Exception):
 
 class Unlisted(Exception):
     """A text is there that stands for nothing, and was not known to be."""
-
-
-class NotPlain(Exception):
-    """To be read by DuckDB."""
-
-
-class Dialect:
-    """How a file is written."""
-
-    def __init__(self, delimiter: str, newline: bytes, nulls: Sequence[str], kinds: Sequence[str]) -> None:
-        self.delimiter = delimiter
-        self.newline = newline
-        self.nulls = nulls
-        self.kinds = kinds
-        """Of its columns, in DuckDB's words."""
 
 
 class Source:
@@ -87,9 +70,6 @@ class Source:
         self.options: Options = {}
         self.unlisted: list[str] = []
         """Of the words for nothing those that are taken for texts so far."""
-        self.hopeful = False
-        """That Arrow can read it, which is faster."""
-        self._seen: Sequence[str] = NULLS
         self._tried: set[str] = set()
         self._settled: Options = {}
         """What was found by looking."""
@@ -122,9 +102,9 @@ class Source:
 
     def _as_csv(self, head: bytes) -> None:
         self.options["buffer_size"] = str(BUFFER)
-        self._nulls(NULLS)
-        self.hopeful = self._quick
-        self._seen = [word for word in NULLS if not word or re.search(_field(word), head)]
+        # DuckDB compares every field with every word for NULL: it begins with those that seem to be there.
+        seen = [word for word in NULLS if not word or re.search(_field(word), head)]
+        self._nulls(seen if self._quick else NULLS)
         if "compression" not in self.options:
             encoding, _ = encoding_of(head)
             if encoding.startswith("utf-16"):
@@ -268,30 +248,6 @@ class Source:
             return True
         return False
 
-    def dialect(self, kinds: Sequence[str]) -> Dialect:
-        """Raises NotPlain where the file is known to need DuckDB."""
-        found = self._settled
-        newline = {"'\\n'": b"\n", "'\\r\\n'": b"\r\n"}.get(found.get("new_line", ""))
-        delimiter = found.get("delim", "")[1:-1]
-        expected = {"quote": "'\"'", "escape": "'\"'", "comment": "''", "skip": "0", "header": "true"}
-        if (
-            not newline
-            or self.options.keys() - {"buffer_size", "nullstr"}
-            or found.keys() & {"dateformat", "timestampformat"}
-            or any(found.get(name) != value for name, value in expected.items())
-            or delimiter not in _DELIMITERS
-            or len(kinds) < 2  # an empty line is a row of one column, or none
-            or not set(kinds) <= set(KINDS)
-        ):
-            raise NotPlain
-        return Dialect(delimiter, newline, NULLS, kinds)
-
-    def left_to_duckdb(self) -> None:
-        """DuckDB compares every field with every word for nothing: it begins with those that seem to be there."""
-        self.hopeful = False
-        self._settled = {}
-        self._nulls(self._seen)
-
     def list_all(self) -> bool:
         """Whether there was a word for nothing that was not taken for one yet."""
         if not self.unlisted:
@@ -344,8 +300,6 @@ def _tried(source: Source, use: Use[Found], ordered: bool) -> Found:
             connection.execute("SET autoinstall_known_extensions = false; SET enable_progress_bar = false")
             found = use(connection, source, source.look(connection))
             source.left_out(connection)
-        except NotPlain:
-            source.left_to_duckdb()
         except Unlisted:
             source.mend("unlisted")
         except (duckdb.Error, Broken) as error:

@@ -173,15 +173,10 @@ def figures_of(connection: Any, source: Source, typed: Typed) -> tuple[list[dict
 def _figures(
     scratch: Scratch, connection: Any, source: Source, typed: Typed
 ) -> tuple[list[dict[str, Any]], int, bool]:
-    from .plain import read_into
-
     nothing, *absent = _hashes(connection, None, *source.unlisted)
     parts = [Part(name, kind, scratch, FEW_IN_ALL // len(typed), nothing) for name, kind in typed]
     until = source.begun + LONGEST_S
-    if source.hopeful:
-        whole = read_into(parts, connection, source, until)
-    else:
-        whole = _from_duckdb(connection, source, parts, until)
+    whole = _read_into(parts, connection, source, until)
     if any(part.has(one) for part in parts for one in absent):
         raise Unlisted
     with ThreadPoolExecutor(THREADS) as pool:
@@ -194,8 +189,8 @@ def _figures(
     return figures, parts[0].rows, whole
 
 
-def _from_duckdb(connection: Any, source: Source, parts: list[Part], until: float) -> bool:
-    """Whether there was time for all of it."""
+def _read_into(parts: list[Part], connection: Any, source: Source, until: float) -> bool:
+    """True if there was time for all of it."""
     chosen = ", ".join(part.sql for part in parts)
     batch = max(2048, min(BATCH, BATCH_BYTES // (8 * len(parts))))
     for taken in _batches(connection.sql(query(chosen, source)).to_arrow_reader(batch)):

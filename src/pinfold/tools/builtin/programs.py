@@ -20,7 +20,7 @@ _PARTS: Mapping[Program, tuple[str, ...]] = {
     "patching": ("answering", "texts", "differences", "writing", "patches", "patching"),
     "finding": ("answering", "texts", "finding"),
     "searching": ("answering", "texts", "searching"),
-    "tables": ("answering", "texts", "sheets", "sources", "counting", "columns", "plain", "tables"),
+    "tables": ("answering", "texts", "sheets", "sources", "counting", "columns", "tables"),
 }
 # One program of several files: a package that is on no disk.
 _START = """\
