@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -20,6 +21,10 @@ from pinfold.sandbox.environment import default_python
 
 # Looked up now: a test sees folders of its own only.
 _DATA_PYTHON = os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python()
+
+# A job in the background ignores Ctrl-C, and so would every program that a test starts in order to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LAWS = int(os.environ.get("PINFOLD_TEST_LAWS", "0"))
 """Laws are tried on examples drawn at random, and on this many times as many."""
