@@ -581,6 +581,23 @@ async def test_the_limit_of_tokens_goes_by_the_name_the_server_knows() -> None:
     assert given == [{"max_tokens": 5}, {"max_completion_tokens": 5}, {"n_predict": 5}]
 
 
+async def test_a_kept_connection_that_the_server_closes_is_replaced_and_a_new_one_is_not() -> None:
+    closes = Says(raw=True)
+
+    async def ask() -> Any:
+        return [piece async for piece in model.stream(HELLO)][-1]
+
+    with serving(said("one"), closes, said("two"), closes) as server:
+        model = compatible(server.url)
+        assert [(await ask()).text, (await ask()).text] == ["one", "two"]
+        assert [one.connection for one in server.asked] == [1, 1, 2]
+        assert server.asked[1].body == server.asked[2].body
+        with pytest.raises(RequestFailed, match="gave no answer: Server disconnected"):
+            await ask()
+        assert [one.connection for one in server.asked] == [1, 1, 2, 2, 3]
+        await model.aclose()
+
+
 async def test_requests_share_one_connection_until_the_model_is_closed() -> None:
     with serving(said("ok")) as server:
         model = compatible(server.url)

@@ -179,9 +179,8 @@ class Wire:
 
         try:
             client = self._opened()
-            request = client.build_request(method, self._url(path), content=content)
             with anyio.fail_after(first_s):
-                return await client.send(request, stream=True)
+                return await send(client, method, self._url(path), content)
         except TimeoutError as error:
             raise _no_first_byte(self._place(path), self.patience) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -288,6 +287,25 @@ class Wire:
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")
             case _:
                 return RequestFailed(f"{place} gave no answer: {words or type(error).__name__}")
+
+
+async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes | None) -> httpx2.Response:
+    """The response, its body not read yet. A server may close a kept connection just as it is used again: then another is used."""
+    import httpx2
+
+    while True:
+        is_new = False
+
+        async def trace(step: str, _: object) -> None:
+            nonlocal is_new
+            is_new = is_new or step.startswith("connection.connect")
+
+        request = client.build_request(method, url, content=content, extensions={"trace": trace})
+        try:
+            return await client.send(request, stream=True)
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+            if is_new:
+                raise
 
 
 def _no_first_byte(url: str, patience: Patience) -> RequestFailed:

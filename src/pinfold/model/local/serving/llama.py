@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +13,7 @@ from pinfold.model.local.hosting import Host, Served
 from pinfold.model.local.serving.asking import Body, Refusal
 from pinfold.model.local.serving.sifting import Chunk
 from pinfold.model.wire.failures import one_line
+from pinfold.model.wire.http import send
 from pinfold.model.wire.payload import an_object
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class LlamaBackend:
         url = f"{self._served.url}/v1/{path}"
         sent = msgspec.json.encode({**body, "model": self.name})
         try:
-            async with self._http().stream("POST", url, content=sent) as response:
+            async with aclosing(await send(self._http(), "POST", url, sent)) as response:
                 if response.status_code != 200:
                     raise _refusal(response.status_code, await response.aread())
                 yield response
