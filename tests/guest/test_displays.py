@@ -148,8 +148,9 @@ async def test_pandas_and_pictures(data: Session) -> None:
 
 
 async def test_figures_are_shown_once_and_closed(data: Session) -> None:
+    await data.run("import matplotlib.pyplot as plt")  # which may have to say that it takes its time
     outcome = await data.run(
-        "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nplt.plot([3])\nplt.figure()\nNone"
+        "plt.plot([1, 2])\nplt.show()\nplt.plot([3])\nplt.figure()\nNone"
     )
     assert (outcome.status, outcome.stderr) == ("ok", "")
     assert [picture[:8] for picture in shown(outcome, "image/png")] == [PNG, PNG]
