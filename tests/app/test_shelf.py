@@ -66,6 +66,26 @@ async def test_gc_removes_what_is_too_old_then_the_oldest_over_the_quota() -> No
     assert [item.id for item in Shelf().sessions()] == ["s_newer"]
 
 
+async def test_what_a_session_left_in_its_view_costs_no_other_session_its_place() -> None:
+    await shelve("s_older", days_ago=2)
+    folder = await shelve("s_hostile")
+    deep = folder / "view" / "files"
+    deep.mkdir(parents=True)
+    with (deep / "all hole").open("wb") as file:
+        file.truncate(1 << 40)
+    for _ in range(1100):
+        deep /= "d"
+        deep.mkdir()
+    try:
+        assert [item.id for item in Shelf().sessions()] == ["s_hostile", "s_older"]
+        assert Shelf().collect(keep_days=30, quota_bytes=700_000) == []
+    finally:
+        while deep != folder:
+            deep.rmdir()
+            deep = deep.parent
+            (deep / "all hole").unlink(missing_ok=True)
+
+
 async def test_a_live_session_is_neither_removed_nor_collected() -> None:
     folder = await shelve("s_live", days_ago=100)
     held = claim(folder)

@@ -229,14 +229,22 @@ def test_an_imported_session_chooses_nothing_and_starts_nothing(
         )
     )
     session = pinfold("import", str(stranger)).out.strip()
-    refused = pinfold("resume", session)
-    assert_one_line(refused, 2, "no model is configured")
-    done = pinfold("resume", session, *LOCAL, "--json", "--model", script({"text": "mine"}), "go")
-    assert (done.code, done.events[-1]["text"]) == (0, "mine")
-    whole = pinfold("export", session, "--to", "jsonl")
-    assert [event["outcome"] for event in whole.of_kind("ActionFinished")] == ["not_run"]
-    assert done.of_kind("SessionOpened")[0]["workspace"] == str(workspace)
-    assert not made.exists()
+    copy = pinfold("fork", session).out.strip()
+    for one in (session, copy):
+        refused = pinfold("resume", one)
+        assert_one_line(refused, 2, "no model is configured")
+        done = pinfold("resume", one, *LOCAL, "--json", "--model", script({"text": "mine"}), "go")
+        assert (done.code, done.events[-1]["text"]) == (0, "mine")
+        whole = pinfold("export", one, "--to", "jsonl")
+        assert [event["outcome"] for event in whole.of_kind("ActionFinished")] == ["not_run"]
+        assert done.of_kind("SessionOpened")[0]["workspace"] == str(workspace)
+        assert not made.exists()
+    # What was opened here has a place of its own, and so has a copy of it.
+    ours = pinfold("fork", session).out.strip()
+    other = tmp_path / "other"
+    other.mkdir()
+    again = pinfold("exec", "-s", ours, "-c", "import os; print(os.getcwd())", cwd=other)
+    assert again.out.strip() == str(workspace)
 
 
 def test_several_at_once_make_one_named_session(start: Any, pinfold: Pinfold) -> None:

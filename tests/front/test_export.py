@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from typing import Any
 import nbformat
 import pytest
 
+from pinfold.app import ConfigError
+from pinfold.app.pictures import picture
 from pinfold.front.cli.listing import ago, rows
+from pinfold.log import Blobs
 
 pytestmark = pytest.mark.integration
 LOCAL = ("--sandbox", "unsafe-local")
@@ -156,7 +160,6 @@ def test_a_notebook_that_is_brought_in_is_run_or_only_told(
 def test_a_file_that_is_no_notebook_is_named_with_what_is_wrong(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    from pinfold.app import ConfigError
     from pinfold.app.notebooks import read_notebook
 
     path = tmp_path / "book.ipynb"
@@ -176,6 +179,23 @@ def test_a_broken_notebook_is_one_line_on_the_command_line(pinfold: Pinfold, wor
         done = pinfold(*args)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
         assert "no notebook" in done.err
+
+
+def test_a_file_without_end_is_refused_in_one_line(pinfold: Pinfold, workspace: Path) -> None:
+    """Such as a link in a repository to a device, or a picture that is all hole."""
+    for name in ("book.ipynb", "program.py"):
+        (workspace / name).symlink_to("/dev/zero")
+    (workspace / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    os.truncate(workspace / "picture.png", 1 << 40)
+    for words, args in (
+        ("more than the 64 MB", ("exec", *LOCAL, "book.ipynb")),
+        ("larger than the 16 MB", ("exec", *LOCAL, "program.py")),
+    ):
+        done = pinfold(*args)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
+        assert words in done.err
+    with pytest.raises(ConfigError, match="too large for a model"):
+        picture(Blobs(None), workspace / "picture.png")
 
 
 def test_the_list_of_sessions_fits_the_terminal() -> None:

@@ -107,7 +107,7 @@ def test_any_session_comes_back_as_it_was(tmp_path: Path, events: list[Event]) -
 
 
 def test_fields_we_do_not_know_are_carried_along(tmp_path: Path) -> None:
-    line = '{"seq":3,"session":"s_origin","at":"then","kind":"Noticed","text":"x","mood":{"calm":[1.5,null]}}'
+    line = '{"seq":3,"session":"s_origin","at":"2026-01-01T00:00:00Z","kind":"Noticed","text":"x","mood":{"calm":[1.5,null]}}'
     (tmp_path / "a.jsonl").write_text(line, encoding="ascii")
     assert brought_in(tmp_path / "a.jsonl", tmp_path / "copy")[0] == [line]
 
@@ -134,9 +134,8 @@ def test_an_export_to_nowhere_is_said(tmp_path: Path) -> None:
 
 
 def line(seq: object = 1, **fields: Any) -> str:
-    return (
-        json.dumps({"seq": seq, "session": "s", "at": "t", "kind": "Noticed", "text": "x", **fields}) + "\n"
-    )
+    told = {"seq": seq, "session": "s", "at": "2026-01-01T00:00:00.5Z", "kind": "Noticed", "text": "x"}
+    return json.dumps({**told, **fields}) + "\n"
 
 
 def zipped(**files: str | bytes) -> bytes:
@@ -193,6 +192,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "beyond all numbers": (line(10**30).encode(), "event 1: number 1000.* is out of range"),
     "infinite": (b'{"seq": 1e999}', "event 1: not JSON: 1e999 is out of range"),
     "time that is no text": (line(at="\ud800").encode(), "event 1: "),
+    "markup for a time": (line(at="<script src=//a>").encode(), "event 1: its time is none"),
+    "a time to come": (line(at="9999-01-01T00:00:00Z").encode(), "event 1: its time has not come yet"),
     "deep": (b'{"a":' * 100_000, "event 1: not JSON"),
     "zip without manifest": (
         zipped(events_jsonl=line()),

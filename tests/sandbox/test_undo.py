@@ -324,7 +324,9 @@ async def test_what_the_user_changed_between_cells_is_left_and_said(session: Ses
     said = await session.undo()
     assert (tmp_path / "two.txt").read_text() == "the user's own"
     assert (tmp_path / "new.txt").read_text() == "the user's too"
-    assert said == ("Left as you changed them between cells: new.txt, two.txt.",)
+    assert said == (
+        "Left as changed between cells, by you or by what a cell left running: new.txt, two.txt.",
+    )
 
 
 async def test_what_undo_does_not_cover_is_said_with_the_first_cell(tmp_path: Path) -> None:

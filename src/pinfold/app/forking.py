@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinfold.app.errors import OwnerGone, SessionBusy
+from pinfold.app.live import IMPORTED, is_imported
 from pinfold.app.lock import holder_of
 from pinfold.app.owner import RemoteSession
 from pinfold.app.reading import read_session
@@ -36,6 +37,8 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
         for name in _KEPT:
             if (folder / name).is_dir():
                 shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copied)
+        if is_imported(folder):  # a copy of a stranger's log is no more trusted than the log
+            (partial / IMPORTED).touch()
         forked = Log(partial, new)
         try:
             await forked.append(SessionForked(source=session, last=last))

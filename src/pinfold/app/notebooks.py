@@ -82,14 +82,15 @@ def read_notebook(path: Path) -> Notebook:
     """Raises ConfigError, with what to do about it."""
     name = presentable_line(path.name)
     try:
-        if (size := path.stat().st_size) > LARGEST:
-            raise ConfigError(
-                f"{path} is {size >> 20} MB, more than the {LARGEST >> 20} MB a notebook may have; "
-                f"clear its outputs: jupyter nbconvert --clear-output --inplace {name}"
-            )
-        data = path.read_bytes()
+        with path.open("rb") as file:  # whatever its size says: it may be a link to a device
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise ConfigError(
+            f"{path} is more than the {LARGEST >> 20} MB a notebook may have; "
+            f"clear its outputs: jupyter nbconvert --clear-output --inplace {name}"
+        )
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:

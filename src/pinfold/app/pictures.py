@@ -29,11 +29,12 @@ def is_picture(path: Path) -> bool:
 def picture(blobs: Blobs, path: Path) -> Image:
     """Put it on record. Raises ConfigError."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > LARGEST:
-        raise ConfigError(f"{path} is too large for a model: {len(data):,} bytes, the limit is {LARGEST:,}")
+        raise ConfigError(f"{path} is too large for a model: the limit is {LARGEST:,} bytes")
     kind = _kind(data)
     if kind is None:
         raise ConfigError(f"{path} is no picture a model can look at; it takes PNG, JPEG, GIF and WebP")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import re
 import shutil
 from collections.abc import Generator, Iterator, Sequence
@@ -27,6 +28,20 @@ _DAYS = 36500.0
 
 def _modified(folder: Path) -> str:
     return datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
+
+
+def _size(folder: Path) -> int:
+    """Bytes on disk. A session may have made some of it, deep as it likes and full of holes: what cannot be named does not count."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as inside:
+            for entry in inside:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    total += min(status.st_size, status.st_blocks * 512)
+    return total
 
 
 class Shelved(Struct, frozen=True, kw_only=True):
@@ -74,7 +89,7 @@ class Shelf:
             folder=folder,
             summary=summary or Summary(title="(unreadable)", last=_modified(folder)),
             readable=summary is not None,
-            size=sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()),
+            size=_size(folder),
             owner=holder_of(folder),
         )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +30,7 @@ from pinfold.log.store import Log
 
 _LAST_NUMBER = 1 << 53
 """More than any log reaches, and room to go on from there."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
@@ -159,6 +162,11 @@ def _row(line: bytes) -> tuple[Row, SessionId]:
     entry = decode_line(line)
     if not isinstance(entry, Entry):
         raise BadEvent("a delta, which is never stored")
+    if not _TIME.fullmatch(entry.at):
+        raise BadEvent("its time is none")
+    if entry.at > f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%S}":
+        # It would be taken for the session that was used last.
+        raise BadEvent("its time has not come yet: is the clock of this machine right?")
     # From the line itself, not from the event: fields we do not know stay in.
     fields = {key: item for key, item in parse_json(line).items() if key not in ("seq", "session", "at")}
     body = plain_json(fields).encode()

@@ -161,7 +161,9 @@ def _by_folder(paths: Sequence[str]) -> list[str]:
 def _told(restored: Restored) -> list[str]:
     said: list[str] = []
     if restored.left:
-        said.append(f"Left as you changed them between cells: {_names(restored.left)}.")
+        said.append(
+            f"Left as changed between cells, by you or by what a cell left running: {_names(restored.left)}."
+        )
     if restored.aside:
         moved = [f"{path} (now {place})" for path, place in restored.aside]
         said.append(f"Not covered and in the way, put aside: {_names(moved)}.")

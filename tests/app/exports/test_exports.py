@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from tests.app.exports.golden import units
 
 from pinfold.app import ConfigError
@@ -298,6 +299,35 @@ def test_markdown_that_stays_markdown_loses_its_html_but_not_its_code() -> None:
     assert out == "a &lt;b>bold&lt;/b> `<i>` !\\[p](https://e.org/p.png)\n```html\n<b>\n```\n~~~\nopen\n~~~"
     assert quoted("# *a* <b>") == "\\# \\*a\\* &lt;b>"
     assert fenced("```\nx\n````").startswith("`````\n")
+
+
+TAG = "<img src=x onerror=alert(1)>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"``` x`\n\n{TAG}\n",
+        f"- a\n  ```\n{TAG}\n",
+        f"* a\n   ~~~\n{TAG}\n",
+        f"`\n\n{TAG}\n\n`",
+        f"# `\n{TAG}\n\n`",
+        f"`\n===\n{TAG}\n`",
+        f"`\n***\n{TAG}\n`",
+        f"\\`{TAG}`",
+        f"| a | b |\n|---|---|\n| ` | {TAG} ` |",
+        "`\n\n![a](https://e.org/p.png)\n\n`",
+        "\n".join(f"{'>' * 25} {line}" for line in ("`", "", TAG, "", "`")),
+    ],
+)
+def test_html_that_only_looks_like_code_is_lost_as_well(text: str) -> None:
+    reader = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).enable("table")
+    assert "<img" in reader.render(text)
+    assert "<img" not in reader.render(tamed(text))
+    long = b"1\n" * 60
+    shown = DisplayRef(mime={f"x/{TAG}": blob_id(long)})  # such as only a log from elsewhere has
+    events = log_of(*ran("1", displays=(shown,)), TurnEnded(turn=TurnId("t_1"), text=text))
+    assert "<img" not in reader.render(text_of("md", events, {blob_id(long): long}.__getitem__))
 
 
 def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() -> None:

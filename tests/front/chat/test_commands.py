@@ -40,6 +40,23 @@ pytestmark = [
 ]
 
 
+async def test_no_module_that_a_cell_wrote_is_run_by_a_command(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chat is where its workspace is, and Python takes modules from there unless it is told not to."""
+    monkeypatch.chdir(workspace)
+    escaped = tmp_path / "escaped"
+    planted = f"import os\nopen({str(escaped)!r}, 'w').write('as the user')\n"
+    code = f"import os\nos.mkdir('pinfold')\nfor name in ('pinfold/__init__', 'pinfold/__main__', 'click'):\n    open(name + '.py', 'w').write({planted!r})"
+    async with talking(workspace, cell(code), saying("Done.")) as (talk, _):
+        await talk.turn("go")
+        assert (workspace / "click.py").exists()
+        assert "engine" in await talk.type("/map")
+        assert not escaped.exists()
+    await anyio.run_process([sys.executable, "-m", "pinfold", "map"], check=False)
+    assert escaped.exists()  # it would have been run
+
+
 async def test_variables_files_and_outputs_are_shown_and_gone_after_undo(workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\n", encoding="utf-8")
     replies = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.sandbox.versions.cells import history, let_settle
+from tests.sandbox.versions.cells import Cells, history, let_settle
 
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox.versions import Missed, NotCovered, StateUnknown, Versions
@@ -28,6 +28,24 @@ def test_the_oldest_states_are_dropped_for_want_of_room_and_it_is_said(workspace
             cells.versions.restore(4)
         blobs = [it for it in workspace.parent.glob("store-*/*/*") if it.is_file()]
         assert sum(it.stat().st_size for it in blobs) <= 5000
+
+
+def test_states_with_more_changes_than_are_kept_make_way_and_it_is_said(workspace: Path) -> None:
+    versions = Versions(workspace, workspace.parent / "store", change_cap=25)
+    versions.begin()
+    versions.fill()
+    cells, dropped = Cells(versions), list[tuple[int, ...]]()
+    for number in range(1, 6):
+        told = cells.run(lambda: [(workspace / f"{number}-{n}").touch() for n in range(10)])  # noqa: B023
+        dropped.append(told.dropped)
+    assert dropped == [(), (), (0,), (1,), (2,)]
+    versions.restore(4)
+    assert {path.name[0] for path in workspace.iterdir()} == {"1", "2", "3", "4"}
+    versions.close()
+    again = Versions(workspace, workspace.parent / "store", change_cap=25)
+    again.begin()
+    assert again.states == (3, 4, 5)
+    again.close()
 
 
 def test_a_branch_that_led_from_a_dropped_state_is_dropped_with_it(workspace: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -225,6 +226,37 @@ def test_without_such_care_the_same_swaps_lead_outside(workspace: Path, outside:
             with suppress(OSError):
                 (workspace / "d" / "sub" / "x").write_text("put back")
     assert (outside / "sub" / "x").read_text() == "put back"
+
+
+def test_no_file_that_a_cell_made_gets_set_id_bits_from_undo(workspace: Path) -> None:
+    for folder in ("moved", "gone"):
+        (workspace / folder).mkdir()
+        (workspace / folder / "tool").write_bytes(f"{folder:6}".encode())
+        (workspace / folder / "tool").chmod(0o4755)
+    inode = (workspace / "moved" / "tool").stat().st_ino
+    held: list[mmap.mmap] = []
+
+    def cell() -> None:
+        (workspace / "moved").rename(workspace / "elsewhere")
+        (workspace / "gone" / "tool").unlink()
+        for name in ("zzz", "elsewhere/zzz", "gone/aaa"):
+            for copied in ("moved ", "gone  "):
+                (workspace / f"{name}{copied}").write_text(copied)
+                with (workspace / f"{name}{copied}").open("r+b") as file:
+                    held.append(mmap.mmap(file.fileno(), 0))
+
+    with history(workspace) as cells:
+        cells.run(lambda: None)
+        cells.run(cell)
+        restored = cells.undo()
+    for one in held:
+        one[:] = b"cell's"  # through a map, which takes no bits away
+    tool, bare = workspace / "moved" / "tool", workspace / "gone" / "tool"
+    assert (tool.stat().st_ino, tool.stat().st_mode & 0o7777, tool.read_bytes()) == (inode, 0o4755, b"moved ")
+    assert bare.stat().st_mode & 0o7777 == 0o755
+    assert [(one.path, one.why) for one in restored.missed] == [
+        ("gone/tool", "its set-id bits are not given back")
+    ]
 
 
 def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(workspace: Path) -> None:

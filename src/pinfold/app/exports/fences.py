@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pinfold.app.exports.prose import has_markup
+
 _TICKS = re.compile(r"`+")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _SPANS = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -27,6 +29,12 @@ def quoted(text: str) -> str:
 
 def tamed(text: str) -> str:
     """Markdown as it is, but without HTML and without pictures from elsewhere."""
+    kept = _with_its_code(text)
+    # What looks like code here may be none where blocks lie in each other: then code loses its tags as well.
+    return _plain(text) if has_markup(kept) else kept
+
+
+def _with_its_code(text: str) -> str:
     lines: list[str] = []
     block: list[str] = []
     fence = ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from html import escape
 from importlib import import_module
@@ -17,6 +18,10 @@ _RENDERED = 200_000
 _MARKS = "[*_~`<!&"
 _MARKED = 4000
 """The same for marks: what it takes to match them grows with their square."""
+_MARKUP = ("html_block", "html_inline", "image")
+_DEEPEST = 15
+"""Blocks in each other; a little further in, our reader looks no more, and another may."""
+_TAG_OR_PICTURE = re.compile(r"<[A-Za-z/!?]|!\[")
 _HIGHLIGHTED = 20_000
 _LANGUAGES = frozenset(
     (
@@ -42,9 +47,30 @@ _LANGUAGES = frozenset(
 
 def prose(text: str) -> str:
     """Markdown as HTML. Where a link goes is told beside it; it is not one."""
-    if len(text) > _RENDERED or sum(map(text.count, _MARKS)) > _MARKED:
+    if _is_too_much(text):
         return f"<pre>{escape(text)}</pre>"
     return _renderer().render(text, {"links": []})
+
+
+def has_markup(text: str) -> bool:
+    """Whether a reader of this markdown finds HTML or a picture in it, with tables or without; also where it is too much to tell."""
+    if _is_too_much(text):
+        return bool(_TAG_OR_PICTURE.search(text))
+    return any(
+        token.type in _MARKUP or token.level > _DEEPEST
+        for reader in _readers()
+        for token in _tokens(reader.parse(text))
+    )
+
+
+def _tokens(found: Iterable[Token]) -> Iterator[Token]:
+    for token in found:
+        yield token
+        yield from _tokens(token.children or ())
+
+
+def _is_too_much(text: str) -> bool:
+    return len(text) > _RENDERED or sum(map(text.count, _MARKS)) > _MARKED
 
 
 def highlighted(code: str, language: str = "python") -> str:
@@ -56,6 +82,14 @@ def highlighted(code: str, language: str = "python") -> str:
     lexer = import_module("pygments.lexers").get_lexer_by_name(language, stripnl=False, ensurenl=False)
     plain = import_module("pygments.formatters").HtmlFormatter(nowrap=True, classprefix="k-")
     return str(pygments.highlight(code, lexer, plain))
+
+
+@lru_cache(1)
+def _readers() -> tuple[MarkdownIt, MarkdownIt]:
+    from markdown_it import MarkdownIt
+
+    plain, tables = (MarkdownIt("commonmark", {"html": True}) for _ in range(2))
+    return plain, tables.enable("table")
 
 
 @lru_cache(1)

@@ -58,6 +58,7 @@ _ANSWER = "answer"
 UNTITLED = "Untitled session"
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)\n?```\n?", re.DOTALL)
+_MIME = re.compile(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*")
 _SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTILINE)
 
 
@@ -357,6 +358,8 @@ class _Telling:
     def _read(self, display: DisplayRef) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
         for mime, id_ in display.mime.items():
+            if not _MIME.fullmatch(mime):  # no session can show that, but a log from elsewhere can hold it
+                continue
             try:
                 found[mime] = self._blob(id_)
             except PinfoldError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,9 @@ from pinfold.front.cli.flags import (
 from pinfold.front.cli.running import mounted, stop_on_signal
 from pinfold.front.cli.showing import JsonLines, is_closed
 from pinfold.front.cli.streams import Streams
+
+_LARGEST = 16 << 20
+"""Bytes of a program."""
 
 
 @click.command("exec")
@@ -110,7 +113,10 @@ def _source(file: str | None, code: str | None) -> str:
     if file == "-" and is_closed(sys.stdin):
         raise click.UsageError("standard input is closed")
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file or "").read_bytes()
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file or "").open("rb") as program:
+            data = program.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise click.UsageError(f"{file} is larger than the {_LARGEST >> 20} MB a program may have")
         return data.decode("utf-8")
     except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error

@@ -87,6 +87,9 @@ Delta: TypeAlias = dict[str, tuple[Entry | None, Entry | None]]
 """What each path was and what it became; None: not there. Paths are relative to the workspace, "" is the workspace."""
 
 
+SET_ID = stat.S_ISUID | stat.S_ISGID
+
+
 def owner_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_uid, status.st_gid
 

@@ -76,6 +76,11 @@ class History:
         self.count = 0
         """Of what happened."""
 
+    @property
+    def changed_paths(self) -> int:
+        """Of all states together."""
+        return sum(len(state.cell) + len(state.user.delta) for state in self.states.values())
+
     def changed_by_user(self, delta: Delta) -> None:
         """A path that is changed back stays in: the user has chosen what it is."""
         if delta:

@@ -11,12 +11,24 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from pinfold.sandbox.versions.entries import Entry, File, Folder, Link, Stamp, Thing, Uncovered, is_below
+from pinfold.sandbox.versions.entries import (
+    SET_ID,
+    Entry,
+    File,
+    Folder,
+    Link,
+    Stamp,
+    Thing,
+    Uncovered,
+    is_below,
+)
 from pinfold.sandbox.versions.seeing import Seeing
 from pinfold.sandbox.versions.store import Store
 from pinfold.sandbox.versions.top import Changed, Top, name_aside, partial_name
 
+_Key: TypeAlias = str | Thing | tuple[str | None, int, tuple[int, int]] | None
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -91,16 +103,16 @@ class Putting:
 
     # What is moved
 
-    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[str | Thing | None, str]:
+    def _leaving(self, changed: Mapping[str, Entry | None]) -> dict[_Key, str]:
         """What is to go from where it is, by its content and by what it is."""
-        found: dict[str | Thing | None, str] = {}
+        found: dict[_Key, str] = {}
         for path in (*changed, *self._aside):
             entry = self._now.entries.get(path)
             wanted = changed.get(path)
             if isinstance(entry, File) and not (isinstance(wanted, File) and wanted.digest == entry.digest):
                 found[self._now.stamps[path].thing] = path
                 if entry.digest:
-                    found[entry.digest] = path
+                    found[_key(entry)] = path
             elif isinstance(entry, Uncovered) and entry != wanted:
                 found[entry.thing] = path
         return found
@@ -232,6 +244,9 @@ class Putting:
         there = self._now.entries.get(path)
         if there == wanted:
             return
+        if wanted.mode & SET_ID:
+            wanted = replace(wanted, mode=wanted.mode & ~SET_ID)
+            self.done.missed[path] = "its set-id bits are not given back"
         if isinstance(there, File) and there.digest == wanted.digest:
             self._top.give(path, wanted)
             self._seen.look_at(path)
@@ -259,11 +274,11 @@ class Putting:
             self.done.missed[path] = error.strerror or "unreadable"
 
 
-def _key(entry: Entry | None) -> str | Thing | None:
-    """By which it is found elsewhere."""
+def _key(entry: Entry | None) -> _Key:
+    """By which it is found elsewhere. A file with set-id bits only as a whole: no other of its content may get them."""
     match entry:
-        case File(digest=digest):
-            return digest
+        case File(digest=digest, mode=mode, owner=owner):
+            return (digest, mode, owner) if mode & SET_ID else digest
         case Uncovered(thing=thing):
             return thing
         case _:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinfold.sandbox._syscalls import X86_64
-from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, mode_of, name_of
+from pinfold.sandbox.versions.entries import SET_ID, File, Folder, Link, Stamp, mode_of, name_of
 
 _OPENAT2 = X86_64["openat2"]
 """The same on every machine."""
@@ -150,14 +150,14 @@ class Top:
             os.mkdir(name, 0o700, dir_fd=folder)
 
     def give(self, path: str, entry: File | Folder) -> None:
-        """Mode and owner, to what is of the same kind."""
+        """Mode and owner, to what is of the same kind. No file gets set-id bits: a session may have it mapped for writing."""
         with self.opened(path) as fd:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode) != isinstance(entry, Folder) or stat.S_ISLNK(status.st_mode):
                 raise Changed(0, "it is something else now", path)
             with suppress(PermissionError):
                 os.chown(f"/proc/self/fd/{fd}", *entry.owner)
-            _chmod(fd, entry.mode)
+            _chmod(fd, entry.mode if isinstance(entry, Folder) else entry.mode & ~SET_ID)
         self._opened_up.pop(path, None)
 
     def move(self, path: str, to: str, *, was: Stamp | None) -> Stamp:
@@ -250,7 +250,7 @@ def _check(folder: int, name: str, was: Stamp | None) -> None:
 def _give(fd: int, entry: File) -> None:
     with suppress(PermissionError):  # ours already, unless we are root
         os.fchown(fd, *entry.owner)
-    os.fchmod(fd, entry.mode)
+    os.fchmod(fd, entry.mode & ~SET_ID)
     os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
 
 

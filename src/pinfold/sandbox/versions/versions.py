@@ -35,6 +35,8 @@ TOTAL_CAP = 4 << 30
 """Bytes of all contents that are kept."""
 ENTRY_CAP = 200_000
 """Files and folders; a folder with which there would be more is not covered."""
+CHANGE_CAP = 2_000_000
+"""Changed paths of all states together, each some 300 bytes in memory; the oldest states make way."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 _PREFIX = "sha256:"
@@ -58,6 +60,7 @@ class Versions:
         file_cap: int = FILE_CAP,
         total_cap: int = TOTAL_CAP,
         entry_cap: int = ENTRY_CAP,
+        change_cap: int = CHANGE_CAP,
         watches: int = WATCHES,
         is_lasting: bool = True,
     ) -> None:
@@ -65,6 +68,7 @@ class Versions:
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
         self._store = Store(store, total=total_cap, largest=file_cap)
+        self._change_cap = change_cap
         self._history = History()
         self._journal = Journal(store / "journal" if is_lasting else None)
         self._lock = Lock()
@@ -237,6 +241,8 @@ class Versions:
         self._history.grow(cell, delta)
         self._journal.grows(cell, delta)
         self._running = None
+        while self._history.changed_paths > self._change_cap and self._drop_oldest():
+            pass
         dropped, self._dropped = self._dropped, []
         crowded = self._seen.crowded - self._crowded
         self._crowded |= crowded
@@ -329,13 +335,17 @@ class Versions:
     def _make_room(self, size: int) -> bool:
         """By forgetting the oldest states; none while one of them is being gone back to."""
         while not self._store.has_room(size):
-            dropped = [] if self._is_going else self._history.drop_oldest()
-            if not dropped:
+            if self._is_going or not self._drop_oldest():
                 return False
+        return True
+
+    def _drop_oldest(self) -> bool:
+        dropped = self._history.drop_oldest()
+        if dropped:
             self._dropped += dropped
             self._journal.drops()
             self._store.drop({*self._history.digests(), *self._now.digests()})
-        return True
+        return bool(dropped)
 
     def _coverage(self) -> Coverage:
         return coverage_of(

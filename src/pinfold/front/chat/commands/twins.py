@@ -29,7 +29,8 @@ def has_twin(name: str) -> bool:
 
 async def run_twin(talk: Talk, *args: str, done: str = "") -> None:
     """What it prints is shown; what it complains of is raised. `done` is said where it says nothing itself."""
-    command = [sys.executable, "-m", "pinfold", *args]
+    # `-P`: the folder the chat is in gives it no modules, for a session may have written them.
+    command = [sys.executable, "-P", "-m", "pinfold", *args]
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(talk.paper.width)}
     with anyio.move_on_after(_LIMIT_S) as waiting:
         ran = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=env)
