@@ -125,7 +125,10 @@ def test_the_second_numbers_of_x86_are_refused() -> None:
 @pytest.mark.parametrize("machine", NATIVE)
 def test_where_processes_are_shared_a_call_reaches_the_caller_alone(machine: str) -> None:
     steps, numbers = built("landlock", machine), NUMBERS[machine]
-    kinds = {"setpriority": {"process": 0, "group": 1, "user": 2}, "ioprio_set": {"process": 1, "group": 2, "user": 3}}
+    kinds = {
+        "setpriority": {"process": 0, "group": 1, "user": 2},
+        "ioprio_set": {"process": 1, "group": 2, "user": 3},
+    }
     asked = itertools.product(kinds, ("process", "group", "user"), (0, 1, 4321, 0xFFFFFFFF))
     allowed = {
         (name, kind, who)
