@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 BACKLOG = 128
 AGAIN_S = 0.1
 """After `accept` failed, as it does when this process has no descriptor left."""
+_HEAR_OUT_S = 1.0
 _LONGEST_PATH = 103
 _REASON_BYTES = 300
 _NOT_IN_A_LINE = re.compile(r"[^ -~]")
@@ -261,6 +262,11 @@ async def _pass_greeting(
         except Refused as error:
             _log.warning("%s", error)
             await client.send(UNRECOGNIZED_NAME if greeting.is_tls else _answer(403, str(error)))
+            client.end_sending()
+            # Cut off while it still speaks, it would not hear why.
+            with anyio.move_on_after(_HEAR_OUT_S):
+                while await client.receive():
+                    pass
             raise BadRequest(str(error)) from None
         count(len(passed))
         await server.send(passed)
