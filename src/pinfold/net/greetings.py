@@ -12,7 +12,8 @@ from pinfold.net.errors import BadDestination, Refused
 from pinfold.net.hosts import Destination, parse_authority
 
 _CHANGE_CIPHER, _ALERT, _HANDSHAKE = 20, 21, 22
-"""Kinds of records."""
+_RECORDS = range(20, 25)
+"""Kinds of records; only the third begins a conversation."""
 _CLIENT_HELLO = 1
 _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _LONGEST_HELLO = 132_000
@@ -46,7 +47,7 @@ class Greeting:
         if self._is_over:
             return data
         self._held += data
-        self.is_tls = self.is_tls or self._held[0] == _HANDSHAKE
+        self.is_tls = self.is_tls or self._held[0] in _RECORDS
         if not self.is_tls:
             self._look_at_request()
         passed = bytearray()
