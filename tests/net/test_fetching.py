@@ -219,6 +219,18 @@ async def test_a_server_that_is_silent_or_talks_nonsense_is_unreachable(places: 
     silent.close()
 
 
+async def test_what_a_server_says_too_much_is_nobodys_answer(places: World) -> None:
+    """Each request has a connection of its own: a second answer on one, or one that comes early, waits for nobody."""
+    poison = answered(b"poisoned")
+    places.good.answer = answered(b"mine") + poison + poison
+    egress = Egress(AllowList([f"*.example.net:{places.port}"]), resolver=places.resolve, why_not=why_not)
+    for _ in range(3):
+        got = await fetch(f"http://sub.example.net:{places.port}/a", egress=egress)
+        assert got.body == b"mine"
+    assert len(places.good.said) == 3
+    assert all(heard.count(b"GET ") == 1 for heard in places.good.said)
+
+
 @asynccontextmanager
 async def tls_server(context: ssl.SSLContext, seen: list[str]) -> AsyncGenerator[int]:
     async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
