@@ -3,7 +3,7 @@
     ./.venv/bin/python bench/sinks.py [--count N] [--only SINK ...]
     ./.venv/bin/python bench/sinks.py --control     the same against a build that is weakened on purpose
 
-500 outputs that steer a terminal, turn the reading order round or hide words; 80 shapes of secrets; harmless text, which
+500 outputs that steer a terminal, turn the reading order round or hide words; 80 shapes of secrets, and keys behind escapes; harmless text, which
 must come out as it is. Exits 0 only if every sink was examined with all of them and none let anything through.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.sinking.hostile import HARMLESS, RAW, hostile
-from bench.sinking.secrets import planted
+from bench.sinking.secrets import disguised, planted
 from bench.sinking.sinks import SINKS, sent
 from bench.sinking.terminal import Scene
 
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=SINKS, default=list(SINKS))
     parser.add_argument("--control", action="store_true", help="expect everything to come through")
     given = parser.parse_args()
-    outputs, secrets = hostile(given.count), planted()
+    outputs, secrets = hostile(given.count), (*planted(), *disguised())
     if given.control:  # half a letter would end a weakened command before anything was shown
         outputs = tuple(
             text for text in outputs if not any("\ud800" <= letter <= "\udfff" for letter in text)

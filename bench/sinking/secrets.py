@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pinfold.text.shapes import KNOWN_BEGINNINGS
+
 _LETTERS = string.ascii_letters + string.digits
 _URL = _LETTERS + "-_"
 _HEX = "0123456789abcdef"
@@ -24,6 +26,19 @@ class Planted:
     kind: str
     line: str
     secret: str
+
+
+def disguised(seed: int = 7) -> tuple[Planted, ...]:
+    """Keys that give themselves away, every second letter escaped."""
+    ways = ("&#{};", "&#x{:x};", "%{:02x}")
+    found: list[Planted] = []
+    for number, one in enumerate(one for one in planted(seed) if one.secret.startswith(KNOWN_BEGINNINGS)):
+        way = ways[number % len(ways)]
+        secret = "".join(
+            way.format(ord(letter)) if at % 2 else letter for at, letter in enumerate(one.secret)
+        )
+        found.append(Planted(f"{one.kind}, escaped", f"it is {secret} there", secret))
+    return tuple(found)
 
 
 def planted(seed: int = 7) -> tuple[Planted, ...]:

@@ -22,6 +22,7 @@ from pinfold.events import (
     Say,
     SessionRewound,
     TurnEnded,
+    new_action_id,
     new_session_id,
     new_turn_id,
 )
@@ -104,10 +105,10 @@ async def test_a_fork_of_a_live_session_has_what_its_last_cell_did(workspace: Pa
     async with take(shelf.place(session), session, Options(workspace=workspace)) as live:
         # What takes long to save is not saved again soon, of itself.
         for code in ("numbers = list(range(50_000))", "numbers[0] = 'first'", "last = 'heron'"):
-            await live.act(RunCell(code=code))
+            await live.act(new_action_id(), RunCell(code=code))
         new, _ = await fork(shelf, session)
     shown = {}
     async with take(shelf.place(new), new, Options()) as forked:
         for name in ("numbers[0]", "last"):
-            shown[name] = (await forked.act(RunCell(code=name))).value
+            shown[name] = (await forked.act(new_action_id(), RunCell(code=name))).value
     assert shown == {"numbers[0]": "'first'", "last": "'heron'"}

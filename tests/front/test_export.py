@@ -115,6 +115,34 @@ def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(
     assert [len(cell) for cell in _outputs(workspace / "out.ipynb")] == [1, 0, 1, 2]
 
 
+def test_a_notebook_is_written_through_no_link_that_its_cells_or_earlier_ones_made(
+    pinfold: Pinfold, workspace: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "out.ipynb").write_text("kept")
+    (workspace / "sub").mkdir()
+    swap = f"import os\nos.rename('sub', 'was')\nos.symlink({str(outside)!r}, 'sub')"
+    done = pinfold("exec", *LOCAL, str(_book(workspace, swap)), "--to", "sub/out.ipynb", "--force")
+    assert done.code == 0, done.err
+    assert (outside / "out.ipynb").read_text() == "kept"
+    assert [len(cell) for cell in _outputs(workspace / "was" / "out.ipynb")] == [0]
+    for command in (
+        ("exec", *LOCAL, str(_book(workspace, "print(1)")), "--to", "sub/new.ipynb"),
+        ("exec", *LOCAL, "-s", "kept", str(_book(workspace, "print(1)")), "--to", "sub/new.ipynb"),
+    ):
+        done = pinfold(*command)
+        assert (done.code, done.out) == (2, ""), done
+        assert "sub is a link: name the place it leads to" in done.err
+    assert pinfold("exec", *LOCAL, "-s", "kept", "-c", "print(1)").code == 0
+    for form in ("md", "bundle", "jsonl"):
+        done = pinfold("export", "kept", "--to", form, "-o", "sub/new", "--force")
+        assert (done.code, "sub is a link" in done.err) == (2, True), done
+    assert [path.name for path in outside.iterdir()] == ["out.ipynb"]
+    done = pinfold("export", "kept", "--to", "md", "-o", str(outside / "named.md"))  # where it leads, by name
+    assert done.code == 0, done.err
+
+
 def test_a_notebook_that_is_brought_in_is_run_or_only_told(
     pinfold: Pinfold, workspace: Path, script: Any, cell: Any
 ) -> None:

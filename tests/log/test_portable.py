@@ -61,10 +61,17 @@ def filled(folder: Path, *events: Event) -> Log:
     return log
 
 
+def written(log: Log, target: Path) -> Damage:
+    damage = Damage()
+    with target.open("wb") as file:
+        export_bundle(log, file, damage)
+    return damage
+
+
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     log = filled(tmp_path / "origin", *EVENTS)
-    export_bundle(log, tmp_path / "a.pinfold", Damage())
+    written(log, tmp_path / "a.pinfold")
     log.close()
     return tmp_path / "a.pinfold"
 
@@ -101,7 +108,7 @@ def test_lines_bring_back_every_event(tmp_path: Path, bundle: Path) -> None:
 def test_any_session_comes_back_as_it_was(tmp_path: Path, events: list[Event]) -> None:
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
     log = filled(folder, *events)
-    export_bundle(log, folder / "a.pinfold", Damage())
+    written(log, folder / "a.pinfold")
     assert brought_in(folder / "a.pinfold", folder / "copy")[0] == list(log.lines(Damage()))
     log.close()
 
@@ -115,21 +122,12 @@ def test_fields_we_do_not_know_are_carried_along(tmp_path: Path) -> None:
 def test_a_damaged_blob_is_left_out_and_said(tmp_path: Path) -> None:
     log = filled(tmp_path / "origin", *EVENTS)
     target = tmp_path / "a.pinfold"
-    target.write_text("something else", encoding="ascii")
     digest = blob_id(b"whole").removeprefix("sha256:")
     (tmp_path / "origin" / "blobs" / digest[:2] / digest).write_bytes(b"damaged")
-    damage = Damage()
-    export_bundle(log, target, damage)
+    damage = written(log, target)
     assert str(damage) == "1 blobs damaged or missing"
     assert brought_in(target, tmp_path / "copy")[0] == list(log.lines(Damage()))
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["a.pinfold"]
-    log.close()
-
-
-def test_an_export_to_nowhere_is_said(tmp_path: Path) -> None:
-    log = filled(tmp_path / "origin", *EVENTS)
-    with pytest.raises(BadBundle, match=r"^cannot write .*/no/such/a\.pinfold: No such file or directory$"):
-        export_bundle(log, tmp_path / "no" / "such" / "a.pinfold", Damage())
     log.close()
 
 

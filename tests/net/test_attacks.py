@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -119,3 +122,36 @@ async def test_no_name_server_hears_of_a_host_that_is_not_let_through(places: Wo
             raw = f"CONNECT {host}:{places.port} HTTP/1.1\r\n\r\n".encode()
             assert status_of(await answer_to(folder / "p", raw)) == 403
     assert not places.asked
+
+
+def test_names_of_a_lying_name_server_are_judged_by_the_addresses_that_are_connected_to() -> None:
+    """The machine's own resolver, a real name server, and network namespaces of our own."""
+    done = subprocess.run(
+        [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--net",
+            "--mount",
+            sys.executable,
+            "-m",
+            "tests.net.rebinding",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        timeout=100,
+    )
+    if "unshare failed" in done.stderr:
+        pytest.skip("no user namespaces here")
+    found = json.loads(done.stdout or "{}")
+    assert found, done.stderr
+    assert (found["good"], found["flip"], found["lookups"]) == ([200, 200], [200, 403, 403], 3)
+    assert len(found["bad"]) >= 16
+    assert set(found["bad"].values()) == {403}, found["bad"]
+    assert (found["absent"], found["unlisted"], found["heard of"]) == (502, 403, 0)
+    assert found["breaches"] == []
+    assert {"127.0.0.66", "127.0.0.1"} <= set(
+        found["control"]
+    )  # without the check the same names do lead inside

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from tests.net.attacks import HOSTS, PORTS
@@ -222,28 +219,16 @@ async def test_a_server_that_is_silent_or_talks_nonsense_is_unreachable(places: 
     silent.close()
 
 
-@pytest.fixture
-def certified(tmp_path: Path) -> Callable[[str], tuple[ssl.SSLContext, ssl.SSLContext]]:
-    """A server's and a client's side of TLS, for a host of this name."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-
-    def make(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-        subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-                *("-nodes", "-keyout", str(key), "-out", str(cert), "-days", "2", *subject),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.load_cert_chain(cert, key)
-        return server, ssl.create_default_context(cafile=str(cert))
-
-    return make
+async def test_what_a_server_says_too_much_is_nobodys_answer(places: World) -> None:
+    """Each request has a connection of its own: a second answer on one, or one that comes early, waits for nobody."""
+    poison = answered(b"poisoned")
+    places.good.answer = answered(b"mine") + poison + poison
+    egress = Egress(AllowList([f"*.example.net:{places.port}"]), resolver=places.resolve, why_not=why_not)
+    for _ in range(3):
+        got = await fetch(f"http://sub.example.net:{places.port}/a", egress=egress)
+        assert got.body == b"mine"
+    assert len(places.good.said) == 3
+    assert all(heard.count(b"GET ") == 1 for heard in places.good.said)
 
 
 @asynccontextmanager

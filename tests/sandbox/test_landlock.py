@@ -369,6 +369,38 @@ def test_under_root_code_runs_as_the_workspaces_owner() -> None:
         assert owner_of(f"{folder}/made") == (4321, 4321)
 
 
+BURDEN = """
+import os
+attempts = dict(
+    user=lambda: os.setpriority(os.PRIO_USER, 0, 19),
+    number=lambda: os.setpriority(os.PRIO_USER, os.getuid(), 19),
+    own=lambda: os.setpriority(os.PRIO_PROCESS, 0, 19),
+)
+def tried(attempt):
+    try: attempt()
+    except OSError: return False
+    return True
+print([name for name, attempt in attempts.items() if tried(attempt)])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a user to itself")
+def test_a_session_cannot_slow_down_what_else_its_user_runs() -> None:
+    uid = 4322
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, user=uid, group=uid, cwd="/") as victim,
+    ):
+        os.chown(folder, uid, uid)
+        before = os.getpriority(os.PRIO_PROCESS, victim.pid)
+        done = as_user(SAYS, folder, BURDEN, uid=0)
+        assert done.stdout == "['own']\n", done
+        assert os.getpriority(os.PRIO_PROCESS, victim.pid) == before < 19
+        done = as_user(BURDEN, uid=uid)
+        assert done.stdout == "['user', 'number', 'own']\n", done
+        assert os.getpriority(os.PRIO_PROCESS, victim.pid) == 19
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root's own workspace is the case")
 async def test_root_without_powers_is_said_and_cannot_change_what_root_owns(workspace: Path) -> None:
     provider = Landlock()

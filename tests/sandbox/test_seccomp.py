@@ -122,6 +122,33 @@ def test_the_second_numbers_of_x86_are_refused() -> None:
     assert {judged(steps, NATIVE["x86_64"], 0x40000000 | number) for number in range(600)} == {REFUSE}
 
 
+@pytest.mark.parametrize("machine", NATIVE)
+def test_where_processes_are_shared_a_call_reaches_the_caller_alone(machine: str) -> None:
+    steps, numbers = built("landlock", machine), NUMBERS[machine]
+    kinds = {
+        "setpriority": {"process": 0, "group": 1, "user": 2},
+        "ioprio_set": {"process": 1, "group": 2, "user": 3},
+    }
+    asked = itertools.product(kinds, ("process", "group", "user"), (0, 1, 4321, 0xFFFFFFFF))
+    allowed = {
+        (name, kind, who)
+        for name, kind, who in asked
+        if judged(steps, NATIVE[machine], numbers[name], (kinds[name][kind], who, 5, 0, 0, 0)) == ALLOW
+    }
+    assert allowed == {("setpriority", "process", 0), ("ioprio_set", "process", 0)}
+    by_pid = ("prlimit64", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr")
+    for name in by_pid:
+        answers = [judged(steps, NATIVE[machine], numbers[name], (pid, *(0,) * 5)) for pid in (0, 1, 4321)]
+        assert answers == [ALLOW, REFUSE, REFUSE], name
+    of_others = (
+        "process_madvise", "migrate_pages", "move_pages", "process_vm_readv", "process_vm_writev", "ptrace", "kcmp",
+        "pidfd_send_signal", "pidfd_getfd", "process_mrelease", "perf_event_open",
+    )  # fmt: skip
+    known = [name for name in of_others if name in numbers]
+    assert len(known) > 8
+    assert {judged(steps, NATIVE[machine], numbers[name]) for name in known} == {REFUSE}
+
+
 def test_there_is_a_filter_for_both_machines_and_no_other() -> None:
     assert compile_filter() == compile_filter(platform.machine())
     with pytest.raises(SandboxUnavailable, match="no system call filter for riscv64"):

@@ -6,7 +6,9 @@ import base64
 import json
 import subprocess
 import sys
+import textwrap
 import time
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -96,6 +98,65 @@ def test_a_known_secret_is_found_anywhere_inside_encoded_text(
     assert len(shown) - len(MARK) <= len(encoded) - len(data) * 8 // 6 + 4
 
 
+ESCAPES: dict[str, Callable[[str], str]] = {
+    "decimal": lambda letter: f"&#{ord(letter)};",
+    "hex": lambda letter: f"&#x{ord(letter):x};",
+    "padded": lambda letter: f"&#X{ord(letter):06X};",
+    "twice": lambda letter: f"&amp;#{ord(letter)};",
+    "percent": lambda letter: f"%{ord(letter):02X}",
+    "percent of percent": lambda letter: f"%25{ord(letter):02x}",
+    "percent u": lambda letter: f"%u{ord(letter):04x}",
+    "u": lambda letter: f"\\u{ord(letter):04x}",
+    "u in a text in a text": lambda letter: f"\\\\\\\\u{ord(letter):04X}",
+    "braces": lambda letter: f"\\u{{{ord(letter):x}}}",
+    "x": lambda letter: f"\\x{ord(letter):02x}",
+    "U": lambda letter: f"\\U{ord(letter):08x}",
+    "octal": lambda letter: f"\\{ord(letter):03o}",
+    "entities in percent": lambda letter: quote(f"&#{ord(letter)};", safe=""),
+    "x in entities": lambda letter: f"&#92;x{ord(letter):02x}",
+    "parted": lambda letter: f"&shy;{letter}",
+    "by name": lambda letter: {"_": "&lowbar;", "+": "&plus;", "/": "&sol;", "=": "&equals;"}.get(
+        letter, letter
+    ),
+}
+
+
+def disguised(text: str, how: str, every: int = 1, first: int = 0) -> str:
+    return "".join(ESCAPES[how](letter) if at % every == first else letter for at, letter in enumerate(text))
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+def test_a_key_is_found_behind_escapes_of_some_or_all_of_its_letters(how: str) -> None:
+    key = "Grey_heron+42/wades="
+    places = [(every, first) for every in (1, 2, 3, 7) for first in range(every)]
+    for hidden in {disguised(key, how, *place) for place in places} - {key}:
+        text = f"100%25 a%20b &lt;{hidden}&gt; c&amp;d \\u00e4"
+        shown = f"100%25 a%20b &lt;{MARK}&gt; c&amp;d \\u00e4"
+        assert without_known(text, [key]).replace("&shy;", "") == shown
+        assert without_known(text) == text
+    found = 0
+    for one in planted():
+        if redacted(one.secret) == MARK and how != "by name":
+            found += 1
+            assert redacted(f"a {disguised(one.secret, how, 2)} b").replace("&shy;", "") == f"a {MARK} b", one
+            assert disguised("plain words and 42 numbers", how, 2) in redacted(
+                f"a {disguised('plain words and 42 numbers', how, 2)} b"
+            )
+    assert found > 50 or how == "by name"
+
+
+def test_mixed_escapes_and_wrapped_lines_hide_nothing() -> None:
+    key, ways = "Grey_heron-42+wades", list(ESCAPES)
+    mixed = "".join(disguised(letter, ways[at % len(ways)]) for at, letter in enumerate(key))
+    assert without_known(f"a {mixed} b", [key]) == f"a {MARK} b"
+    for before in range(60):
+        data = b"x" * before + key.encode() + b"y" * 60
+        for text in (base64.encodebytes(data).decode(), "\n".join(textwrap.wrap(data.hex(), 60))):
+            for written in (text, json.dumps(text), json.dumps(json.dumps(text)), text.replace("\n", "\r\n")):
+                assert MARK in without_known(written, [key]), (before, written)
+                assert without_known(written, ["another_heron"]) == written
+
+
 def test_what_is_kept_secret_once_is_hidden_everywhere_after() -> None:
     program = (
         "from pinfold.text import keep_secret, presentable, redacted, without_known\n"
@@ -146,6 +207,20 @@ PIECES = (
     ),
     *("-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nabc\n", "-----END", "-----BEGIN "),
     *("eyJ-", "eyJaaaaaaaaaaaa.", ".eyJ", "SG.", "a sk-", "sk-", "M" * 25 + ".", "123456789:AA", "abc8Q~"),
+    *(
+        "%41",
+        "%25",
+        "&#65;",
+        "&amp;",
+        "&amp;#",
+        "\\u0041",
+        "\\x4",
+        "QUJD" * 19 + "\n",
+        "QUJD" * 19 + "\\n",
+        "&",
+        "%",
+        "\n",
+    ),
     *("\x1b[31m", "\u200b", "a", "0", "-", ".", "\\", "=", "pat"),
 )
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pinfold.app.speaking import Opening, Spoken, spoken
     from pinfold.app.tasks import background
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
-    from pinfold.log import export_bundle
     from pinfold.model import BUILTIN, record
     from pinfold.sandbox import named_paths
     from pinfold.sandbox.environment import Environment, Progress
@@ -77,7 +76,6 @@ __all__ = [
     "departures",
     "environment_standing",
     "existing",
-    "export_bundle",
     "forget_scratch",
     "forget_unbegun",
     "fork",
@@ -144,7 +142,6 @@ _HOMES = {
     "departures": "pinfold.app.sent",
     "environment_standing": "pinfold.app.environment",
     "existing": "pinfold.app.opening",
-    "export_bundle": "pinfold.log",
     "forget_scratch": "pinfold.app.paths",
     "forget_unbegun": "pinfold.app.paths",
     "fork": "pinfold.app.forking",

@@ -15,7 +15,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.servers import SessionServers
 from pinfold.app.offered import Offered
 from pinfold.engine import CommandRefused
-from pinfold.events import CallTool
+from pinfold.events import CallTool, new_action_id
 from pinfold.text import capped
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.lines import LATEST, Line, Peer, Speech
@@ -113,8 +113,9 @@ class Upstream:
             return Result(text=text)
 
         action = CallTool(tool=f"{server}.{tool}", args=dict(args))
-        with self.offered.in_use(), self.offered.asking(action.tool, approve), relaying(relay):
-            done = await self.offered.live.act_beside(action)
+        id_ = new_action_id()
+        with self.offered.in_use(), self.offered.asking(id_, approve), relaying(relay):
+            done = await self.offered.live.act_beside(id_, action)
         if answer is not None:
             return answer
         if refusal is not None:

@@ -31,7 +31,8 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
     with shelf.arriving(new) as partial:
         with read_session(folder, session) as (log, damage):
             last, bundle = log.seq, partial / "bundle"
-            export_bundle(log, bundle, damage)
+            with bundle.open("xb") as file:
+                export_bundle(log, file, damage)
         import_file(bundle, partial, new)
         bundle.unlink()
         for name in _KEPT:

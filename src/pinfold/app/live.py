@@ -39,7 +39,6 @@ from pinfold.events import (
     SessionChanged,
     SessionId,
     SessionOpened,
-    new_action_id,
 )
 from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
@@ -110,13 +109,13 @@ class LiveSession:
         """From the next action on."""
         self._hands.judging.guards = guards
 
-    async def act(self, action: Action) -> Performed:
+    async def act(self, id_: ActionId, action: Action) -> Performed:
         """Do something on the user's own behalf, on record and judged as any action. Raises CommandRefused, Unavailable."""
-        return await self._engine.act(new_action_id(), action)
+        return await self._engine.act(id_, action)
 
-    async def act_beside(self, action: Action) -> Performed:
+    async def act_beside(self, id_: ActionId, action: Action) -> Performed:
         """As `act`, in this task and without waiting for its turn."""
-        return await self._engine.act_beside(new_action_id(), action)
+        return await self._engine.act_beside(id_, action)
 
     @property
     def servers(self) -> SessionServers | None:

@@ -220,8 +220,9 @@ class Offered:
         return (await self._called(CallTool(tool="put_file", args=args), approve)).observation
 
     async def _called(self, action: CallTool, approve: Approve | None) -> Performed:
-        with self.in_use(), self.asking(action.tool, approve):
-            done = await self.live.act(action)
+        id_ = new_action_id()
+        with self.in_use(), self.asking(id_, approve):
+            done = await self.live.act(id_, action)
         if done.outcome != "ok":
             raise CommandRefused(done.observation.removeprefix(f"{action.tool} failed: "))
         return done
@@ -261,15 +262,8 @@ class Offered:
             self._askers.pop(id_, None)
 
     def whom(self, waiting: OpenAction) -> Approve | None:
-        proposed = waiting.proposed
-        tool = proposed.action.tool if isinstance(proposed.action, CallTool) else None
-        # A call that no cell and no turn has led to is a client's own, by its name.
-        keys = (
-            proposed.id,
-            proposed.parent,
-            proposed.turn,
-            None if proposed.parent or proposed.turn else tool,
-        )
+        """Who began what led to it."""
+        keys = (waiting.proposed.id, waiting.proposed.parent, waiting.proposed.turn)
         return next((self._askers[key] for key in keys if key in self._askers), None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.log.blobs import Blobs, blob_id
-from pinfold.log.errors import BadBundle, BlobMissing, LogUnwritable
+from pinfold.log.errors import BadBundle, BlobMissing
 from pinfold.log.rows import Damage, Row, kind_column
 from pinfold.log.store import Log
 
@@ -37,31 +36,20 @@ _TOTAL_LIMIT = 20 << 30
 """A bundle may not unpack to more than this, whatever its own headers claim."""
 
 
-def export_bundle(log: Log, target: Path, damage: Damage) -> None:
-    """Write the session as one file, in place of whatever is there, all or nothing."""
-    try:
-        descriptor, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise BadBundle(f"cannot write {target}: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
-            bundle.writestr(
-                "manifest.json",
-                plain_json({"format": "pinfold-bundle", "version": 1, "session": log.session}),
-            )
-            with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
-                for line in log.lines(damage):
-                    lines.write(line.encode() + b"\n")
-            for blob in sorted({*log.blobs.all(), *_named_blobs(log)}):
-                try:
-                    bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
-                except BlobMissing:
-                    damage.blobs.append(blob)
-        Path(partial).replace(target)
-    except OSError as error:
-        raise LogUnwritable(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        Path(partial).unlink(missing_ok=True)
+def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
+    """Write the session as one file. Raises OSError."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr(
+            "manifest.json", plain_json({"format": "pinfold-bundle", "version": 1, "session": log.session})
+        )
+        with bundle.open("events.jsonl", "w", force_zip64=True) as lines:
+            for line in log.lines(damage):
+                lines.write(line.encode() + b"\n")
+        for blob in sorted({*log.blobs.all(), *_named_blobs(log)}):
+            try:
+                bundle.writestr(f"blobs/{blob.removeprefix('sha256:')}", log.blobs.get(blob))
+            except BlobMissing:
+                damage.blobs.append(blob)
 
 
 def _named_blobs(log: Log) -> Iterator[BlobId]:

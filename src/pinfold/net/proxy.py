@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from pinfold.net.connecting import Egress, How
 from pinfold.net.errors import BadDestination, NetError, Refused, Unreachable
+from pinfold.net.greetings import UNRECOGNIZED_NAME, Greeting
 from pinfold.net.heads import BadRequest, Head, parse_head, parse_status
 from pinfold.net.hosts import Destination
 from pinfold.net.lines import Line, copy
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 BACKLOG = 128
 AGAIN_S = 0.1
 """After `accept` failed, as it does when this process has no descriptor left."""
+_HEAR_OUT_S = 1.0
 _LONGEST_PATH = 103
 _REASON_BYTES = 300
 _NOT_IN_A_LINE = re.compile(r"[^ -~]")
@@ -207,7 +209,8 @@ class Proxy:
 
             if head.how == "tunnel":
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await _both(lambda: copy(client, server, out), lambda: copy(server, client, back))
+                greeted = partial(_pass_greeting, client, server, head.destination, out)
+                await _both(greeted, lambda: copy(server, client, back))
             else:
                 out(len(head.passed_on))
                 await server.send(head.passed_on)
@@ -246,6 +249,28 @@ class Proxy:
                 raise BadRequest("nobody asked for another protocol")
             if status >= 200:
                 return head
+
+
+async def _pass_greeting(
+    client: Line, server: Line, destination: Destination, count: Callable[[int], None]
+) -> None:
+    """As `copy`, once it is known whom the client greets. Raises OSError and BadRequest."""
+    greeting = Greeting(destination)
+    while piece := await client.receive():
+        try:
+            passed = greeting.let_go(piece)
+        except Refused as error:
+            _log.warning("%s", error)
+            await client.send(UNRECOGNIZED_NAME if greeting.is_tls else _answer(403, str(error)))
+            client.end_sending()
+            # Cut off while it still speaks, it would not hear why.
+            with anyio.move_on_after(_HEAR_OUT_S):
+                while await client.receive():
+                    pass
+            raise BadRequest(str(error)) from None
+        count(len(passed))
+        await server.send(passed)
+    server.end_sending()
 
 
 class _Meter:

@@ -49,6 +49,7 @@ _SOCKET_OWNERS = (0x8901, 0x8902)
 """FIOSETOWN, SIOCSPGRP: ways to have the kernel send a signal for you, as are the next."""
 _FILE_OWNERS = (8, 10, 15)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX."""
+_PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
 _TRUNCATES, _ACCESS_MODE = 0o1000, 0o3
 
 METADATA = frozenset(
@@ -166,15 +167,15 @@ def _rules() -> dict[str, list[_Step]]:
 
 def _shared_rules() -> dict[str, list[_Step]]:
     """What a namespace would have bounded. Processes are reached by number: only 0, which is the caller, is let through."""
-    caller_only = {"prlimit64": 0, "setpriority": 1, "ioprio_set": 1}
-    caller_only |= dict.fromkeys(
-        ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr"), 0
-    )
+    caller_only = ("prlimit64", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr")
     return {
         **{name: [_ANSWERS["deny"]] for name in _NEEDS_A_SOCKET},
         **{name: [_ANSWERS["absent"]] for name in _OF_THE_WHOLE_MACHINE},
         **{name: [_ANSWERS["no_attributes"]] for name in _ATTRIBUTES},
-        **{name: [_argument(who), _Jump(_EQUAL, 0, "allow", "deny")] for name, who in caller_only.items()},
+        **{name: _only(0, 0, "allow") for name in caller_only},
+        # Of a user or a group, 0 means every process of the caller's user or group.
+        "setpriority": [*_only(0, _PRIO_PROCESS, "who"), "who", *_only(1, 0, "allow")],
+        "ioprio_set": [*_only(0, _IOPRIO_PROCESS, "who"), "who", *_only(1, 0, "allow")],
         "socketpair": _pair_rule(),
         "inotify_add_watch": [_ANSWERS["deny"]],
         "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
@@ -243,6 +244,10 @@ def _open_rule(flags: int) -> list[_Step]:
         "creates",
         *_refuse_bits(flags + 1, _SET_ID),
     ]
+
+
+def _only(argument: int, value: int, then: str) -> list[_Step]:
+    return [_argument(argument), _Jump(_EQUAL, value, then, "deny")]
 
 
 def _refuse_bits(argument: int, bits: int) -> list[_Step]:

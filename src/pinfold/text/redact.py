@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
 from threading import Lock
 
 from pinfold.text.clean import bare
@@ -59,18 +59,39 @@ def without_own(text: str) -> str:
 
 
 def _without(text: str, secrets: frozenset[str]) -> str:
-    for form in _forms_of(secrets):
+    from pinfold.text.escapes import without_escaped
+
+    forms = _forms_of(secrets)
+    text = _without_forms(text, forms)
+    return without_escaped(text, partial(_places, forms)) if forms else text
+
+
+def _without_forms(text: str, forms: tuple[str, ...]) -> str:
+    for form in forms:
         if form in text:
             text = text.replace(form, MARK)
     return text
 
 
+def _places(forms: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
+    """Of every form in `text`."""
+    for form in forms:
+        at = text.find(form)
+        while at >= 0:
+            yield at, at + len(form)
+            at = text.find(form, at + len(form))
+
+
 def _redacted(text: str, secrets: Iterable[str]) -> str:
     # Their patterns take a while to compile, and many a process shows nothing.
+    from pinfold.text.escapes import without_escaped
     from pinfold.text.pairs import without_pairs
-    from pinfold.text.shapes import without_shapes
+    from pinfold.text.shapes import shapes_in, without_shapes
 
-    return without_pairs(without_shapes(without_known(text, secrets)))
+    forms = _forms_of(_known.union(secrets))
+    text = without_shapes(_without_forms(text, forms))
+    text = without_escaped(text, partial(_places, forms), shapes_in)
+    return without_pairs(text)
 
 
 @lru_cache(maxsize=16)

@@ -122,6 +122,13 @@ def without_shapes(text: str) -> str:
     return text
 
 
+def shapes_in(text: str) -> Iterator[tuple[int, int]]:
+    """Where in `text` something looks like a key."""
+    for needle, pattern in _PATTERNS.items():
+        if needle in text:
+            yield from (match.span() for match in _compiled(pattern).finditer(text))
+
+
 def _patterns() -> Iterator[tuple[str, str]]:
     """Each by letters that occur in every text it matches."""
     for beginning, rest in _DISTINCT.items():

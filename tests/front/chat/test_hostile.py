@@ -21,8 +21,7 @@ from tests.front.chat.sheets import KeptPaper, Shelf, told
 from tests.front.chat.test_telling import TURN, cell, replied
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import write_file
-from pinfold.app.exports.saving import save
+from pinfold.app.exports import Target
 from pinfold.app.notebooks import read_notebook
 from pinfold.app.settings import set_value
 from pinfold.events import (
@@ -44,7 +43,6 @@ from pinfold.front.chat.pictures import BadPicture, Frame, drawn
 from pinfold.front.chat.spacing import Spaced
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.map import mermaid
-from pinfold.log import Damage
 
 pytestmark = pytest.mark.safety
 _MB = 1 << 20
@@ -346,20 +344,54 @@ def test_no_name_breaks_out_of_a_map() -> None:
 # Nothing is written elsewhere
 
 
-def test_an_export_does_not_follow_what_lies_in_its_way(tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_that_code_could_have_made(tmp_path: Path) -> None:
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
-    inside.mkdir()
+    (inside / "sub").mkdir(parents=True)
+    (tmp_path / "alias").symlink_to(inside)  # the user's own, above the workspace
+    (inside / "out").symlink_to(outside)
+    (inside / "sub" / "up").symlink_to("../out")
+    for path in ("inside/out/a.md", "inside/sub/up/a.md", "alias/out/a.md", "inside/sub/../out/a.md"):
+        with pytest.raises(ConfigError, match=r"/(out|up) is a link: name the place it leads to"):
+            Target(tmp_path / path, [inside])
     (inside / "a_files").symlink_to(outside)
     with pytest.raises(ConfigError, match="is a link"):
-        write_file(inside / "a_files" / "display-1.png", b"x", into_new_folder=True)
-    (inside / "a.md").symlink_to(outside / "new")
-    write_file(inside / "a.md", b"x")
-    assert list(outside.iterdir()) == []
-    assert (inside / "a.md").read_bytes() == b"x"
+        Target(inside / "a_files" / "display-1.png", [inside], make_folder=True)
+    # Where no code was at work, a link is the user's own.
+    with Target(inside / "out" / "mine.md") as target:
+        target.write(b"x")
+    assert [path.name for path in outside.iterdir()] == ["mine.md"]
+    for name in ("a.md", "b.md", "c.md"):
+        with Target(tmp_path / "alias" / "sub" / name, [inside]) as target:
+            target.write(b"x")
+
+
+def test_what_code_puts_in_the_way_while_it_runs_is_not_followed(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    (outside / "a.md").write_bytes(b"kept")
+    (inside / "out").mkdir(parents=True)
+    with Target(inside / "out" / "a.md", [inside]) as target:
+        (inside / "out").rename(inside / "moved")
+        (inside / "out").symlink_to(outside)
+        target.write(b"x")
+    assert ((inside / "moved" / "a.md").read_bytes(), (outside / "a.md").read_bytes()) == (b"x", b"kept")
+    for planted in (outside / "a.md", outside / "new", Path("/dev/full")):
+        with Target(inside / "b.md", [inside]) as target:
+            (inside / "b.md").symlink_to(planted)
+            with pytest.raises(ConfigError, match="is there already"):
+                target.write(b"x")
+            target.write(b"x", force=True)
+        assert (inside / "b.md").read_bytes() == b"x"
+        assert not (inside / "b.md").is_symlink()
+        (inside / "b.md").unlink()
+    assert [path.read_bytes() for path in outside.iterdir()] == [b"kept"]
     os.mkfifo(inside / "b.md")
-    with pytest.raises(ConfigError, match="is there already"):
-        save(None, "md", inside / "b.md", Damage())  # pyright: ignore[reportArgumentType] - it is not looked at
+    with Target(inside / "b.md", [inside]) as target, pytest.raises(ConfigError, match="is there already"):
+        target.check()
+    # What the machine itself offers is meant as it is.
+    with pytest.raises(ConfigError, match="No space left"), Target(Path("/dev/full")) as target:
+        target.write(b"x")
 
 
 def test_a_projects_settings_are_not_written_through_a_link(tmp_path: Path) -> None:

@@ -7,14 +7,18 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import aclosing, asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import httpx2
 import pytest
+from mcp.client import ClientRequestContext
+from mcp.types import ElicitRequestParams, ElicitResult
 from tests.front.mcp_server.reaching import ERAS, Served, begin_http, end, structure, text_of
 
 from pinfold.app import Shelf
@@ -95,6 +99,147 @@ async def test_a_clients_session_ends_with_it_and_all_others_with_the_server(wor
     assert code == 0
     assert {item.id for item in Shelf().sessions()} == {session, other}
     assert all(item.owner is None for item in Shelf().sessions())
+
+
+# --- whose questions, answers and events
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Served, Path]]:
+    folder = tmp_path_factory.mktemp("asking")
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("config", "data", "state", "cache"):
+            environment.setenv(f"XDG_{name.upper()}_HOME", str(folder / name))
+        (folder / "workspace").mkdir()
+        served = begin_http(folder / "workspace", "--mode", "ask")
+    yield served, folder / "workspace"
+    end(served)
+
+
+async def test_in_a_shared_session_each_client_is_asked_about_what_it_began_itself(
+    asking: tuple[Served, Path],
+) -> None:
+    served, workspace = asking
+    asked: list[tuple[str, str]] = []
+    is_second_there = anyio.Event()
+
+    async def first(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        asked.append(("first", params.message))
+        await is_second_there.wait()
+        return ElicitResult(action="accept", content={"decision": "allow"})
+
+    async def second(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        asked.append(("second", params.message))
+        return ElicitResult(action="accept", content={"decision": "deny"})
+
+    async with (
+        served.client(elicitation_callback=first) as one,
+        served.client(elicitation_callback=second) as other,
+    ):
+        session = structure(await one.call_tool("open_session", {"name": "both"}))["session"]
+
+        async def put(client: Any, name: str) -> None:
+            await client.call_tool("put_file", {"session": session, "path": name, "content": "x"})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(put, one, "a.txt")
+            while not asked:  # noqa: ASYNC110 - the other end is another process
+                await anyio.sleep(0.01)
+            tasks.start_soon(put, other, "b.txt")
+            for _ in range(3):
+                await other.call_tool("sessions", {})
+            is_second_there.set()
+    assert [(who, "a.txt" in words, "b.txt" in words) for who, words in asked] == [
+        ("first", True, False),
+        ("second", False, True),
+    ]
+    assert ((workspace / "a.txt").exists(), (workspace / "b.txt").exists()) == (True, False)
+
+
+class Wire:
+    """A client that says what it likes."""
+
+    def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
+        self.http, self.url = http, served.url
+        self.headers = {
+            **dict((ACCEPT, JSON)),
+            "Authorization": f"Bearer {served.token}",
+            "MCP-Protocol-Version": "2025-11-25",
+        }
+
+    async def begin(self) -> None:
+        params = {**INITIALIZE["params"], "capabilities": {"elicitation": {}}}
+        begun = await self.http.post(self.url, json={**INITIALIZE, "params": params}, headers=self.headers)
+        self.headers["Mcp-Session-Id"] = begun.headers["mcp-session-id"]
+        await self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def say(self, message: dict[str, Any], **headers: str) -> int:
+        return (await self.http.post(self.url, json=message, headers={**self.headers, **headers})).status_code
+
+    async def answer(self, id_: Any, decision: str, **headers: str) -> int:
+        result = {"action": "accept", "content": {"decision": decision}}
+        return await self.say({"jsonrpc": "2.0", "id": id_, "result": result}, **headers)
+
+    @asynccontextmanager
+    async def putting(self, name: str) -> AsyncGenerator[AsyncGenerator[tuple[str, dict[str, Any]]]]:
+        """Events with their ids, while a file is put."""
+        call = {"name": "put_file", "arguments": {"path": name, "content": f"secret {name}"}}
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}
+        async with self.http.stream("POST", self.url, json=message, headers=self.headers) as response:
+            assert response.status_code == 200
+            async with aclosing(_events(response)) as events:
+                yield events
+
+    async def resume(self, last: str) -> str:
+        """What is sent again after the event `last`, within a moment."""
+        heard = ""
+        headers = {**self.headers, "Last-Event-ID": last}
+        headers.pop("Content-Type")
+        with anyio.move_on_after(1.5):
+            async with self.http.stream("GET", self.url, headers=headers) as response:
+                async for line in response.aiter_lines():
+                    heard += line
+        return heard
+
+
+async def _events(response: httpx2.Response) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+    id_ = ""
+    async for line in response.aiter_lines():
+        if line.startswith("id:"):
+            id_ = line[3:].strip()
+        elif line.startswith("data:") and line[5:].strip():
+            yield id_, json.loads(line[5:])
+
+
+async def test_no_answer_of_another_client_no_second_one_and_no_events_of_another_count(
+    asking: tuple[Served, Path],
+) -> None:
+    served, workspace = asking
+    async with httpx2.AsyncClient(timeout=20, trust_env=False) as http, anyio.create_task_group() as tasks:
+        mine, theirs = Wire(http, served), Wire(http, served)
+        await mine.begin()
+        await theirs.begin()
+        for name, decision in (("no.txt", "deny"), ("yes.txt", "allow")):
+            async with mine.putting(name) as events:
+                seen = [await anext(events)]
+                while seen[-1][1].get("method") != "elicitation/create":
+                    seen.append(await anext(events))
+                asked = seen[-1][1]["id"]
+                against = "allow" if decision == "deny" else "deny"
+                for forged in ({}, {"Mcp-Session-Id": "f" * 32}, {"Mcp-Session-Id": ""}):
+                    for id_ in (asked, str(asked), 0, 1, 2):
+                        await theirs.answer(id_, against, **forged)
+                await mine.answer("another", against)
+                tasks.start_soon(mine.answer, asked, decision)
+                seen += [event async for event in events]
+                await mine.answer(asked, against)  # once more, and otherwise
+            assert (workspace / name).exists() == (decision == "allow")
+            assert seen[-1][1]["id"] == 7
+        everything = await mine.resume(seen[0][0])
+        assert "yes.txt" in everything
+        assert await theirs.resume(seen[0][0]) == ""
+        assert await theirs.resume("0" * 24) == ""
+        assert (workspace / "no.txt").exists() is False
 
 
 # --- who gets in

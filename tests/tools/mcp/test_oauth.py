@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import httpx2
 import pytest
+from mcp.client.auth import OAuthFlowError
 from tests.tools.mcp.web import Browser, House401, serving
 from tests.tools.mcp.world import House
 
 from pinfold.tools import BadCall, Registry
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.servers import Servers
+from pinfold.tools.mcp.signing_in import check_page
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
 pytestmark = pytest.mark.safety
@@ -195,3 +199,101 @@ async def test_a_header_of_the_users_own_stands_in_for_signing_in(
         with pytest.raises(BadCall, match="HTTP 401"):
             await servers.tools("web")
     assert browser.asked == []
+
+
+PAGES = {
+    "a file": "file:///etc/passwd",
+    "a program": "javascript:alert(1)//",
+    "a page made of itself": "data:text/html,x",
+    "another protocol": "ftp://login.example.com/",
+    "plain http": "http://login.example.com/",
+    "this machine": "http://127.0.0.1:8080/admin",
+    "this machine by TLS": "https://127.0.0.1/admin",
+    "this machine by another name": "https://admin.localhost/",
+    "this machine in IPv6": "https://[::1]:8080/",
+    "the network": "https://10.0.0.1/",
+    "the cloud's own": "https://169.254.169.254/",
+    "another host as user": "https://login.example.com@evil.example/",
+    "another client": "https://login.example.com/authorize?client_id=theirs",
+    "another way back": "https://login.example.com/authorize?redirect_uri=https://evil.example/",
+    "a state they know": "https://login.example.com/authorize?state=known",
+    "more than was asked": "https://login.example.com/authorize?scope=everything",
+    "a request of theirs": "https://login.example.com/authorize?request_uri=urn:x",
+    "an answer by post": "https://login.example.com/authorize?response_mode=form_post",
+    "nothing that comes back": "https://login.example.com/authorize#",
+}
+ASKED = "response_type=code&client_id=ours&redirect_uri=http://127.0.0.1:1/callback&state=secret&code_challenge=x&scope=a"
+
+
+def test_a_server_elsewhere_sends_the_browser_to_no_bad_page() -> None:
+    home = "https://mcp.example.com/mcp"
+    let_through: list[str] = []
+    for what, page in PAGES.items():
+        with suppress(OAuthFlowError):
+            check_page(f"{page}{'&' if '?' in page else '?'}{ASKED}", home)
+            let_through.append(what)
+    assert let_through == []
+    for page in ("https://login.example.com/authorize?", "https://login.example.com/authorize?tenant=a&"):
+        assert check_page(page + ASKED, home) == "secret"
+    assert check_page(f"http://127.0.0.1:8080/authorize?{ASKED}", "http://localhost:3000/mcp") == "secret"
+
+
+LIES: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "another issuer": lambda _, evil: {"metadata": {"issuer": evil}},
+    "a page that brings a request": lambda ours, _: {
+        "metadata": {"authorization_endpoint": f"{ours}/authorize?request_uri=urn:x&a="}
+    },
+    "a page that brings its own client": lambda ours, _: {
+        "metadata": {"authorization_endpoint": f"{ours}/authorize?client_id=theirs"}
+    },
+    "a page that brings its own state": lambda ours, _: {
+        "metadata": {"authorization_endpoint": f"{ours}/authorize?state=known"}
+    },
+    "tokens at plain http elsewhere": lambda _, __: {
+        "metadata": {"token_endpoint": "http://login.example.com/token"}
+    },
+    "tokens in the network": lambda _, __: {"metadata": {"token_endpoint": "https://10.0.0.1/token"}},
+    "registration in the network": lambda _, __: {
+        "metadata": {"registration_endpoint": "https://192.168.0.1/r"}
+    },
+    "a resource of another": lambda _, evil: {"resource": f"{evil}/mcp"},
+    "an answer of another issuer": lambda _, evil: {"brings": {"iss": evil}},
+    "an answer without its issuer": lambda _, __: {
+        "metadata": {"authorization_response_iss_parameter_supported": True}
+    },
+    "an answer with another state": lambda _, __: {"brings": {"state": "guessed"}},
+    "tokens sent on": lambda _, evil: {"sends_on": f"{evil}/token"},
+}
+
+
+async def test_of_a_dozen_lies_of_a_server_none_gets_a_code_or_a_token_to_another_place(
+    guarded: House401, spec: ServerSpec
+) -> None:
+    ours, evil = spec.url.removesuffix("/mcp"), House401()
+    quick = replace(LIMITS, sign_in_s=0.5)
+    let_in: list[str] = []
+    async with serving(evil.app) as elsewhere:
+        for what, lie in LIES.items():
+            said = lie(ours, elsewhere)
+            for name, value in said.items():
+                setattr(guarded, name, value)
+            async with House(person=Browser()).servers(spec, limits=quick) as servers:
+                with suppress(BadCall):
+                    await servers.tools("web")
+                    let_in.append(what)
+            for name, value in said.items():
+                setattr(guarded, name, type(value)())
+        assert (let_in, guarded.grants) == ([], [])
+        assert evil.heard == []
+        # Signed in honestly; then the server names another place to sign in at, and takes the token no more.
+        house = House(person=Browser(agrees=False))
+        signing = House(person=Browser(), credentials=house.credentials)
+        await _call(signing, spec)
+        guarded.issuer = elsewhere
+        guarded.good.clear()
+        async with _servers(house, spec) as servers:
+            with pytest.raises(BadCall, match="declined"):
+                await servers.tools("web")
+        everything = " ".join(evil.heard + evil.shown + evil.visits)
+        assert "redirect_uris" in everything  # it did ask there for a place of its own
+        assert not any(word in everything for word in ("access-1", "refresh-1", "code_verifier", "client-1"))

@@ -205,6 +205,16 @@ class House401:
     lifetime_s: int = 3600
     refuses: bool = False
     issuer: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of the authorisation server, in place of what is true."""
+    resource: str = ""
+    """For which its metadata says it is."""
+    brings: dict[str, str] = field(default_factory=dict[str, str])
+    """What a browser brings back besides."""
+    sends_on: str = ""
+    """Where requests for tokens and registrations are redirected to."""
+    heard: list[str] = field(default_factory=list[str])
+    """Bodies of what was posted to it, whatever it was for."""
     odd: Odd = field(default_factory=Odd)
 
     @property
@@ -217,8 +227,13 @@ class House401:
                 Route("/register", self._register, methods=["POST"]),
                 Route("/authorize", self._authorize),
                 Route("/token", self._token, methods=["POST"]),
+                Route("/{path:path}", self._hear, methods=["POST", "GET"]),
             ]
         )
+
+    async def _hear(self, request: Request) -> Response:
+        self.heard.append(f"{request.url} {(await request.body()).decode()}")
+        return Response(status_code=404)
 
     async def _guarded(self, request: Request) -> Response:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -232,7 +247,9 @@ class House401:
 
     async def _resource(self, request: Request) -> Response:
         base = _base(request)
-        return JSONResponse({"resource": f"{base}/mcp", "authorization_servers": [self.issuer or base]})
+        return JSONResponse(
+            {"resource": self.resource or f"{base}/mcp", "authorization_servers": [self.issuer or base]}
+        )
 
     async def _metadata(self, request: Request) -> Response:
         base = _base(request)
@@ -250,10 +267,12 @@ class House401:
                     "client_secret_post",
                     "client_secret_basic",
                 ],
+                **self.metadata,
             }
         )
 
     async def _register(self, request: Request) -> Response:
+        self.heard.append((await request.body()).decode())
         wanted = json.loads(await request.body())
         client = {**wanted, "client_id": f"client-{len(self.clients) + 1}"}
         self.clients[client["client_id"]] = client
@@ -269,10 +288,14 @@ class House401:
         self.codes[code] = asked
         back = {"error": "access_denied"} if self.refuses else {"code": code}
         return RedirectResponse(
-            f"{asked['redirect_uri']}?{urlencode({**back, 'state': asked['state']})}", status_code=302
+            f"{asked['redirect_uri']}?{urlencode({**back, 'state': asked['state'], **self.brings})}",
+            status_code=302,
         )
 
     async def _token(self, request: Request) -> Response:
+        self.heard.append((await request.body()).decode())
+        if self.sends_on:
+            return RedirectResponse(self.sends_on, status_code=307)
         form = dict((await request.form()).items())
         grant = str(form["grant_type"])
         match grant:

@@ -11,10 +11,11 @@ from pinfold.app.exports.saving import (
     form_for,
     save,
     session_bytes,
-    write_file,
+    writable_folders,
 )
 from pinfold.app.exports.showing import Form, in_a_word
 from pinfold.app.exports.story import ReadBlob, Story, display_form, displays_in, story
+from pinfold.app.exports.target import Target
 from pinfold.app.exports.viewing import display_file, display_in_words
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ReadBlob",
     "SessionExport",
     "Story",
+    "Target",
     "display_file",
     "display_form",
     "display_in_words",
@@ -37,5 +39,5 @@ __all__ = [
     "save",
     "session_bytes",
     "story",
-    "write_file",
+    "writable_folders",
 ]

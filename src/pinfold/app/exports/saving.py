@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.exports.forms import EXPORT_FORMS, exported
+from pinfold.app.exports.target import Target
 from pinfold.app.reading import read_session
-from pinfold.events import SessionId
+from pinfold.events import Entry, SessionId, SessionOpened
 from pinfold.log import Damage, Log, export_bundle, summarise
 from pinfold.model import record
 from pinfold.text import first_line, presentable_line
@@ -50,22 +50,33 @@ def save(
     log: Log, form: SessionExport, target: Path, damage: Damage, *, force: bool = False, embed: bool = False
 ) -> tuple[Path, ...]:
     """As `export_session`; what of the log could not be read is in `damage` afterwards."""
-    if not force and (target.is_file() or _leads_to_a_pipe(target)):
-        raise ConfigError(f"{target} is there already: --force writes over it, -o names another")
-    if form == "bundle":
-        export_bundle(log, target, damage)
-        return (target,)
-    beside = None if embed else f"{target.stem}_files"
-    data, files = session_bytes(log, form, damage, beside=beside)
-    written = [target.parent / name for name in files]
-    if written and not force and (taken := [path for path in written if path.exists()]):
-        raise ConfigError(
-            f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside"
-        )
-    for path, content in zip(written, files.values(), strict=True):
-        write_file(path, content, into_new_folder=True)
-    write_file(target, data)
+    writable = writable_folders(log.read())
+    with Target(target, writable) as place:
+        if not force:
+            place.check()
+        if form == "bundle":
+            with place.file(force=force) as file:
+                export_bundle(log, file, damage)
+            return (target,)
+        beside = None if embed else f"{target.stem}_files"
+        data, files = session_bytes(log, form, damage, beside=beside)
+        written = [target.parent / name for name in files]
+        if written and not force and (taken := [path for path in written if os.path.lexists(path)]):
+            raise ConfigError(
+                f"{taken[0]} is there already: --force writes over it, --embed puts pictures inside"
+            )
+        for path, content in zip(written, files.values(), strict=True):
+            with Target(path, writable, make_folder=True) as picture:
+                picture.write(content, force=force)
+        place.write(data, force=force)
     return (target, *written)
+
+
+def writable_folders(entries: Iterable[Entry]) -> list[Path]:
+    """What the code of a session could change: its workspace, and what was mounted to be changed."""
+    opened = [entry.event for entry in entries if isinstance(entry.event, SessionOpened)]
+    mounts = [path for event in opened for path, writable in event.mounts.items() if writable]
+    return [Path(path) for path in {*mounts, *(event.workspace for event in opened)}]
 
 
 def session_bytes(
@@ -85,39 +96,3 @@ def form_for(target: Path) -> SessionExport:
     if suffix == "jsonl":
         return "jsonl"
     return suffix if suffix in EXPORT_FORMS else "bundle"
-
-
-def _leads_to_a_pipe(target: Path) -> bool:
-    """A link that lies in the way, or a pipe, at which nobody reads; those of the machine itself are meant."""
-    return (
-        target.exists()
-        and not target.is_file()
-        and not str(target.absolute()).startswith(("/dev/", "/proc/"))
-    )
-
-
-def write_file(path: Path, data: bytes, *, into_new_folder: bool = False) -> None:
-    """All or nothing; a device or a pipe is written to as it is."""
-    try:
-        if into_new_folder:
-            path.parent.mkdir(exist_ok=True)
-            if path.parent.is_symlink():
-                raise ConfigError(f"{path.parent} is a link: take it away, or name another place with -o")
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(partial).chmod(0o666 & ~mask)
-            Path(partial).replace(path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                Path(partial).unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}; name another place with -o"
-        ) from error

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from pinfold.app.exports.saving import write_file
 from pinfold.app.exports.showing import Form, best_of, in_a_word, suffix_of
 from pinfold.app.exports.story import ReadBlob, Shown, display_form
+from pinfold.app.exports.target import Target
 from pinfold.app.paths import private_dir
 from pinfold.events import DisplayRef, Entry, PinfoldError
 
@@ -32,10 +32,11 @@ def display_file(
         from pinfold.app.exports.html import display_page
 
         path = place / f"{number}-safe.html"
-        write_file(path, display_page(Shown(number=number, forms={form.mime: form})))
-        return path
-    path = place / f"{number}.{suffix_of(form.mime)}"
-    write_file(path, form.data)
+        data = display_page(Shown(number=number, forms={form.mime: form}))
+    else:
+        path, data = place / f"{number}.{suffix_of(form.mime)}", form.data
+    with Target(path) as target:
+        target.write(data, force=True)
     return path
 
 

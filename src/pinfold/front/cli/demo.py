@@ -42,6 +42,7 @@ from pinfold.events import (
     TurnFailed,
     TurnInterrupted,
     Undo,
+    new_action_id,
     new_session_id,
     new_turn_id,
 )
@@ -289,7 +290,7 @@ async def _undone(live: LiveSession) -> SessionRewound:
 
 async def _value(live: LiveSession, code: str) -> str:
     """Of an expression, as the session has it now."""
-    performed = await live.act(RunCell(code=code))
+    performed = await live.act(new_action_id(), RunCell(code=code))
     if performed.value is None:
         raise DemoFailed(f"{code} has no value in the session: {presentable_line(performed.observation)}")
     return performed.value

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import display_file, display_form, write_file
+from pinfold.app.exports import Target, display_file, display_form, writable_folders
 from pinfold.events import BlobId, Entry
 from pinfold.text import presentable_line
 
@@ -34,9 +34,8 @@ def show_display(
         click.echo(presentable_line(str(path)))
         _open(path)
     elif output is not None and str(output) != "-":
-        if output.is_file() and not force:
-            raise ConfigError(f"{output} is there already: --force writes over it, -o names another")
-        write_file(output, display_form(entries, blob, number, mime).data)
+        with Target(output, writable_folders(entries)) as target:
+            target.write(display_form(entries, blob, number, mime).data, force=force)
         click.echo(presentable_line(str(output)), err=True)
     elif sys.stdout.isatty():
         # Bytes would steer the terminal: it gets the name of a file instead.

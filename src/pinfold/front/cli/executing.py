@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
@@ -22,6 +22,7 @@ from pinfold.app import (
     forget_scratch,
     new_session_options,
     own,
+    read_session,
     resumed_options,
     spoken,
 )
@@ -45,6 +46,9 @@ from pinfold.front.cli.flags import (
 from pinfold.front.cli.running import mounted, stop_on_signal
 from pinfold.front.cli.showing import JsonLines, is_closed
 from pinfold.front.cli.streams import Streams
+
+if TYPE_CHECKING:
+    from pinfold.app.exports import Target
 
 _LARGEST = 16 << 20
 """Bytes of a program."""
@@ -73,7 +77,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
     Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
     """
     if name is not None:
-        return _run(lambda: _named(name, given), file, code, as_json, given)
+        return _run(lambda: _named(name, given), file, code, as_json, given, name=name)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     options = replace(options, **mounted(given))
@@ -83,26 +87,51 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         forget_scratch(session)
 
 
-def _run(opening: Opening, file: str | None, code: str | None, as_json: bool, given: dict[str, Any]) -> int:
+def _run(
+    opening: Opening,
+    file: str | None,
+    code: str | None,
+    as_json: bool,
+    given: dict[str, Any],
+    *,
+    name: str | None = None,
+) -> int:
     shown = JsonLines() if as_json else Streams()
     if code is None and file is not None and file.lower().endswith(".ipynb"):
         from pinfold.front.cli.notebooks import exec_notebook
 
-        return exec_notebook(
-            Path(file),
-            opening,
-            shown,
-            target=given["target"],
-            force=given["force"],
-            keep_going=given["keep_going"],
-            timeout_s=given["timeout"],
-        )
+        with _target(given, name) as target:
+            return exec_notebook(
+                Path(file),
+                opening,
+                shown,
+                target=target,
+                force=given["force"],
+                keep_going=given["keep_going"],
+                timeout_s=given["timeout"],
+            )
     if given["target"] or given["keep_going"]:
         raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
     execute = Execute(id=new_action_id(), code=_source(file, code), timeout_s=given["timeout"])
     if isinstance(shown, Streams):
         shown.follow(execute.id)
     return anyio.run(_cell, opening, execute, shown)
+
+
+def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[Target | None]:
+    """Where the notebook goes, held before any of its code runs."""
+    from pinfold.app.exports import Target, writable_folders
+
+    if not given["target"]:
+        return nullcontext()
+    writable = [given["workspace"] or Path.cwd()]
+    writable += [mount.path for mount in mounted(given)["mounts"] or () if mount.writable]
+    if name is not None:
+        with suppress(NoSuchSession):
+            session, folder = Shelf().find(name)
+            with read_session(folder, session) as (log, _):
+                writable += writable_folders(log.read())
+    return Target(given["target"], writable)
 
 
 def _source(file: str | None, code: str | None) -> str:

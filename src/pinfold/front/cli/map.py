@@ -12,7 +12,7 @@ import anyio
 import click
 
 from pinfold.app import current_folder
-from pinfold.app.exports import write_file
+from pinfold.app.exports import Target
 from pinfold.app.wiring import Wiring, plain, wiring
 from pinfold.front.pages import cut
 from pinfold.text import presentable_line, without_known
@@ -60,7 +60,8 @@ def map_command(ctx: click.Context, form: str, output: Path | None, as_json: boo
     if output is None:
         click.echo(text)
         return
-    write_file(output, f"{text}\n".encode("utf-8", "replace"))
+    with Target(output, [Path.cwd()]) as target:
+        target.write(f"{text}\n".encode("utf-8", "replace"), force=True)
 
 
 def mermaid(found: Wiring) -> Iterator[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import click
 
-from pinfold.app import ConfigError, Opening, background
-from pinfold.app.exports import in_a_word, write_file
+from pinfold.app import Opening, background
+from pinfold.app.exports import Target, in_a_word
 from pinfold.app.notebooks import Notebook, Ran, failure_in_words, play, read_notebook, with_outputs
 from pinfold.front.cli.running import stop_on_signal
 from pinfold.front.cli.showing import JsonLines
@@ -22,7 +22,7 @@ def exec_notebook(
     opening: Opening,
     shown: JsonLines | Streams,
     *,
-    target: Path | None,
+    target: Target | None,
     force: bool,
     keep_going: bool,
     timeout_s: float | None,
@@ -31,12 +31,12 @@ def exec_notebook(
     notebook = read_notebook(file)
     if not notebook.programs:
         _say(f"{notebook.name} has no code cells")
-    if target and not force and target.exists():
-        raise ConfigError(f"{target} is there already: --force writes over it")
+    if target and not force:
+        target.check()
     ran = anyio.run(_played, opening, notebook, shown, keep_going, timeout_s)
     if target:
-        write_file(target, with_outputs(notebook, ran))
-        _say(f"{target}")
+        target.write(with_outputs(notebook, ran), force=force)
+        _say(f"{target.path}")
     failed = [one for one in ran if one.failed]
     if any(one.finished.outcome == "interrupted" for one in failed):
         return 130

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from ipaddress import ip_address
 from typing import Any
 
 import anyio
@@ -13,10 +12,10 @@ from mcp.client.auth import OAuthFlowError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from pinfold.net import BadDestination, Url, parse_url, why_special
+from pinfold.net import BadDestination, Url, parse_url
 from pinfold.text import presentable_line
 from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.reading import is_loopback
+from pinfold.tools.mcp.reading import is_loopback, why_not_led_to
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.watching import Streams, Watch, WatchedReading, WatchedWriting
 
@@ -112,14 +111,10 @@ class HttpClient(httpx2.AsyncClient):
     async def _leaving(self, request: httpx2.Request) -> None:
         """Sign-in goes where the server says: to nobody in our own house, unless the server is there itself."""
         url = _parsed(str(request.url), request)
-        if url.destination == self._home.destination and url.scheme == self._home.scheme:
-            return
-        if is_loopback(self._home) and is_loopback(url):
-            return
-        host = url.destination
-        if url.scheme != "https" or is_loopback(url) or (host.address and why_special(ip_address(host.host))):
+        if why_not_led_to(url, self._home):
             raise httpx2.UnsupportedProtocol(
-                f"the server leads to {url.scheme}://{host}, where nothing is sent", request=request
+                f"the server leads to {url.scheme}://{url.destination}, where nothing is sent",
+                request=request,
             )
 
     async def _arriving(self, response: httpx2.Response) -> None:

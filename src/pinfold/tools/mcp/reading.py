@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Any, TypeVar, cast
 
 from pinfold.events import Json, Reach
-from pinfold.net import BadDestination, Url, parse_url
+from pinfold.net import BadDestination, Url, parse_url, why_special
 from pinfold.text import presentable_line
 from pinfold.tools.mcp.spec import TIMEOUT_S, Grant, OAuth, ServerSpec, Transport, module_name
 
@@ -82,6 +82,24 @@ def read_servers(data: bytes, origin: str) -> tuple[tuple[ServerSpec, ...], tupl
 def is_loopback(url: Url) -> bool:
     host = url.destination.host
     return host == "localhost" or (url.destination.address is not None and ip_address(host).is_loopback)
+
+
+def why_not_led_to(url: Url, home: Url) -> str | None:
+    """Why a server at `home` may not send us or a browser there; None if it may.
+
+    To https anywhere, but to nobody in our own house, unless the server is there itself.
+    """
+    to = url.destination
+    if to == home.destination and url.scheme == home.scheme:
+        return None
+    is_here = is_loopback(url) or to.host.endswith(".localhost")
+    if is_here and is_loopback(home):
+        return None
+    if url.scheme != "https":
+        return "plain http, where others could read what is sent"
+    if is_here or (to.address and why_special(to.address)):
+        return "an address of your own machine or network, where this server is not"
+    return None
 
 
 def _entries(data: bytes) -> Mapping[str, Json]:

@@ -27,12 +27,24 @@ from pydantic import AnyUrl, ValidationError
 from pinfold.events import Json
 from pinfold.net import BadDestination, parse_url
 from pinfold.tools.mcp.ports import Credentials, Person
-from pinfold.tools.mcp.reading import is_loopback
+from pinfold.tools.mcp.reading import why_not_led_to
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
 _PATH = "/callback"
 _BASIC: Literal["client_secret_basic"] = "client_secret_basic"
 """What every authorisation server must understand."""
+_OURS = (
+    "response_type",
+    "client_id",
+    "redirect_uri",
+    "state",
+    "code_challenge",
+    "code_challenge_method",
+    "resource",
+    "scope",
+)
+_NOBODYS = ("request", "request_uri", "response_mode")
+"""These would replace ours."""
 _HEAD_BYTES = 16_384
 _VISIT_S = 10.0
 _PAGE = (
@@ -64,7 +76,7 @@ def signing_in(
             issuer=said.issuer,
         )
     else:
-        visit = _Visit(spec.name, kept.port or said.callback_port or _free_port(), person, asking, within_s)
+        visit = _Visit(spec, kept.port or said.callback_port or _free_port(), person, asking, within_s)
         provider = OAuthClientProvider(
             server_url=spec.url,
             client_metadata=OAuthClientMetadata(
@@ -201,13 +213,14 @@ class _Visit:
 
     def __init__(
         self,
-        server: str,
+        spec: ServerSpec,
         port: int,
         person: Person,
         asking: Callable[[], AbstractContextManager[None]],
         within_s: float,
     ) -> None:
-        self._server = server
+        self._server = spec.name
+        self._home = spec.url
         self._port = port
         self._person = person
         self._asking = asking
@@ -219,7 +232,7 @@ class _Visit:
         return f"http://127.0.0.1:{self._port}{_PATH}"
 
     async def go(self, url: str) -> None:
-        state = _check_page(url)
+        state = check_page(url, self._home)
         came = anyio.Event()
         try:
             listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._port)
@@ -258,15 +271,22 @@ class _Visit:
         )
 
 
-def _check_page(url: str) -> str:
+def check_page(url: str, home: str) -> str:
     """The state that must come back. Raises OAuthFlowError for a page that nobody should be sent to."""
     try:
-        page = parse_url(url)
+        page, server = parse_url(url), parse_url(home)
     except BadDestination as error:
         raise OAuthFlowError(f"the sign-in page has no good address: {error}") from None
-    if page.scheme != "https" and not is_loopback(page):
-        raise OAuthFlowError("the sign-in page is plain http, where a password could be read by others")
-    return parse_qs(urlsplit(url).query).get("state", [""])[0]
+    if why := why_not_led_to(page, server):
+        raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
+    said = parse_qs(urlsplit(url).query, keep_blank_values=True)
+    # A page that brings some of these itself could have the user agree to something else than what is asked here.
+    is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _NOBODYS)
+    if is_changed or "state" not in said:
+        raise OAuthFlowError(
+            "the sign-in page's address has parameters of its own that only this sign-in may set"
+        )
+    return said["state"][0]
 
 
 async def _answered(stream: SocketStream, state: str) -> Mapping[str, str] | None:
