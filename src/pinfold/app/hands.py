@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -27,6 +27,7 @@ from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
     ActionId,
+    Ask,
     BlobId,
     Call,
     CallTool,
@@ -46,6 +47,7 @@ from pinfold.log import BlobMissing, Blobs, LogUnwritable
 from pinfold.sandbox import (
     Answer,
     CommandOutcome,
+    Freezable,
     Limits,
     NotSupported,
     Outcome,
@@ -134,6 +136,17 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     async def shows(self, action: Action) -> str:
         return await self.judging.shows(action)
+
+    @asynccontextmanager
+    async def still(self, action: Action, given: Given) -> AsyncGenerator[None]:
+        """A command for this machine runs what lies in the workspace: from the question on, nobody in there may change it."""
+        async with AsyncExitStack() as stack:
+            if self.judging.is_host_command(action) and isinstance(self.judge(action, given), Ask):
+                session = await self.started()
+                if isinstance(session, Freezable):
+                    with suppress(NotSupported):  # then the files it names are bound by their hash alone
+                        await stack.enter_async_context(session.frozen())
+            yield
 
     async def grant(self, pattern: str) -> None:
         if self.judging.grants:

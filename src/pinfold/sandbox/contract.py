@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -329,6 +329,16 @@ class Saving(Protocol):
 
     async def save(self) -> None:
         """As they are after the last cell that has ended, before this returns."""
+        ...
+
+
+@runtime_checkable
+class Freezable(Protocol):
+    def frozen(self) -> AbstractAsyncContextManager[None]:
+        """Meanwhile no process of the session runs, nor does any cell, command or save begin.
+
+        Raises NotSupported where the sandbox has no such power, SandboxUnavailable where the processes do not stop.
+        """
         ...
 
 
