@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.app.test_tools_at_work import Asked, Script, agent_of, calls, seen, turn
 
@@ -70,7 +71,7 @@ async def test_no_leftover_process_swaps_a_script_between_the_question_and_its_e
         turns = (workspace / "turns").read_text()
         with anyio.fail_after(20):  # it is alive, and was only held up
             while (workspace / "turns").read_text() in ("", turns):
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
     assert len(reader.shown) == len(said) == rounds
     for shown, part, ran in zip(reader.shown, reader.parts, said, strict=True):
         named, sourced = ran.splitlines()

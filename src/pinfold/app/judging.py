@@ -229,7 +229,9 @@ class Judging(Struct, kw_only=True, dict=True):
         folder = self.workspace / workdir
         files = files_named(command, folder, (self.workspace, *self.mounts))
         if len(files) > MOST:
-            raise NotShown(f"this command names more than {MOST} files; name fewer, or the folder they are in")
+            raise NotShown(
+                f"this command names more than {MOST} files; name fewer, or the folder they are in"
+            )
         return list(described(files, folder))
 
 

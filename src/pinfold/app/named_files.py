@@ -117,7 +117,7 @@ def _candidates(words: Sequence[str], starts: Sequence[Path]) -> Iterator[Path]:
             yield start / word
             if set(word) & set("*?["):
                 with suppress(ValueError, OSError, re.error):
-                    yield from (Path(one) for one in islice(iglob(str(start / word)), MOST + 1))
+                    yield from (Path(one) for one in islice(iglob(str(start / word)), MOST + 1))  # noqa: PTH207 - it takes whole paths
             if word.replace(".", "").isidentifier():  # of `python -m`
                 module = start / word.replace(".", "/")
                 yield from (module.with_name(f"{module.name}.py"), *(module / name for name in _IN_A_FOLDER))

@@ -126,7 +126,9 @@ class Slot:
 
     @asynccontextmanager
     async def frozen(self) -> AsyncGenerator[None]:
-        is_cells = self._answering is not None and self._answering.is_open  # which holds the lock, and waits for us
+        is_cells = (
+            self._answering is not None and self._answering.is_open
+        )  # which holds the lock, and waits for us
         async with nullcontext() if is_cells else self._lock:
             guest = self._guest if is_cells else await self._live_guest()
             body = guest.body if guest else None

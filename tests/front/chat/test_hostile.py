@@ -81,7 +81,7 @@ async def _asked(answer: str | None = "y", **how: Any) -> tuple[str, str, list[C
             assert isinstance(desk.question, KeyQuestion)
             desk.question.press(answer or "y")
             if answer is None:
-                desk.question.press("esc")
+                desk.question.settle(None)
             while not submitted:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()

@@ -11,7 +11,7 @@ from pinfold.app import ConfigError, current_folder
 from pinfold.app.obeyed import Obeyed, obeyed
 from pinfold.app.trust import Standing, forget, standing, trust
 from pinfold.front.cli.showing import is_closed
-from pinfold.text import listed, presentable_line
+from pinfold.text import exact_line, listed, presentable_line
 
 
 @click.command("trust")
@@ -53,7 +53,9 @@ def _show(found: Obeyed, stands: Standing) -> None:
         return
     for file in found.files:
         mark = "*" if file.name in stands.changed else " "
-        click.echo(presentable_line(f"{mark} {file.name:<16} {file.what}"))
+        first, *more = found.what(file)
+        for line in (f"{mark} {file.name:<16} {first}", *(f"  {line}" for line in more)):
+            click.echo(exact_line(line))
     for name, why in found.odd.items():
         click.echo(presentable_line(f"! {name:<16} cannot be trusted: {why}"))
     how = "trusted" if stands.trusted else "not trusted"

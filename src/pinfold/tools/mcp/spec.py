@@ -54,6 +54,12 @@ class ServerSpec:
     timeout_s: float = TIMEOUT_S
     origin: str = ""
     """The file that names it."""
+    from_project: bool = False
+    """That file is a project's, not the user's: it reaches no further than the user has said."""
+    wants: str = ""
+    """What it asks for beyond what it was given, in words."""
+    gives: str = ""
+    """The options of `pinfold mcp trust` that would give it that."""
 
 
 def module_name(entry: str) -> str:
