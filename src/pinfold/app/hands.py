@@ -17,12 +17,13 @@ from pinfold.app.catalogue import ASK, Catalogue
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
-from pinfold.app.errors import CheckpointError
+from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, inventory, needs_network, observation
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.toolbox import shown_to
+from pinfold.app.untrusted_files import Writer
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -97,6 +98,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
+    writer: Writer | None = None
+    """Sees to the files that are written while others' words are in play."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
     """What tools hold that ends with the session."""
 
@@ -157,6 +160,21 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return str(self.judging.grants.file) if self.judging.grants else ""
 
     async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+        cell: int | None,
+    ) -> Performed:
+        if self.writer and not self.way.is_running:
+            self.writer.acts()
+        performed = await self._performed(id, action, on_output, on_call, cell)
+        if self.writer and performed.untrusted:
+            await anyio.to_thread.run_sync(self.writer.turn_untrusted)
+        return performed
+
+    async def _performed(
         self,
         id: ActionId,  # noqa: A002
         action: Action,
@@ -369,6 +387,11 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             self._session = self._lasting = None
         for close in self.closing:
             await close()
+        if self.writer:
+            try:
+                await anyio.to_thread.run_sync(self.writer.end)
+            except ConfigError as error:  # whoever looks next finds what it wrote
+                logger.warning("%s", error)
 
     async def started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.

@@ -146,6 +146,17 @@ class Spec(Struct, frozen=True, kw_only=True):
     """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
     with it again, a session has its variables and its undo; without, they end with it."""
 
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Of the host's, that code inside can read."""
+        return (self.workspace, *self.data.values(), *(mount.path for mount in self.mounts))
+
+    @property
+    def writable_places(self) -> tuple[Path, ...]:
+        """Of the host's, that code inside can change."""
+        own = (self.workspace,) if self.writable and self.view is None else ()
+        return (*own, *(mount.path for mount in self.mounts if mount.writable))
+
 
 def refuse_extras(spec: Spec, name: str) -> None:
     """For a provider that has neither views nor a way out. Raises NotSupported."""

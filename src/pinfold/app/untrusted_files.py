@@ -1,0 +1,341 @@
+"""Files that were written while others' words were in play, by path and content: whoever opens them next is untrusted too.
+
+Kept where no session can be pointed. A session that turns untrusted says so before it can write; what it has written
+since is found when it ends, or, if it never did, by whoever looks next. A file that the user has changed is the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import data_dir
+from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.text import listed, numerous, printable_line
+
+MOST = 2_000
+"""Files of one session that are marked one by one; of more, the folders they are in."""
+_WALKED = 200_000
+_HASHED = 256 << 20
+"""Bytes; a larger file is known by its size and times."""
+_KNOWN = 32 << 20
+"""Bytes of files that are read when a session turns untrusted."""
+_COARSE_NS = 20_000_000
+"""How far the times of files are behind the clock."""
+_WHOLE = "*"
+"""In place of a digest: a folder, whatever is in it."""
+_UNSEEN = frozenset({".git", "__pycache__"})
+_NAMED = 3
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    digest: str
+    size: int = 0
+    session: str = ""
+    at: str = ""
+
+
+class _Writing(Struct, frozen=True, kw_only=True):
+    """A session that is untrusted and may write to these folders."""
+
+    folders: tuple[str, ...]
+    since_ns: int
+    pid: int
+    started: str
+
+
+class _Store(Struct, frozen=True, kw_only=True):
+    version: Literal[1] = 1
+    files: dict[str, Mark] = {}
+    """By whole path."""
+    folders: dict[str, tuple[int, int]] = {}
+    """Where there are any: device and number, by which a folder is known under another name."""
+    writing: dict[str, _Writing] = {}
+
+
+class Writer:
+    """One session, as far as the files it may write to are concerned."""
+
+    def __init__(self, session: str, folders: Sequence[Path]) -> None:
+        self._session = session
+        self._folders = tuple(folders)
+        self._began_ns = 0
+        self._known: dict[str, str] = {}
+        """Contents from before: a file that an undo has brought back to them is as it was."""
+        self.is_untrusted = False
+
+    def acts(self) -> None:
+        """What it does next may bring in others' words and write them down before it ends."""
+        self._began_ns = time.time_ns()
+
+    def turn_untrusted(self) -> None:
+        """On disk before this returns. Raises ConfigError."""
+        if self.is_untrusted or not self._folders:
+            return
+        since_ns = (self._began_ns or time.time_ns()) - _COARSE_NS
+        with changing(_path()):
+            store = _read()
+            writing = _Writing(
+                folders=tuple(map(str, self._folders)),
+                since_ns=since_ns,
+                pid=os.getpid(),
+                started=_started(os.getpid()),
+            )
+            _write(msgspec.structs.replace(store, writing={**store.writing, self._session: writing}))
+        self.is_untrusted = True
+        self._known = _contents_before(since_ns, self._folders)
+
+    def end(self) -> None:
+        """Nothing of it runs any more. Raises ConfigError."""
+        if not self.is_untrusted:
+            return
+        with changing(_path()):
+            store = _settled(_read(), [self._session], self._known)
+            rest = {name: one for name, one in store.writing.items() if name != self._session}
+            _write(msgspec.structs.replace(store, writing=rest))
+
+
+def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
+    """Those that are still as they were marked, at or below any of these places. Raises ConfigError."""
+    if not _path().exists():
+        return {}
+    tops = [place.resolve() for place in places]
+    with changing(_path()):
+        before = store = _read()
+        store = _renamed(store, tops)
+        near = [
+            name for name, one in store.writing.items() if any(_meets(Path(it), tops) for it in one.folders)
+        ]
+        store = _settled(store, near)
+        dead = {name for name in near if not _lives(store.writing[name])}
+        rest = {name: one for name, one in store.writing.items() if name not in dead}
+        store = _looked_at(msgspec.structs.replace(store, writing=rest), tops)
+        if store != before:
+            _write(store)
+    return {Path(path): mark for path, mark in store.files.items() if _is_in(Path(path), tops)}
+
+
+def clean(paths: Iterable[Path]) -> int:
+    """The user has read them: whatever is marked at or below these paths no longer is. How many. Raises ConfigError."""
+    tops = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - a link is meant as it is
+    with changing(_path()):
+        store = _read()
+        gone = {path for path in store.files if _is_in(Path(path), [*tops, *(top.resolve() for top in tops)])}
+        if gone:
+            files = {path: mark for path, mark in store.files.items() if path not in gone}
+            _write(msgspec.structs.replace(store, files=files))
+    return len(gone)
+
+
+def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
+    names = [os.path.relpath(path, workspace) for path in sorted(found)]
+    return (
+        f"{numerous('file', len(names))} here {'was' if len(names) == 1 else 'were'} written while outside text was in "
+        f"play ({printable_line(listed(names, _NAMED))}), so this session counts as having read outside text; "
+        f"once you have read them: pinfold trust {workspace} --clean FILE, or --clean-all"
+    )
+
+
+def _settled(store: _Store, sessions: Iterable[str], known: Mapping[str, str] | None = None) -> _Store:
+    """With a mark on each file these sessions may have written so far."""
+    files, folders = dict(store.files), dict(store.folders)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    for session in sessions:
+        writing = store.writing.get(session)
+        for top in map(Path, writing.folders if writing else ()):
+            assert writing is not None
+            found = _written(top, writing.since_ns)
+            for path in found:
+                digest, size = (_WHOLE, 0) if path.is_dir() else _content(path)
+                is_as_before = known is not None and known.get(str(path)) == digest
+                if digest and not is_as_before:
+                    files.setdefault(str(path), Mark(digest=digest, size=size, session=session, at=at))
+                    if files[str(path)].digest != digest:
+                        files[str(path)] = Mark(digest=digest, size=size, session=session, at=at)
+            with suppress(OSError):
+                status = top.stat()
+                folders[str(top)] = status.st_dev, status.st_ino
+    return msgspec.structs.replace(store, files=files, folders=folders)
+
+
+def _written(top: Path, since_ns: int) -> list[Path]:
+    """Files whose content, name or mode is not older than this; where there are too many, folders instead."""
+    found: list[Path] = []
+    for entry, status in _walk(top):
+        if entry is None:
+            return [top]
+        if stat.S_ISREG(status.st_mode) and status.st_ctime_ns >= since_ns:
+            found.append(Path(entry))
+    if len(found) > MOST:
+        found = [*dict.fromkeys(top / path.relative_to(top).parts[0] for path in found)]
+    return found if len(found) <= MOST else [top]
+
+
+def _contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
+    """Of files that were last touched before; as many as can be read in passing."""
+    known: dict[str, str] = {}
+    left = _KNOWN
+    for top in tops:
+        for entry, status in _walk(top):
+            if entry is None or len(known) > MOST or left < 0:
+                return known
+            if stat.S_ISREG(status.st_mode) and status.st_ctime_ns < since_ns and status.st_size <= left:
+                known[entry], size = _content(Path(entry))
+                left -= size
+    return known
+
+
+def _walk(top: Path) -> Iterator[tuple[str | None, os.stat_result]]:
+    """Everything below, or the file itself; None where there is too much of it."""
+    count = 0
+    with suppress(OSError):
+        status = top.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            yield str(top), status
+            return
+    folders = [str(top)]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                count += 1
+                if count > _WALKED:
+                    yield None, status
+                    return
+                if not stat.S_ISDIR(status.st_mode):
+                    yield entry.path, status
+                elif entry.name not in _UNSEEN:
+                    folders.append(entry.path)
+
+
+def _looked_at(store: _Store, tops: Sequence[Path]) -> _Store:
+    """Without the marks in these places whose files are gone or others by now; one that only moved takes its mark along."""
+    files = dict(store.files)
+    missing: dict[tuple[int, str], Mark] = {}
+    for path, mark in store.files.items():
+        if not _is_in(Path(path), tops):
+            continue
+        if mark.digest == _WHOLE:
+            if not Path(path).is_dir():
+                del files[path]
+        elif (now := _content(Path(path))[0]) != mark.digest:
+            del files[path]
+            if not now:
+                missing[mark.size, mark.digest] = mark
+    for path, mark in _moved(missing, tops) if missing else ():
+        files.setdefault(path, mark)
+    return msgspec.structs.replace(store, files=files)
+
+
+def _moved(missing: Mapping[tuple[int, str], Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
+    """Files that hold what those held which are gone, by size and digest."""
+    sizes = {size for size, _ in missing}
+    for top in tops:
+        for entry, status in _walk(top):
+            if entry is None:
+                break
+            if status.st_size in sizes and stat.S_ISREG(status.st_mode):
+                digest, size = _content(Path(entry))
+                if mark := missing.get((size, digest)):
+                    yield entry, mark
+
+
+def _renamed(store: _Store, tops: Iterable[Path]) -> _Store:
+    """A folder that was renamed since takes its marks along."""
+    for top in tops:
+        with suppress(OSError):
+            status = top.stat()
+            for old, number in store.folders.items():
+                if number == (status.st_dev, status.st_ino) and old != str(top) and _number(old) != number:
+                    files = {
+                        str(top / Path(path).relative_to(old))
+                        if Path(path).is_relative_to(old)
+                        else path: mark
+                        for path, mark in store.files.items()
+                    }
+                    folders = {str(top) if path == old else path: it for path, it in store.folders.items()}
+                    store = msgspec.structs.replace(store, files=files, folders=folders)
+                    break
+    return store
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _content(path: Path) -> tuple[str, int]:
+    """Its digest and size; empty for what is no file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return "", 0
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return "", 0
+        if status.st_size > _HASHED:
+            return f"{status.st_size}-{status.st_mtime_ns}", status.st_size
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), status.st_size
+    except OSError:
+        return "", 0
+    finally:
+        os.close(fd)
+
+
+def _is_in(path: Path, tops: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(top) for top in tops)
+
+
+def _meets(folder: Path, tops: Iterable[Path]) -> bool:
+    return any(folder.is_relative_to(top) or top.is_relative_to(folder) for top in tops)
+
+
+def _lives(writing: _Writing) -> bool:
+    return bool(writing.started) and _started(writing.pid) == writing.started
+
+
+def _started(pid: int) -> str:
+    """When a process began: its number alone may be another's by now."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def _path() -> Path:
+    return data_dir() / "untrusted.json"
+
+
+def _read() -> _Store:
+    data = read_private(_path())
+    try:
+        return _Store() if data is None else msgspec.json.decode(data, type=_Store)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"{_path()} is damaged; it says which files hold others' words: move it away to go on without"
+        ) from error
+
+
+def _write(store: _Store) -> None:
+    write_private(_path(), msgspec.json.encode(store))
