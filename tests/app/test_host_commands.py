@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -141,17 +142,23 @@ def test_only_what_the_agent_could_have_written_is_bound(workspace: Path, tmp_pa
     (workspace / "long.py").write_text("#" * 20_000)
     (workspace / "tool").mkdir()
     (workspace / "tool" / "__main__.py").write_text("print(1)\nUses nothing: 1 bytes")
-    command = f"python3 long.py out binary {tmp_path}/users.sh; python3 -m tool /etc/hostname missing"
+    (workspace / ".env").write_text("A_KEY=secret words")
+    os.mkfifo(workspace / "pipe")
+    command = f". .env; sh pipe; python3 long.py out binary {tmp_path}/users.sh; python3 -m tool /etc/hostname missing"
     files = files_named(command, workspace, [workspace])
     assert sorted(str(file.path.relative_to(workspace)) for file in files) == [
+        ".env",
         "binary",
         "long.py",
         "out",
+        "pipe",
         "tool/__main__.py",
     ]
     lines = list(described(files, workspace))
-    assert len([line for line in lines if line.startswith("Uses ")]) == 4
+    assert len([line for line in lines if line.startswith("Uses ")]) == 6
     assert any(line.endswith("read the file before you say yes") and "long.py" in line for line in lines)
+    assert not any("users own" in line or "secret words" in line for line in lines)
+    assert any(line.startswith("Uses pipe") and "nobody knows what it gives" in line for line in lines)
     assert any(f"a link to {tmp_path / 'users.sh'}" in line for line in lines)
 
 

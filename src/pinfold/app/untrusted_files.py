@@ -35,7 +35,10 @@ _COARSE_NS = 20_000_000
 """How far the times of files are behind the clock."""
 _WHOLE = "*"
 """In place of a digest: a folder, whatever is in it."""
-_UNSEEN = frozenset({".git", "__pycache__"})
+_GITS_OWN = frozenset(
+    {"objects", "refs", "logs", "index", "HEAD", "ORIG_HEAD", "COMMIT_EDITMSG", "packed-refs"}
+)
+"""What git writes by itself, in a `.git`; as bytecode, it is told from nothing else that a session wrote there."""
 _NAMED = 3
 
 
@@ -73,7 +76,7 @@ class Writer:
         self._began_ns = 0
         self._known: dict[str, str] = {}
         """Contents from before: a file that an undo has brought back to them is as it was."""
-        self.is_untrusted = False
+        self._writing: _Writing | None = None
 
     def acts(self) -> None:
         """What it does next may bring in others' words and write them down before it ends."""
@@ -81,27 +84,27 @@ class Writer:
 
     def turn_untrusted(self) -> None:
         """On disk before this returns. Raises ConfigError."""
-        if self.is_untrusted or not self._folders:
+        if self._writing or not self._folders:
             return
         since_ns = (self._began_ns or time.time_ns()) - _COARSE_NS
+        writing = _Writing(
+            folders=tuple(map(str, self._folders)),
+            since_ns=since_ns,
+            pid=os.getpid(),
+            started=_started(os.getpid()),
+        )
         with changing(_path()):
             store = _read()
-            writing = _Writing(
-                folders=tuple(map(str, self._folders)),
-                since_ns=since_ns,
-                pid=os.getpid(),
-                started=_started(os.getpid()),
-            )
             _write(msgspec.structs.replace(store, writing={**store.writing, self._session: writing}))
-        self.is_untrusted = True
+        self._writing = writing
         self._known = _contents_before(since_ns, self._folders)
 
     def end(self) -> None:
         """Nothing of it runs any more. Raises ConfigError."""
-        if not self.is_untrusted:
+        if self._writing is None:
             return
         with changing(_path()):
-            store = _settled(_read(), [self._session], self._known)
+            store = _settled(_read(), {self._session: self._writing}, self._known)
             rest = {name: one for name, one in store.writing.items() if name != self._session}
             _write(msgspec.structs.replace(store, writing=rest))
 
@@ -114,11 +117,13 @@ def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
     with changing(_path()):
         before = store = _read()
         store = _renamed(store, tops)
-        near = [
-            name for name, one in store.writing.items() if any(_meets(Path(it), tops) for it in one.folders)
-        ]
+        near = {
+            name: one
+            for name, one in store.writing.items()
+            if any(_meets(Path(folder), tops) for folder in one.folders)
+        }
         store = _settled(store, near)
-        dead = {name for name in near if not _lives(store.writing[name])}
+        dead = {name for name, one in near.items() if not _lives(one)}
         rest = {name: one for name, one in store.writing.items() if name not in dead}
         store = _looked_at(msgspec.structs.replace(store, writing=rest), tops)
         if store != before:
@@ -147,25 +152,22 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     )
 
 
-def _settled(store: _Store, sessions: Iterable[str], known: Mapping[str, str] | None = None) -> _Store:
-    """With a mark on each file these sessions may have written so far."""
+def _settled(
+    store: _Store, sessions: Mapping[str, _Writing], known: Mapping[str, str] | None = None
+) -> _Store:
+    """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
     files, folders = dict(store.files), dict(store.folders)
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    for session in sessions:
-        writing = store.writing.get(session)
-        for top in map(Path, writing.folders if writing else ()):
-            assert writing is not None
-            found = _written(top, writing.since_ns)
-            for path in found:
+    for session, writing in sessions.items():
+        for top in map(Path, writing.folders):
+            for path in _written(top, writing.since_ns):
                 digest, size = (_WHOLE, 0) if path.is_dir() else _content(path)
-                is_as_before = known is not None and known.get(str(path)) == digest
-                if digest and not is_as_before:
-                    files.setdefault(str(path), Mark(digest=digest, size=size, session=session, at=at))
-                    if files[str(path)].digest != digest:
-                        files[str(path)] = Mark(digest=digest, size=size, session=session, at=at)
-            with suppress(OSError):
-                status = top.stat()
-                folders[str(top)] = status.st_dev, status.st_ino
+                before = files.get(str(path))
+                is_new = before is None or before.digest != digest
+                if digest and is_new and (known or {}).get(str(path)) != digest:
+                    files[str(path)] = Mark(digest=digest, size=size, session=session, at=at)
+            if number := _number(str(top)):
+                folders[str(top)] = number
     return msgspec.structs.replace(store, files=files, folders=folders)
 
 
@@ -217,10 +219,19 @@ def _walk(top: Path) -> Iterator[tuple[str | None, os.stat_result]]:
                 if count > _WALKED:
                     yield None, status
                     return
-                if not stat.S_ISDIR(status.st_mode):
-                    yield entry.path, status
-                elif entry.name not in _UNSEEN:
+                if _is_by_the_way(entry.path):
+                    continue
+                if stat.S_ISDIR(status.st_mode):
                     folders.append(entry.path)
+                else:
+                    yield entry.path, status
+
+
+def _is_by_the_way(path: str) -> bool:
+    """It comes of using git or Python, not of writing."""
+    folder, _, name = path.rpartition("/")
+    within = folder.rpartition("/")[2]
+    return (within == ".git" and name in _GITS_OWN) or (within == "__pycache__" and name.endswith(".pyc"))
 
 
 def _looked_at(store: _Store, tops: Sequence[Path]) -> _Store:

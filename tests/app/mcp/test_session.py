@@ -482,7 +482,9 @@ async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(
 ) -> None:
     inside = workspace / "notes"
     inside.mkdir()
-    theirs = {"mcpServers": {"others": entry(inside, reach="workspace")}}
+    (workspace / "server.py").write_bytes(NOTES.read_bytes())
+    others = {"command": sys.executable, "args": ["server.py", str(inside)], "reach": "workspace"}
+    theirs = {"mcpServers": {"others": others}}
     (workspace / ".mcp.json").write_text(json.dumps(theirs), encoding="utf-8")
     trust(obeyed(workspace))
     used = cell("from servers.others import note\nnote(text='a')")

@@ -56,7 +56,7 @@ def in_words(spec: ServerSpec) -> str:
 
 
 def _boxes(spec: ServerSpec) -> str:
-    if spec.from_project:
+    if spec.is_confined:
         return f"pinfold mcp trust {spec.name} --reach workspace"
     return f'add `"reach": "workspace"` to it in {spec.origin}'
 
@@ -93,7 +93,10 @@ def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
     """Raises BadCall."""
     cwd = _folder(spec, workspace)
     program = _found(spec, cwd, os.environ.get("PATH", os.defpath))
-    needed = [*_installation(program), *_named(spec, cwd)]
+    named = _named(spec, cwd)
+    if spec.is_confined:  # it chooses its arguments itself: they open no folder but the project's
+        named = (path for path in named if path.resolve().is_relative_to(workspace.resolve()))
+    needed = [*_installation(program), *named]
     env = dict(spec.env)
     path = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
     env["PATH"] = ":".join(filter(None, dict.fromkeys(path)))

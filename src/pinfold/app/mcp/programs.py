@@ -72,7 +72,7 @@ class Programs:
 
 
 def _to_run_here(spec: ServerSpec) -> str:
-    if spec.from_project:
+    if spec.is_confined:
         return f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"
     return f"take `reach` out of {spec.origin}"
 

@@ -31,19 +31,19 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 def placed(spec: ServerSpec) -> ServerSpec:
     """A project's server as it runs here. Raises ConfigError."""
     if spec.transport != "stdio":
-        return replace(spec, from_project=True)
+        return spec
     given = _read().get(_key(spec))
     if given and given.entry == _digest(spec):
-        return replace(spec, reach=given.reach, hosts=given.hosts, from_project=True)
+        return replace(spec, reach=given.reach, hosts=given.hosts)
     if spec.reach in _WITHIN:
-        return replace(spec, from_project=True)
+        return replace(spec, is_confined=True)
     wants, gives = "", ""
     if spec.hosts:
         wants = f"to reach {', '.join(spec.hosts)}"
         gives = " ".join(f"--host {host}" for host in spec.hosts)
     elif spec.reach is not None:
         wants, gives = "to run on this machine itself", "--reach outside"
-    return replace(spec, reach=DEFAULT, hosts=(), from_project=True, wants=wants, gives=gives)
+    return replace(spec, reach=DEFAULT, hosts=(), is_confined=True, wants=wants, gives=gives)
 
 
 def give(spec: ServerSpec, reach: Reach, hosts: tuple[str, ...]) -> None:

@@ -48,6 +48,7 @@ def _place(spec: ServerSpec) -> str:
     if not is_boxed(spec):
         return "on this machine, as you, with all your files and the network"
     files = "may change this folder" if spec.reach == "workspace" else "may read this folder"
+    files += " and its own program" if spec.is_confined else ", its own program and the paths it names"
     network = f"may reach {', '.join(spec.hosts)}" if spec.hosts else "has no network"
     return f"in a sandbox of its own: {files}, {network}"
 

@@ -54,8 +54,8 @@ class ServerSpec:
     timeout_s: float = TIMEOUT_S
     origin: str = ""
     """The file that names it."""
-    from_project: bool = False
-    """That file is a project's, not the user's: it reaches no further than the user has said."""
+    is_confined: bool = False
+    """A project names it, and the user has not given it more than a sandbox with the project's own folder."""
     wants: str = ""
     """What it asks for beyond what it was given, in words."""
     gives: str = ""
