@@ -45,6 +45,8 @@ _NAMED = 3
 class Mark(Struct, frozen=True, kw_only=True):
     digest: str
     size: int = 0
+    seen: tuple[int, int] = (0, 0)
+    """Number and time of change when it had that digest: as long as both are so, it is not read again."""
     session: str = ""
     at: str = ""
 
@@ -128,7 +130,7 @@ def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
         store = _looked_at(msgspec.structs.replace(store, writing=rest), tops)
         if store != before:
             _write(store)
-    return {Path(path): mark for path, mark in store.files.items() if _is_in(Path(path), tops)}
+    return {Path(path): mark for path, mark in store.files.items() if _is_in(path, tops)}
 
 
 def clean(paths: Iterable[Path]) -> int:
@@ -136,7 +138,7 @@ def clean(paths: Iterable[Path]) -> int:
     tops = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - a link is meant as it is
     with changing(_path()):
         store = _read()
-        gone = {path for path in store.files if _is_in(Path(path), [*tops, *(top.resolve() for top in tops)])}
+        gone = {path for path in store.files if _is_in(path, [*tops, *(top.resolve() for top in tops)])}
         if gone:
             files = {path: mark for path, mark in store.files.items() if path not in gone}
             _write(msgspec.structs.replace(store, files=files))
@@ -161,11 +163,11 @@ def _settled(
     for session, writing in sessions.items():
         for top in map(Path, writing.folders):
             for path in _written(top, writing.since_ns):
-                digest, size = (_WHOLE, 0) if path.is_dir() else _content(path)
+                mark = Mark(digest=_WHOLE) if path.is_dir() else _content(path)
                 before = files.get(str(path))
-                is_new = before is None or before.digest != digest
-                if digest and is_new and (known or {}).get(str(path)) != digest:
-                    files[str(path)] = Mark(digest=digest, size=size, session=session, at=at)
+                is_new = mark and (before is None or before.digest != mark.digest)
+                if mark and is_new and (known or {}).get(str(path)) != mark.digest:
+                    files[str(path)] = msgspec.structs.replace(mark, session=session, at=at)
             if number := _number(str(top)):
                 folders[str(top)] = number
     return msgspec.structs.replace(store, files=files, folders=folders)
@@ -192,9 +194,10 @@ def _contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
         for entry, status in _walk(top):
             if entry is None or len(known) > MOST or left < 0:
                 return known
-            if stat.S_ISREG(status.st_mode) and status.st_ctime_ns < since_ns and status.st_size <= left:
-                known[entry], size = _content(Path(entry))
-                left -= size
+            is_old = stat.S_ISREG(status.st_mode) and status.st_ctime_ns < since_ns
+            if is_old and status.st_size <= left and (now := _content(Path(entry))):
+                known[entry] = now.digest
+                left -= now.size
     return known
 
 
@@ -239,15 +242,15 @@ def _looked_at(store: _Store, tops: Sequence[Path]) -> _Store:
     files = dict(store.files)
     missing: dict[tuple[int, str], Mark] = {}
     for path, mark in store.files.items():
-        if not _is_in(Path(path), tops):
+        if not _is_in(path, tops) or _seen(path) == mark.seen:
             continue
-        if mark.digest == _WHOLE:
-            if not Path(path).is_dir():
-                del files[path]
-        elif (now := _content(Path(path))[0]) != mark.digest:
-            del files[path]
-            if not now:
-                missing[mark.size, mark.digest] = mark
+        now = Mark(digest=_WHOLE) if mark.digest == _WHOLE and Path(path).is_dir() else _content(Path(path))
+        if now and now.digest == mark.digest:
+            files[path] = msgspec.structs.replace(mark, seen=now.seen)
+            continue
+        del files[path]
+        if now is None:
+            missing[mark.size, mark.digest] = mark
     for path, mark in _moved(missing, tops) if missing else ():
         files.setdefault(path, mark)
     return msgspec.structs.replace(store, files=files)
@@ -261,9 +264,9 @@ def _moved(missing: Mapping[tuple[int, str], Mark], tops: Iterable[Path]) -> Ite
             if entry is None:
                 break
             if status.st_size in sizes and stat.S_ISREG(status.st_mode):
-                digest, size = _content(Path(entry))
-                if mark := missing.get((size, digest)):
-                    yield entry, mark
+                now = _content(Path(entry))
+                if now and (mark := missing.get((now.size, now.digest))):
+                    yield entry, msgspec.structs.replace(mark, seen=now.seen)
 
 
 def _renamed(store: _Store, tops: Iterable[Path]) -> _Store:
@@ -293,28 +296,38 @@ def _number(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _content(path: Path) -> tuple[str, int]:
-    """Its digest and size; empty for what is no file."""
+def _seen(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def _content(path: Path) -> Mark | None:
+    """What it is known by; None for what is no file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        return "", 0
+        return None
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            return "", 0
+            return None
         if status.st_size > _HASHED:
-            return f"{status.st_size}-{status.st_mtime_ns}", status.st_size
-        with os.fdopen(os.dup(fd), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest(), status.st_size
+            digest = f"{status.st_size}-{status.st_mtime_ns}"
+        else:
+            with os.fdopen(os.dup(fd), "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Mark(digest=digest, size=status.st_size, seen=(status.st_ino, status.st_ctime_ns))
     except OSError:
-        return "", 0
+        return None
     finally:
         os.close(fd)
 
 
-def _is_in(path: Path, tops: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(top) for top in tops)
+def _is_in(path: str, tops: Iterable[Path]) -> bool:
+    return any(path == str(top) or path.startswith(f"{top}/") for top in tops)
 
 
 def _meets(folder: Path, tops: Iterable[Path]) -> bool:
