@@ -146,8 +146,9 @@ def test_commands_of_a_folder_wait_for_trust_and_those_of_the_user_do_not(
     assert [*found.commands] == ["both", "mine"]
     assert found.commands["both"].text == "The user's."
     assert found.untrusted == ("both", "theirs")
-    assert [file.what for file in obeyed(workspace).files if "both" in file.name] == [
-        "adds a command: The folder's."
+    seen = obeyed(workspace)
+    assert [seen.what(file) for file in seen.files if "both" in file.name] == [
+        ("adds a command: The folder's.",)
     ]
     trust(obeyed(workspace))
     found = own_commands(workspace)

@@ -57,14 +57,14 @@ def test_all_that_would_be_obeyed_is_found_and_nothing_else(workspace: Path) -> 
     found = obeyed(workspace)
     assert {file.name: file.data.decode() for file in found.files} == FILES
     assert found.odd == {}
-    assert {file.name: file.what for file in found.files} == {
+    assert {file.name: found.what(file)[0] for file in found.files} == {
         "AGENTS.md": "tells the model, in 1 lines: Use tabs.",
         "CLAUDE.md": "tells the model, in 1 lines: Use spaces.",
         "pinfold.toml": "sets run.max_steps",
-        ".mcp.json": "starts birds (npx -y birds)",
+        ".mcp.json": "names 1 MCP server:",
         ".agents/skills/wading/SKILL.md": "tells the model when it is asked for: How to wade.",
         ".agents/commands/look.md": "adds a command: Look around.",
-        "tools/heron.yaml": "adds a tool: name: heron",
+        "tools/heron.yaml": "adds a tool:",
         ".env": "gives OPENAI_API_KEY",
     }
 
@@ -417,8 +417,9 @@ def test_only_keys_are_taken_from_a_file_of_variables_and_the_rest_is_named(
     assert keys_of(ATTACK.encode()) == taken
     fill(workspace, {".env": ATTACK})
     before = dict(os.environ)
-    (file,) = obeyed(workspace).files
-    assert file.what.startswith(
+    found = obeyed(workspace)
+    (what,) = found.what(found.files[0])
+    assert what.startswith(
         "gives MISTRAL_API_KEY, GROQ_API_KEY, HF_TOKEN; ignored: PINFOLD_SANDBOX_PROVIDER, "
     )
     for name in (
@@ -429,8 +430,8 @@ def test_only_keys_are_taken_from_a_file_of_variables_and_the_rest_is_named(
         "openai_api_key",
         "GITHUB_TOKEN",
     ):
-        assert f" {name}," in file.what
-    assert "evil" not in file.what
+        assert f" {name}," in what
+    assert "evil" not in what
     trust(obeyed(workspace))
     options = new_session_options(new_session_id(), workspace, {})
     assert (options.mode, options.sandbox) == ("auto", "auto")

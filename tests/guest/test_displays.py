@@ -149,9 +149,7 @@ async def test_pandas_and_pictures(data: Session) -> None:
 
 async def test_figures_are_shown_once_and_closed(data: Session) -> None:
     await data.run("import matplotlib.pyplot as plt")  # which may have to say that it takes its time
-    outcome = await data.run(
-        "plt.plot([1, 2])\nplt.show()\nplt.plot([3])\nplt.figure()\nNone"
-    )
+    outcome = await data.run("plt.plot([1, 2])\nplt.show()\nplt.plot([3])\nplt.figure()\nNone")
     assert (outcome.status, outcome.stderr) == ("ok", "")
     assert [picture[:8] for picture in shown(outcome, "image/png")] == [PNG, PNG]
     assert (await data.run("plt.get_fignums(), plt.get_backend()")).value == "([], 'agg')"

@@ -65,7 +65,9 @@ async def test_a_session_goes_on_in_another_with_its_variables_and_its_undo(
             "late = 'bound only'",
         ):
             await session.run(code)
-            await session.save()  # in `landlock` a state that comes while another is still being saved is left out
+            await (
+                session.save()
+            )  # in `landlock` a state that comes while another is still being saved is left out
     async with opened(tmp_path, provider) as session:
         assert labels(session) == {
             **dict.fromkeys(("math", "items", "double", "Point", "p"), "restored"),

@@ -11,10 +11,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.sandbox.asking import value
 
-from pinfold.sandbox import CommandOutcome, Limits, Provider, Resumable, SandboxUnavailable, Spec, UndoRefused
+from pinfold.sandbox import (
+    CommandOutcome,
+    Freezable,
+    Limits,
+    NotSupported,
+    Provider,
+    Resumable,
+    SandboxUnavailable,
+    Spec,
+    UndoRefused,
+)
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
@@ -286,3 +297,59 @@ async def test_a_branch_begins_after_a_command_and_is_kept(session: Resumable, w
     assert await value(session, "items") == "[0, 1, 2]"
     await session.undo(to=1)
     assert files(workspace) == {}
+
+
+# Two that wake each other, fork and write for ever: whoever stops one of them must stop all of them.
+RESTLESS = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", '''
+import os, signal
+first = os.getpid()
+other = os.fork() or first
+while True:
+    if os.fork() == 0:
+        with open(f"beat{os.getpid() % 2}", "a") as file: file.write("x")
+        os._exit(0)
+    os.wait()
+    try: os.kill(other, signal.SIGCONT)
+    except OSError: pass
+'''])
+"""
+
+
+@pytest.mark.parametrize("provider", ["namespaces", "landlock"])
+async def test_a_frozen_session_does_nothing_and_goes_on_afterwards(tmp_path: Path, provider: str) -> None:
+    async with opened(tmp_path, provider) as session:
+        assert isinstance(session, Freezable)
+        await session.run("x = 1")
+        await session.run(RESTLESS)
+        beats = [tmp_path / "workspace" / f"beat{number}" for number in (0, 1)]
+
+        def beat() -> int:
+            return sum(file.stat().st_size for file in beats if file.exists())
+
+        async def goes_on(after: int) -> None:
+            with anyio.fail_after(20):
+                while beat() <= after:
+                    await anyio.lowlevel.checkpoint()
+
+        await goes_on(0)
+        for _ in range(3):
+            async with session.frozen():
+                stood = beat()
+                for _ in range(200):
+                    await anyio.lowlevel.checkpoint()
+                    assert beat() == stood
+            await goes_on(stood)
+        assert await value(session, "x") == "1"
+        await session.undo()
+        await session.undo()
+        assert await value(session, "x") == "1"  # the copy that it goes back to was not woken
+
+
+async def test_what_cannot_be_frozen_says_so(tmp_path: Path) -> None:
+    async with opened(tmp_path, "unsafe-local") as session:
+        assert isinstance(session, Freezable)
+        with pytest.raises(NotSupported, match="cannot be stopped"):
+            async with session.frozen():
+                pass

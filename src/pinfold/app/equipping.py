@@ -114,6 +114,7 @@ def equipped(
         grants=Grants(),
         guards=options.guards,
         servers=servers,
+        mounts=tuple(mount.path for mount in spec.mounts if mount.writable),
     )
     hands = SandboxAndTools(
         provider=provider,

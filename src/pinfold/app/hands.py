@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -17,16 +17,18 @@ from pinfold.app.catalogue import ASK, Catalogue
 from pinfold.app.checkpoints import Checkpoints, Restored
 from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
-from pinfold.app.errors import CheckpointError
+from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, inventory, needs_network, observation
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.toolbox import shown_to
+from pinfold.app.untrusted_files import Writer
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
     ActionId,
+    Ask,
     BlobId,
     Call,
     CallTool,
@@ -46,6 +48,7 @@ from pinfold.log import BlobMissing, Blobs, LogUnwritable
 from pinfold.sandbox import (
     Answer,
     CommandOutcome,
+    Freezable,
     Limits,
     NotSupported,
     Outcome,
@@ -95,6 +98,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
+    writer: Writer | None = None
+    """Sees to the files that are written while others' words are in play."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
     """What tools hold that ends with the session."""
 
@@ -135,6 +140,17 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     async def shows(self, action: Action) -> str:
         return await self.judging.shows(action)
 
+    @asynccontextmanager
+    async def still(self, action: Action, given: Given) -> AsyncGenerator[None]:
+        """A command for this machine runs what lies in the workspace: from the question on, nobody in there may change it."""
+        async with AsyncExitStack() as stack:
+            if self.judging.is_host_command(action) and isinstance(self.judge(action, given), Ask):
+                session = await self.started()
+                if isinstance(session, Freezable):
+                    with suppress(NotSupported):  # then the files it names are bound by their hash alone
+                        await stack.enter_async_context(session.frozen())
+            yield
+
     async def grant(self, pattern: str) -> None:
         if self.judging.grants:
             self.judging.grants.add(pattern, self.spec.workspace)
@@ -144,6 +160,21 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return str(self.judging.grants.file) if self.judging.grants else ""
 
     async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+        cell: int | None,
+    ) -> Performed:
+        if self.writer and not self.way.is_running:
+            self.writer.acts()
+        performed = await self._performed(id, action, on_output, on_call, cell)
+        if self.writer and performed.untrusted:
+            await anyio.to_thread.run_sync(self.writer.turn_untrusted)
+        return performed
+
+    async def _performed(
         self,
         id: ActionId,  # noqa: A002
         action: Action,
@@ -356,6 +387,11 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             self._session = self._lasting = None
         for close in self.closing:
             await close()
+        if self.writer:
+            try:
+                await anyio.to_thread.run_sync(self.writer.end)
+            except ConfigError as error:  # whoever looks next finds what it wrote
+                logger.warning("%s", error)
 
     async def started(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.

@@ -6,18 +6,19 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from anyio import to_thread
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.grants import Grants
 from pinfold.app.mcp.judging import held_back, of_server
+from pinfold.app.named_files import MOST, described, files_named
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.steering import STEERING, planned, steered_by
-from pinfold.engine import Given
+from pinfold.engine import Given, NotShown
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
-from pinfold.text import capped
 from pinfold.tools import BadCall, Registry, Tool, ToolFailed
 from pinfold.tools.ports import Inside
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers
     from pinfold.net import Destination
 
-SHOWN = 20_000
-"""Characters of what an action would do."""
+SHOWN = 200_000
+"""Characters of what an action would do; what is longer is refused, for nobody can agree to what they do not see."""
+COMMAND = 20_000
+"""Characters of a command or a cell that is asked about."""
 SHELL = "shell"
 QUESTION = "ask_user"
 NO_TUNNELS = (
@@ -49,6 +52,8 @@ class Judging(Struct, kw_only=True, dict=True):
     guards: Guards = field(default_factory=Guards)
     servers: SessionServers | None = None
     """Of MCP."""
+    mounts: tuple[Path, ...] = ()
+    """Other folders that the session may write to."""
 
     def __post_init__(self) -> None:
         self.is_untrusted = False
@@ -161,14 +166,22 @@ class Judging(Struct, kw_only=True, dict=True):
         except (BadDestination, ValueError, TypeError):
             return None
 
+    def is_host_command(self, action: Action) -> bool:
+        return isinstance(action, CallTool) and action.tool == SHELL and self.facts(action).reach == "host"
+
     async def shows(self, action: Action) -> str:
-        """Raises Unavailable."""
+        """Raises Unavailable, NotShown."""
         if isinstance(action, RunCell):
-            return capped(action.code, SHOWN)
+            return _whole(action.code, COMMAND, "this cell", "split it into smaller ones")
         try:
-            return capped(await self._shown(action), SHOWN)
+            return _whole(
+                await self._shown(action),
+                SHOWN,
+                f"what {action.tool} would do",
+                "do it in smaller steps, or by code in a cell",
+            )
         except (BadCall, ToolFailed) as error:
-            return f"{_arguments(action)}\n({error})"
+            return _whole(f"{_arguments(action)}\n({error})", SHOWN, action.tool, "do it in smaller steps")
 
     async def _shown(self, action: CallTool) -> str:
         if action.tool == SHELL:
@@ -185,13 +198,22 @@ class Judging(Struct, kw_only=True, dict=True):
         return _arguments(action)
 
     async def _command(self, action: CallTool) -> str:
-        command, workdir = str(action.given.get("command", "")), action.given.get("workdir") or "."
+        command, workdir = str(action.given.get("command", "")), str(action.given.get("workdir") or ".")
+        _whole(
+            command,
+            COMMAND,
+            "this command",
+            "write it into a script file first and run that: the script is then shown and bound",
+        )
         script = read_script(command)
         lines = [command, ""]
-        if self.facts(action).reach == "host":
+        on_host = self.is_host_command(action)
+        if on_host:
             lines.append(f"On this machine itself, {len(command.encode())} bytes, in {workdir}")
         lines += [f"  {'reads ' if one.reads_only else 'writes'}  {one.shown}" for one in script.commands]
-        if script.deletes:
+        if on_host:  # the session is frozen by now: nothing can be counted inside it
+            lines += await to_thread.run_sync(self._named, command, workdir)
+        elif script.deletes:
             from pinfold.tools.builtin.files import measure
 
             found = await measure(self.inside, script.deletes)
@@ -201,6 +223,26 @@ class Judging(Struct, kw_only=True, dict=True):
             size = f"{about}{found.files:,} files, {found.bytes:,} bytes"
             lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
         return "\n".join(lines)
+
+    def _named(self, command: str, workdir: str) -> list[str]:
+        """Raises NotShown."""
+        folder = self.workspace / workdir
+        files = files_named(command, folder, (self.workspace, *self.mounts))
+        if len(files) > MOST:
+            raise NotShown(
+                f"this command names more than {MOST} files; name fewer, or the folder they are in"
+            )
+        return list(described(files, folder))
+
+
+def _whole(text: str, most: int, what: str, instead: str) -> str:
+    """Raises NotShown."""
+    if len(text) > most:
+        raise NotShown(
+            f"{what} is too long to be shown whole ({len(text):,} characters; the limit is {most:,}), "
+            f"so nobody can agree to it; {instead}"
+        )
+    return text
 
 
 def _arguments(action: CallTool) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from pinfold.app.assembling import around, assembled, ground_for
@@ -25,6 +26,7 @@ from pinfold.app.models import NoModel, Pauses, Purse, asked_of, native_form
 from pinfold.app.options import Options, Standing
 from pinfold.app.switching import Switching
 from pinfold.app.tasks import background
+from pinfold.app.untrusted_files import Writer, notice, untrusted_in
 from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
 from pinfold.events import (
     Action,
@@ -240,8 +242,9 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             switching.made, hands = made, made.hands
             ends.push_async_callback(hands.close)
             tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
-            back = await came_back(hands, state, entries)
-            opened = msgspec.structs.replace(made.opened, imported=imported, **back)
+            marked = await _with_marks(hands, session, imported or state.untrusted)
+            back = {**await came_back(hands, state, entries), "imported": imported, "untrusted": bool(marked)}
+            opened = msgspec.structs.replace(made.opened, **back)
             core = _core(options, log, hands, state, switching)
             if hands.spec.writable:
                 hands.checkpoints = Checkpoints(session, log, entries, lambda: core.state)
@@ -250,7 +253,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             await core.record(
                 opened,
                 *_first_words(
-                    options, (*ground.notices, *asked.notices, *wrong, *made.faults), damage, state
+                    options, (*ground.notices, *marked, *asked.notices, *wrong, *made.faults), damage, state
                 ),
             )
             await engine.recover()
@@ -269,6 +272,15 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         with anyio.CancelScope(shield=True):
             await ends.aclose()
         logger.info("%s closed", session)
+
+
+async def _with_marks(hands: SandboxAndTools, session: SessionId, untrusted: bool) -> tuple[str, ...]:
+    """A line on the files there are of others' words. Those that the session writes are marked from when it is untrusted."""
+    found = await anyio.to_thread.run_sync(untrusted_in, hands.spec.places)
+    hands.writer = Writer(session, hands.spec.writable_places)
+    if found or untrusted:
+        await anyio.to_thread.run_sync(hands.writer.turn_untrusted)
+    return (notice(found, hands.spec.workspace),) if found else ()
 
 
 def _core(options: Options, log: Log, hands: SandboxAndTools, state: State, switching: Switching) -> Core:

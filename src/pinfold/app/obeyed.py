@@ -60,11 +60,6 @@ class ObeyedFile(Struct, frozen=True, kw_only=True):
         """Nothing in it would be taken."""
         return self.name == VARIABLES and not keys_of(self.data)
 
-    @property
-    def what(self) -> str:
-        """What it would do, in one line that holds no secret."""
-        return would_do(self.name, self.data)
-
 
 class Obeyed(Struct, frozen=True, kw_only=True):
     """All of it, as it was at one moment."""
@@ -86,6 +81,10 @@ class Obeyed(Struct, frozen=True, kw_only=True):
             data = name.encode("utf-8", "surrogateescape")
             whole.update(len(data).to_bytes(8, "big") + data + bytes.fromhex(digest))
         return whole.hexdigest()
+
+    def what(self, file: ObeyedFile) -> tuple[str, ...]:
+        """What it would do, in lines that hold no secret and leave out nothing it would start."""
+        return would_do(file.name, file.data, self.workspace)
 
     def get(self, name: str) -> bytes | None:
         return next((file.data for file in self.files if file.name == name), None)

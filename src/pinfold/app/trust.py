@@ -55,7 +55,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     found: Obeyed
     lines: tuple[str, ...]
-    """One for each file: its name and what it would do. Not fit to print as they are."""
+    """For each file its name and what it would do. Not fit to print as they are."""
     changed: tuple[str, ...] = ()
     """Files that are other than when the folder was trusted, if it was."""
 
@@ -68,8 +68,11 @@ def question(workspace: Path) -> Question | None:
     stands = standing(found)
     if stands.trusted:
         return None
-    lines = tuple(f"{file.name}: {file.what}" for file in found.files)
-    return Question(found=found, lines=lines, changed=stands.changed)
+    lines: list[str] = []
+    for file in found.files:
+        first, *more = found.what(file)
+        lines += [f"{file.name}: {first}", *more]
+    return Question(found=found, lines=tuple(lines), changed=stands.changed)
 
 
 def is_trusted(found: Obeyed) -> bool:

@@ -1,19 +1,27 @@
-"""What a file of a workspace would do if it were obeyed, in one line each, for who has to decide."""
+"""What a file of a workspace would do if it were obeyed, for who has to decide: what it starts or calls, to the last letter."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 from pinfold.app.command_files import FOLDER, parsed
 from pinfold.app.dotenv import keys_of, names_of
-from pinfold.events import BadEvent, parse_json
 
 _FIRST = 60
 """Characters of its first line that are quoted."""
 
 
-def would_do(name: str, data: bytes) -> str:
-    """`name` is its path from the workspace. Holds no secret, but may hold anything else: it is not fit to print as it is."""
+def would_do(name: str, data: bytes, workspace: Path) -> tuple[str, ...]:
+    """In lines; `name` is its path from the workspace. Holds no secret, but may hold anything else: not fit to print as it is."""
+    if name == ".mcp.json":
+        return _servers(data, str(workspace / name))
+    if name.startswith("tools/"):
+        return ("adds a tool:", *(f"    {line}" for line in data.decode("utf-8", "replace").splitlines()))
+    return (_in_a_line(name, data),)
+
+
+def _in_a_line(name: str, data: bytes) -> str:
     text = data.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0][:_FIRST] if lines else "nothing"
@@ -22,14 +30,10 @@ def would_do(name: str, data: bytes) -> str:
             return f"tells the model, in {len(lines)} lines: {first}"
         case "pinfold.toml":
             return f"sets {_settings(text)}"
-        case ".mcp.json":
-            return f"starts {_servers(text)}"
         case ".env":
             return _variables(data)
         case _ if name.startswith(f"{FOLDER}/"):
             return f"adds a command: {parsed(name, data, '').words[:_FIRST]}"
-        case _ if name.startswith("tools/"):
-            return f"adds a tool: {first}"
         case _:
             return f"tells the model when it is asked for: {first}"
 
@@ -47,24 +51,21 @@ def _settings(text: str) -> str:
     return ", ".join(keys) or "nothing"
 
 
-def _servers(text: str) -> str:
-    try:
-        parsed = parse_json(text)
-    except BadEvent:
-        return "nothing: it is not valid JSON"
-    servers = _fields(_fields(parsed).get("mcpServers"))
-    return ", ".join(_server(name, _fields(given)) for name, given in servers.items()) or "nothing"
+def _servers(data: bytes, origin: str) -> tuple[str, ...]:
+    from pinfold.app.mcp.reach import placed
+    from pinfold.app.mcp.summary import described
+    from pinfold.tools.mcp.reading import read_servers
+
+    specs, faults = read_servers(data, origin)
+    lines = [line for spec in specs for line in described(placed(spec))]
+    return (
+        f"names {len(specs)} MCP server{'s' * (len(specs) != 1)}:",
+        *(f"    {line}" for line in (*lines, *(f"not understood: {fault}" for fault in faults))),
+    )
 
 
 def _fields(value: object) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
-def _server(name: str, fields: dict[str, Any]) -> str:
-    arguments = fields.get("args")
-    where = [fields.get("command") or fields.get("url") or "nothing"]
-    where += cast(list[Any], arguments) if isinstance(arguments, list) else []
-    return f"{name} ({' '.join(map(str, where))})"
 
 
 def _variables(data: bytes) -> str:

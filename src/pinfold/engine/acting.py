@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from pinfold.engine.core import Core
 from pinfold.engine.folding import ANSWER, the_tool
-from pinfold.engine.ports import Given, Performed
+from pinfold.engine.ports import Given, NotShown, Performed
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
@@ -174,6 +174,12 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
 
 async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
+    item = core.state.open[id_]
+    async with core.hands.still(item.proposed.action, _given(core, item)):
+        return await _carried(core, id_, asking)
+
+
+async def _carried(core: Core, id_: ActionId, asking: anyio.Lock | None) -> Performed:
     allowed = await _judged(core, id_, asking)
     if allowed is not None:
         return await _run(core, core.state.open[id_], allowed)
@@ -230,7 +236,11 @@ def _given(core: Core, item: OpenAction) -> Given:
 async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
     id_, action = item.proposed.id, item.proposed.action
     nobody = core.unattended or ask.question
-    shows = "" if nobody else await core.hands.shows(action)
+    try:
+        shows = "" if nobody else await core.hands.shows(action)
+    except NotShown as error:
+        await core.record(ActionDenied(id=id_, reason=str(error)))
+        return
     await core.record(
         ApprovalRequested(
             id=id_,
@@ -250,10 +260,14 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
     """A yes that was given too long ago, or to something that is not so any more, is no yes: it is asked again."""
     if item.stage != "allowed" or item.asked is None or item.asked.question:
         return False
-    shows = await core.hands.shows(item.proposed.action) if item.asked.shows else ""
+    id_ = item.proposed.id
+    try:
+        shows = await core.hands.shows(item.proposed.action)
+    except NotShown as error:
+        await core.record(ActionDenied(id=id_, reason=str(error)))
+        return False
     if shows == item.asked.shows and not core.is_long_ago(item.decided_at):
         return False
-    id_ = item.proposed.id
     digest = digest_of(id_, item.proposed.action, shows)
     await core.record(replace(item.asked, shows=shows, digest=digest))
     return True

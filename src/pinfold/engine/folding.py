@@ -158,7 +158,14 @@ def _opened(state: State, event: SessionOpened) -> State:
         for id_, item in state.open.items()
     }
     granted = frozenset[str]() if event.imported else state.granted
-    state = replace(state, opened=event, open=again, granted=granted, mode=event.mode)
+    state = replace(
+        state,
+        opened=event,
+        open=again,
+        granted=granted,
+        mode=event.mode,
+        untrusted=state.untrusted or event.untrusted or event.imported,
+    )
     words = [
         f"{how}: {', '.join(names)}."
         for how, names in (("Restored", event.restored), ("Run again", event.replayed), ("Lost", event.lost))

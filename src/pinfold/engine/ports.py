@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
@@ -21,6 +22,7 @@ from pinfold.events import (
     FileChange,
     Json,
     Mode,
+    PinfoldError,
     Redo,
     Reply,
     Request,
@@ -142,6 +144,10 @@ OnCall: TypeAlias = Callable[[str, Mapping[str, Json]], Awaitable[Performed]]
 """Carries a call that a cell makes from its proposal to its end. One at a time."""
 
 
+class NotShown(PinfoldError):
+    """An action cannot be shown whole, so nobody can agree to it: it is denied. Says why and what to do instead."""
+
+
 class Hands(Protocol):
     """Everything that can be done to the world: the sandbox and the tools, behind policy."""
 
@@ -160,7 +166,11 @@ class Hands(Protocol):
     def judge(self, action: Action, given: Given) -> Verdict: ...
 
     async def shows(self, action: Action) -> str:
-        """What it would do, for whoever decides, as far as that can be told before. Raises Unavailable."""
+        """What it would do, for whoever decides, as far as that can be told before. Raises Unavailable, NotShown."""
+        ...
+
+    def still(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:
+        """From the question to the end of the action: what was shown of it cannot be changed by the session meanwhile."""
         ...
 
     async def grant(self, pattern: str) -> None:

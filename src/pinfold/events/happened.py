@@ -116,6 +116,8 @@ class SessionOpened(_Event, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()
     imported: bool = False
     """What comes before was written elsewhere: it is told, but it grants nothing and starts nothing."""
+    untrusted: bool = False
+    """What it works on holds what somebody else wrote."""
 
 
 class SessionChanged(_Event, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from .copies import SAVE
 from .egress import WayOut
+from .freezer import Freezer
 from .groups import descendants, times_out_of_memory
 from .guarding import attach, guard, opened
 from .kept import Kept
@@ -52,6 +53,7 @@ class Init:
         self._branches: set[int] = set()
         self._savers: set[int] = set()
         self._kept = Kept(line, runner)
+        self._freezer = Freezer(self._kept.living, lambda: os.kill(-1, signal.SIGSTOP))
         self._way_out: WayOut | None = None
         self._poll = select.poll()
         self._places: list[str] = []
@@ -79,6 +81,8 @@ class Init:
             b"signal": self._signal_branch,
             b"adopt": self._adopt,
             b"reap": self._reap_now,
+            b"freeze": self._freeze,
+            b"thaw": self._thaw,
         }
 
     def live(self, *, ahead: bool) -> None:
@@ -237,6 +241,17 @@ class Init:
         """Whoever hears the answer knows that what has ended is known here."""
         os.close(paper)
         self._reap()
+        _answer(reply, {})
+
+    def _freeze(self, paper: int, reply: int) -> None:
+        """Stop all of the program's processes until `thaw`; copies stand still anyway, and stay so."""
+        os.close(paper)
+        self._kept.take_all()
+        _answer(reply, {"frozen": self._freezer.freeze()})
+
+    def _thaw(self, paper: int, reply: int) -> None:
+        os.close(paper)
+        self._freezer.thaw()
         _answer(reply, {})
 
     def _shut_places(self) -> None:

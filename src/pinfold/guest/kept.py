@@ -199,7 +199,7 @@ class Kept:
         """Every process here that is neither a copy nor one of these."""
         spared = spared | self.pids | {os.getpid()}
         give_up_at = time.monotonic() + ENDING_S
-        while others := self._living() - spared:
+        while others := self.living() - spared:
             if time.monotonic() > give_up_at:
                 os.kill(-1, signal.SIGKILL)
                 os._exit(0)  # rather no session than one beside which something runs on
@@ -216,7 +216,7 @@ class Kept:
         spared = spared | self.pids | {os.getpid()}
         give_up_at = time.monotonic() + ENDING_S
         while time.monotonic() < give_up_at:
-            others = {pid for pid in self._living() - spared if pid >= first}
+            others = {pid for pid in self.living() - spared if pid >= first}
             if self._last < first:
                 return False  # the numbers have begun again: which came later cannot be told
             if not others:
@@ -228,7 +228,7 @@ class Kept:
             time.sleep(AGAIN_S)
         return False
 
-    def _living(self) -> set[int]:
+    def living(self) -> set[int]:
         """All of this process namespace. Asked one by one: in /proc a process can hide, from us as well.
 
         When the numbers have begun again at the start, one that is higher than those we ask for is still our child, or

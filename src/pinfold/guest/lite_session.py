@@ -18,6 +18,7 @@ from contextlib import suppress
 from .errands import Errands
 from .family import descendants, memory_of_family, threads_of_user
 from .fences import init_fence, runner_fence
+from .freezer import Freezer
 from .groups import times_out_of_memory
 from .init import FILL_BYTES_PER_S
 from .kernel import (
@@ -103,6 +104,7 @@ class _Init:
         self._over = False
         self._next_look = 0.0
         self._errands = Errands(settings["writable"], request["folder"])
+        self._freezer = Freezer(lambda: {*descendants()}, lambda: self._signal_all(signal.SIGSTOP))
 
     def live(self, word: socket.socket) -> None:
         """Never returns."""
@@ -133,13 +135,18 @@ class _Init:
             self._look()
 
     def _hear(self) -> None:
-        message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 1)
+        message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 2)
         match message:
             case b"interrupt":
                 with suppress(ProcessLookupError):
                     os.killpg(self._runner, signal.SIGINT)
             case b"count":
                 self._oom_count = fds[0]
+            case b"freeze":
+                _answer(fds, {"frozen": self._freezer.freeze()})
+            case b"thaw":
+                self._freezer.thaw()
+                _answer(fds, {})
             case _:
                 self._end(-signal.SIGKILL)
 
@@ -156,7 +163,7 @@ class _Init:
         """Everything first, then the word that it has ended."""
         with suppress(ChildProcessError):
             while True:
-                self._kill_all()
+                self._signal_all(signal.SIGKILL)
                 os.waitpid(-1, 0)
         if self._oom_count is not None:
             self._over = self._over or times_out_of_memory(self._oom_count) > 0
@@ -164,14 +171,14 @@ class _Init:
             self._host.send(json.dumps({"code": code, "out_of_memory": self._over}).encode())
         os._exit(0)
 
-    def _kill_all(self) -> None:
+    def _signal_all(self, number: int) -> None:
         with suppress(ProcessLookupError):
             if self._bounded:
-                os.kill(-1, signal.SIGKILL)
+                os.kill(-1, number)
                 return
         for pid in descendants():
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
     @property
     def _memory(self) -> int:
@@ -191,9 +198,9 @@ class _Init:
         used, count = memory_of_family(self._memory or 1 << 62)
         if self._memory and used > self._memory:
             self._over = True
-            self._kill_all()
+            self._signal_all(signal.SIGKILL)
         elif self._processes and count > self._processes:
-            self._kill_all()
+            self._signal_all(signal.SIGKILL)
         soonest, latest = LOOK_AGAIN_S
         latest = COUNT_AGAIN_S if self._processes else latest
         room_s = (self._memory - used) / FILL_BYTES_PER_S if self._memory else latest
@@ -220,6 +227,13 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     guest.rehearse()
     guest.serve()
     os._exit(0)
+
+
+def _answer(fds: list[int], words: Request) -> None:
+    paper, reply = fds
+    os.close(paper)
+    with socket.socket(fileno=reply) as host, suppress(OSError):  # it no longer waits
+        host.send(json.dumps(words).encode())
 
 
 def _only_wake(_number: int, _frame: object) -> None:

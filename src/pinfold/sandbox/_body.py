@@ -171,6 +171,15 @@ class Jailed:
         answer, given = await asked(self._control, words, request, INIT_S, fds, who="the session's init")
         return json.loads(answer or b"{}"), given
 
+    async def freeze(self) -> bool:
+        """Whether no process of the session can run until `thaw`. Raises SandboxUnavailable."""
+        answer, _ = await self.ask(b"freeze", {})
+        return answer.get("frozen") is True
+
+    async def thaw(self) -> None:
+        """Raises SandboxUnavailable."""
+        await self.ask(b"thaw", {})
+
     def signal_branch(self, pid: int, number: int) -> None:
         with paper({"pid": pid, "signal": number}) as fd, suppress(OSError):
             socket.send_fds(self._control, [b"signal"], [fd])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self, cast
@@ -138,6 +138,11 @@ class LastingSession(GuestSession):
                 self._saved.forget_last_of(self._path)
                 if perf_counter() > until:  # one gets in, with less of it
                     self._saved.forget_all()
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncGenerator[None]:
+        async with self._saved.idle(), super().frozen():
+            yield
 
     async def save(self) -> None:
         if self._saved.is_durable and not self._closed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
@@ -101,6 +101,12 @@ class Saved:
                     else:
                         return cell
         raise Unsaved("the variables could not be saved: too many of them do not let themselves be")
+
+    @asynccontextmanager
+    async def idle(self) -> AsyncGenerator[None]:
+        """Nothing is saved meanwhile: whoever saves is woken for it."""
+        async with self._saving:
+            yield
 
     async def told_by(self, guest: Guest, *, anyway: bool) -> socket.socket | None:
         """Where a fork of the guest tells its state; None if the last cell can be run again instead, unless `anyway`."""

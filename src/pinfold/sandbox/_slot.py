@@ -7,24 +7,26 @@ a Launcher.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from time import perf_counter
 from typing import Any, Literal, Protocol, Self
 
 import anyio
 
 from pinfold.sandbox._answering import Answering
+from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
-from pinfold.sandbox.contract import Capabilities, Limits, OnCall, SandboxUnavailable
+from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable
 
 GONE = "the variables are gone"
 GIVE_WAY_S = 0.005
 AFTER = "the variables are as after the last cell"
+RESTLESS = "the session's processes do not stop, so nothing was run; end what it left running, or undo, and try again"
 
 
 class Launcher(Protocol):
@@ -121,6 +123,24 @@ class Slot:
         finally:
             if deadline:
                 deadline.go_on()
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncGenerator[None]:
+        is_cells = (
+            self._answering is not None and self._answering.is_open
+        )  # which holds the lock, and waits for us
+        async with nullcontext() if is_cells else self._lock:
+            guest = self._guest if is_cells else await self._live_guest()
+            body = guest.body if guest else None
+            if not isinstance(body, Jailed):
+                raise NotSupported("the processes of this sandbox cannot be stopped")
+            try:
+                if not await body.freeze():
+                    raise SandboxUnavailable(RESTLESS)
+                yield
+            finally:
+                with anyio.CancelScope(shield=True), suppress(SandboxUnavailable):  # it has ended meanwhile
+                    await body.thaw()
 
     async def interrupt(self) -> None:
         if self._runs and self._guest is not None:

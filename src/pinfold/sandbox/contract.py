@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -145,6 +145,17 @@ class Spec(Struct, frozen=True, kw_only=True):
     state: Path | None = None
     """A folder of the host's for this session alone, in which is kept what it takes to go on in another process. Opened
     with it again, a session has its variables and its undo; without, they end with it."""
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Of the host's, that code inside can read."""
+        return (self.workspace, *self.data.values(), *(mount.path for mount in self.mounts))
+
+    @property
+    def writable_places(self) -> tuple[Path, ...]:
+        """Of the host's, that code inside can change."""
+        own = (self.workspace,) if self.writable and self.view is None else ()
+        return (*own, *(mount.path for mount in self.mounts if mount.writable))
 
 
 def refuse_extras(spec: Spec, name: str) -> None:
@@ -329,6 +340,16 @@ class Saving(Protocol):
 
     async def save(self) -> None:
         """As they are after the last cell that has ended, before this returns."""
+        ...
+
+
+@runtime_checkable
+class Freezable(Protocol):
+    def frozen(self) -> AbstractAsyncContextManager[None]:
+        """Meanwhile no process of the session runs, nor does any cell, command or save begin.
+
+        Raises NotSupported where the sandbox has no such power, SandboxUnavailable where the processes do not stop.
+        """
         ...
 
 

@@ -5,11 +5,12 @@ from pinfold.text.clean import printable, printable_line
 from pinfold.text.homes import homely
 from pinfold.text.lists import listed, numbered, numerous
 from pinfold.text.redact import keep_own_secret, keep_secret, keeps_own, redacted, without_known, without_own
-from pinfold.text.sinks import exact, presentable, presentable_line
+from pinfold.text.sinks import exact, exact_line, presentable, presentable_line
 
 __all__ = [
     "capped",
     "exact",
+    "exact_line",
     "first_line",
     "homely",
     "keep_own_secret",

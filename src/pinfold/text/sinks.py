@@ -24,6 +24,11 @@ def exact(text: str) -> str:
     return printable(without_shapes(without_known(text)))
 
 
+def exact_line(text: str) -> str:
+    """The same, all on one line."""
+    return exact(text).replace("\n", "\\n")
+
+
 def presentable_line(text: str) -> str:
     """The same, all on one line."""
     return printable_line(redacted(text))

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +21,9 @@ from tests.forked import forked
 from pinfold import Agent, Approval, Decision
 from pinfold.app import new_session_options, own
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.files import user_file, users_own
+from pinfold.app.mcp.files import of_project, user_file, users_own
 from pinfold.app.mcp.pins import FilePins
+from pinfold.app.mcp.reach import give
 from pinfold.app.obeyed import obeyed
 from pinfold.app.trust import trust
 from pinfold.events import (
@@ -463,7 +465,31 @@ async def test_a_folders_servers_are_used_once_it_is_trusted_and_never_in_place_
     for name in ("notes", "others"):
         used = cell(f"from servers.{name} import note\nnote(text={name!r})")
         await run(workspace, script, used, mode="full")
-    assert (kept(mine), kept(folder)) == (["notes"], ["others"])
+    assert (kept(mine), starts(folder)) == (["notes"], 0)  # in its sandbox it cannot write there
+    place = workspace / ".mcp.json"
+    others = of_project(place.read_bytes(), str(place), "others")
+    assert others is not None
+    give(others, "outside", ())
+    await run(workspace, script, used, mode="full")
+    assert kept(folder) == ["others"]
+    give(replace(others, env={"PYTHONSTARTUP": "x"}), "outside", ())  # of another entry than there is
+    await run(workspace, script, used, mode="full")
+    assert kept(folder) == ["others"]
+
+
+async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(
+    workspace: Path, script: Script
+) -> None:
+    inside = workspace / "notes"
+    inside.mkdir()
+    (workspace / "server.py").write_bytes(NOTES.read_bytes())
+    others = {"command": sys.executable, "args": ["server.py", str(inside)], "reach": "workspace"}
+    theirs = {"mcpServers": {"others": others}}
+    (workspace / ".mcp.json").write_text(json.dumps(theirs), encoding="utf-8")
+    trust(obeyed(workspace))
+    used = cell("from servers.others import note\nnote(text='a')")
+    await run(workspace, script, used, mode="full")
+    assert kept(inside) == ["a"]
 
 
 async def test_a_folders_servers_get_no_variables_of_the_users(

@@ -59,8 +59,8 @@ def _took_s(what: Callable[[], object]) -> float:
 # What is asked is what is shown
 
 
-async def _asked(**how: Any) -> tuple[str, str, list[Command]]:
-    """What is written of a question, its title, and what a yes submits."""
+async def _asked(answer: str | None = "y", **how: Any) -> tuple[str, str, list[Command]]:
+    """What is written of a question, its title, and what this answer submits; None is what a key would that is not offered."""
     title = ""
     paper, desk, submitted = KeptPaper(colour=False), Desk(time.monotonic), list[Command]()
 
@@ -76,7 +76,10 @@ async def _asked(**how: Any) -> tuple[str, str, list[Command]]:
             while desk.question is None:
                 await anyio.lowlevel.checkpoint()
             title = desk.question.title
-            desk.question.settle("y")
+            assert isinstance(desk.question, KeyQuestion)
+            desk.question.press(answer or "y")
+            if answer is None:
+                desk.question.settle(None)
             while not submitted:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
@@ -105,9 +108,10 @@ async def test_no_part_of_what_would_be_done_is_left_out_of_the_question(hidden:
     assert [(one.digest, one.scope) for one in submitted if isinstance(one, Decide)] == [("d", "once")]
 
 
-async def test_what_is_too_long_to_be_shown_is_said_in_the_question_itself() -> None:
-    _, title, _ = await _asked(shows="a" * 300_000)
-    assert "Not all is shown" in title
+async def test_what_is_too_long_to_be_shown_whole_can_only_be_denied() -> None:
+    _, title, submitted = await _asked(None, shows="a" * 300_000)
+    assert "can only be denied" in title
+    assert not any(isinstance(one, Decide) and one.verdict == "allow" for one in submitted)
 
 
 async def test_empty_lines_do_not_push_a_command_out_of_sight() -> None:

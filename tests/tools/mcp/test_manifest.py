@@ -168,13 +168,17 @@ def test_a_description_cannot_forge_a_line_of_the_diff() -> None:
     assert [line for line in lines if line.startswith("+annotations:")] == ["+annotations:"]
 
 
-def test_a_huge_change_has_a_bounded_diff_and_is_still_seen() -> None:
+def test_no_part_of_a_change_is_left_out_however_long_its_line_is() -> None:
     long = [{**MANIFEST[0], "description": "x" * 200_000}]
     longer = [{**MANIFEST[0], "description": "x" * 199_999 + "y"}]
     difference = compare(read_tools(long), read_tools(longer))
     assert difference.names("changed") == ("send_mail",)
-    assert "sha256" in difference.text
+    assert "xy" in difference.text
     assert len(difference.text) < 25_000
+    hidden = [{**MANIFEST[0], "description": "fine " * 500 + "EVIL"}]
+    assert "EVIL" in compare(read_tools(MANIFEST), read_tools(hidden)).text
+    many = [{**MANIFEST[0], "description": "\n" * 100_000 + "EVIL"}]
+    assert "EVIL" in compare(read_tools(MANIFEST), read_tools(many)).text
 
 
 def test_a_pin_comes_back_as_it_was_and_a_spoilt_one_holds_nothing() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.mcp.reach import placed
 from pinfold.app.mcp.variables import NotSet, filled, has_variables
 from pinfold.app.paths import config_dir
 from pinfold.app.private_files import changing, read_private, write_private
@@ -62,8 +63,19 @@ def servers_named(
                     f"put it into {user_file()}"
                 )
             else:
-                found[spec.name] = spec
+                found[spec.name] = mine = placed(spec)
+                if mine.wants:
+                    faults.append(
+                        f"{origin}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
+                        f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
+                    )
     return Named(specs=tuple(found.values()), faults=tuple(faults))
+
+
+def of_project(project: bytes, origin: str, name: str) -> ServerSpec | None:
+    """As the project's file has it, before it is given a place; None if it names none."""
+    specs, _ = read_servers(project, origin)
+    return next((spec for spec in specs if spec.name == module_name(name)), None)
 
 
 def users_own() -> Named:

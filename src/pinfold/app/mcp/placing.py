@@ -55,6 +55,12 @@ def in_words(spec: ServerSpec) -> str:
     return f"a sandbox of its own (reach {spec.reach})" if is_boxed(spec) else "this machine"
 
 
+def _boxes(spec: ServerSpec) -> str:
+    if spec.is_confined:
+        return f"pinfold mcp trust {spec.name} --reach workspace"
+    return f'add `"reach": "workspace"` to it in {spec.origin}'
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """How to start it."""
@@ -78,7 +84,7 @@ def on_this_machine(spec: ServerSpec, workspace: Path) -> Started:
     if inside := _from_workspace(spec, program, cwd, workspace):
         raise BadCall(
             f"{spec.name} would run {inside} on this machine, and the agent can change it; "
-            f'add `"reach": "workspace"` to it in {spec.origin}, and it runs in a sandbox'
+            f"let it run in a sandbox: {_boxes(spec)}"
         )
     return Started(argv=(str(program), *spec.args), env=env, cwd=str(cwd))
 
@@ -87,7 +93,10 @@ def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
     """Raises BadCall."""
     cwd = _folder(spec, workspace)
     program = _found(spec, cwd, os.environ.get("PATH", os.defpath))
-    needed = [*_installation(program), *_named(spec, cwd)]
+    named = _named(spec, cwd)
+    if spec.is_confined:  # it chooses its arguments itself: they open no folder but the project's
+        named = (path for path in named if path.resolve().is_relative_to(workspace.resolve()))
+    needed = [*_installation(program), *named]
     env = dict(spec.env)
     path = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
     env["PATH"] = ":".join(filter(None, dict.fromkeys(path)))

@@ -57,7 +57,7 @@ class Programs:
             lacks = "gives no way out to listed hosts" if can.calls and not can.egress else lacks
             raise BadCall(
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
-                f"choose another --sandbox, or take `reach` out of {spec.origin}"
+                f"choose another --sandbox, or {_to_run_here(spec)}"
             )
         folder = Folder("workspace")
         async with AsyncExitStack() as stack:
@@ -69,6 +69,12 @@ class Programs:
             except (SandboxUnavailable, NotSupported) as error:
                 raise BadCall(f"{spec.name} cannot run in a sandbox: {error}") from error
             yield await stack.enter_async_context(boxed(session, started, f"a sandbox ({provider.name})"))
+
+
+def _to_run_here(spec: ServerSpec) -> str:
+    if spec.is_confined:
+        return f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"
+    return f"take `reach` out of {spec.origin}"
 
 
 @asynccontextmanager

@@ -139,6 +139,8 @@ def _decision(
 
 
 def _keys(event: ApprovalRequested) -> dict[str, str]:
+    if len(event.shows) > _SHOWN:  # nobody agrees to what they do not see
+        return {"n": "no", "esc": "stop"}
     keys = {"y": "once"}
     if event.pattern:
         keys |= {"s": "this session"}
@@ -175,7 +177,7 @@ def what_is_asked(event: ApprovalRequested) -> list[RenderableType]:
 def _may_it(event: ApprovalRequested) -> str:
     """What is not to be seen beside the question is said in it."""
     if len(event.shows) > _SHOWN:
-        return f"May it? Not all is shown: it is {len(event.shows):,} characters long."
+        return f"Too long to be shown whole ({len(event.shows):,} characters), so it can only be denied."
     lines = event.shows.count("\n") + 1
     return f"May it? It is {lines:,} lines long, see above." if lines > _SEEN else "May it?"
 

@@ -38,7 +38,7 @@ from pinfold.events import (
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.flags import flags_of
 from pinfold.front.cli.running import mounted
-from pinfold.text import presentable_line
+from pinfold.text import exact_line, presentable_line
 
 TURNS = 20
 """Of the past that are shown."""
@@ -97,7 +97,7 @@ async def _trusted(workspace: Path, user: Choosing) -> None:
     changed = {f"{name} has changed since it was trusted" for name in asked.changed}
     user.tell(
         f"{presentable_line(str(workspace))} tells the agent what to do:",
-        *(f"  {presentable_line(line)}" for line in (*asked.lines, *sorted(changed))),
+        *(f"  {exact_line(line)}" for line in (*asked.lines, *sorted(changed))),
     )
     if await user.agrees("Obey these from now on"):
         await anyio.to_thread.run_sync(trust, asked.found)

@@ -6,14 +6,17 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
 import click
 
 from pinfold.app import ConfigError, current_folder
+from pinfold.app.config import load_config
 from pinfold.app.mcp.adding import Entry, entry_of
-from pinfold.app.mcp.files import remove_entry, spec_of, write_entry
+from pinfold.app.mcp.files import of_project, remove_entry, spec_of, write_entry
 from pinfold.app.mcp.looking import (
     Listed,
     Look,
@@ -24,7 +27,10 @@ from pinfold.app.mcp.looking import (
     named_for,
     spec_named,
 )
-from pinfold.events import plain_json
+from pinfold.app.mcp.reach import give
+from pinfold.app.mcp.summary import described
+from pinfold.app.obeyed import SERVERS
+from pinfold.events import Reach, plain_json
 from pinfold.front.cli.mcp_person import AtTheTerminal
 from pinfold.front.cli.showing import is_closed
 from pinfold.text import presentable, presentable_line
@@ -50,7 +56,12 @@ def list_(as_json: bool) -> None:
     """Print every server: where it runs, what it offers, how it failed last. Starts none."""
     named = named_for(current_folder())
     for one in listed(named.specs):
-        click.echo(plain_json(_fields(one)) if as_json else presentable_line(_line(one)))
+        if as_json:
+            click.echo(plain_json(_fields(one)))
+            continue
+        click.echo(presentable_line(_line(one)))
+        for line in described(one.spec):
+            click.echo(f"    {line}")
     for line in named.faults:
         _tell(line)
 
@@ -62,6 +73,7 @@ def _fields(one: Listed) -> dict[str, Any]:
         "transport": spec.transport,
         "where": one.where,
         "origin": spec.origin,
+        "started": list(described(spec)),
         "tools": one.tools,
         "trusted": one.trusted,
         "failed": None if failure is None else {"why": failure.why, "at": failure.at, "until": failure.until},
@@ -154,13 +166,24 @@ def remove(name: str) -> None:
 @mcp_command.command("trust")
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def trust(name: str, yes: bool) -> int:
+@click.option(
+    "--reach",
+    type=click.Choice(["nothing", "workspace", "network", "outside"]),
+    help="How far a project's server may reach; `outside` runs it on this machine, as you.",
+)
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="That it may reach from its sandbox.")
+def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> int:
     """Agree to what a server offers now, and believe what it says of its tools.
 
-    Shows what has changed since you last agreed, and which tools say that they only read: these are no longer asked about.
+    Shows how it is started, what has changed since you last agreed, and which tools say that they only read: these are
+    no longer asked about. A project's server runs in a sandbox; --reach and --host give it more.
     """
     folder = current_folder()
+    if reach or hosts:
+        _give_reach(folder, name, reach or "network", hosts, yes=yes)
     spec = spec_named(named_for(folder), name)
+    for line in described(spec):
+        click.echo(line)
 
     async def look() -> int:
         async with looking((spec,), folder, AtTheTerminal()) as found:
@@ -177,6 +200,25 @@ def trust(name: str, yes: bool) -> int:
             return 0
 
     return anyio.run(look)
+
+
+def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *, yes: bool) -> None:
+    if hosts and reach != "network":
+        raise click.UsageError(f"--host goes with --reach network, not {reach}")
+    if reach == "network" and not hosts:
+        raise click.UsageError("--reach network needs --host HOST, what it may reach")
+    project = load_config(folder).obeyed.get(SERVERS)
+    spec = of_project(project, str(folder / SERVERS), name) if project else None
+    if spec is None:
+        raise ConfigError(
+            f"{folder / SERVERS} names no server {name!r}, or is not trusted yet; "
+            "what your own servers reach is in their entry: pinfold mcp add"
+        )
+    for line in described(replace(spec, reach=reach, hosts=hosts)):
+        click.echo(line)
+    if not yes:
+        _confirm(f"Let {spec.name} run so?")
+    give(spec, reach, hosts)
 
 
 def believed(found: Look, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import click
 from pinfold.app import ConfigError, current_folder
 from pinfold.app.obeyed import Obeyed, obeyed
 from pinfold.app.trust import Standing, forget, standing, trust
+from pinfold.app.untrusted_files import clean as clean_files
+from pinfold.app.untrusted_files import untrusted_in
 from pinfold.front.cli.showing import is_closed
-from pinfold.text import listed, presentable_line
+from pinfold.text import exact_line, listed, numerous, presentable_line
 
 
 @click.command("trust")
@@ -21,26 +24,40 @@ from pinfold.text import listed, presentable_line
 )
 @click.option("--forget", "forgets", is_flag=True, help="Obey it no longer.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def trust_command(folder: Path | None, show: bool, forgets: bool, yes: bool) -> int:
+@click.option(
+    "--clean",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="You have read this file: it no longer counts as outside text.",
+)
+@click.option("--clean-all", is_flag=True, help="The same for every such file in the folder.")
+def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool, **given: bool) -> int:
     """Let the agent obey what is in FOLDER, or in this one: AGENTS.md, pinfold.toml, .mcp.json and the like.
 
-    Until then they are ignored. Any change to any of them ends the trust.
+    Until then they are ignored. Any change to any of them ends the trust. Also lists the files that were written while a
+    session had read outside text: a session that opens here counts as having read it too, until you say --clean.
     """
     place = folder or current_folder()
     if not place.is_dir():
         raise ConfigError(f"{place} is not a folder")
-    if forgets:
+    if given["forgets"]:
         was = forget(place)
         click.echo(presentable_line(f"{place} is {'no longer' if was else 'not'} trusted"), err=True)
         return 0
+    if clean or clean_all:
+        return _clean(place, [place / one for one in clean] or [place])
     found = obeyed(place)
     stands = standing(found)
     _show(found, stands)
-    if show:
+    is_marked = _show_untrusted(place)
+    if is_marked and not found.files and not found.odd:
+        return 0
+    if given["show"]:
         return 0 if stands.trusted or not (found.files or found.odd) else 1
     if stands.trusted:
         return 0
-    if found.files and not found.odd and not yes:
+    if found.files and not found.odd and not given["yes"]:
         _ask()
     trust(found)
     click.echo(presentable_line(f"{found.workspace} is trusted, as long as none of these changes"), err=True)
@@ -53,13 +70,36 @@ def _show(found: Obeyed, stands: Standing) -> None:
         return
     for file in found.files:
         mark = "*" if file.name in stands.changed else " "
-        click.echo(presentable_line(f"{mark} {file.name:<16} {file.what}"))
+        first, *more = found.what(file)
+        for line in (f"{mark} {file.name:<16} {first}", *(f"  {line}" for line in more)):
+            click.echo(exact_line(line))
     for name, why in found.odd.items():
         click.echo(presentable_line(f"! {name:<16} cannot be trusted: {why}"))
     how = "trusted" if stands.trusted else "not trusted"
     if stands.changed:
         how += f"; since {stands.at} changed (*): {listed(stands.changed, 10)}"
     click.echo(presentable_line(f"{found.workspace} is {how}"))
+
+
+def _show_untrusted(place: Path) -> bool:
+    marked = untrusted_in([place])
+    for path, mark in sorted(marked.items()):
+        about = f"written while outside text was in play, by {mark.session} until {mark.at}"
+        click.echo(presentable_line(f"~ {os.path.relpath(path, place.resolve()):<16} {about}"))
+    if marked:
+        click.echo(
+            "a session here counts as having read outside text; once you have read these: --clean FILE"
+        )
+    return bool(marked)
+
+
+def _clean(place: Path, paths: list[Path]) -> int:
+    count = clean_files(paths)
+    if not count:
+        there = ", ".join(os.path.relpath(path, place.resolve()) for path in untrusted_in([place])) or "none"
+        raise ConfigError(f"no such file is marked as outside text; in {place} there are: {there}")
+    click.echo(f"{numerous('file', count)} no longer count{'s' * (count == 1)} as outside text", err=True)
+    return 0
 
 
 def _ask() -> None:

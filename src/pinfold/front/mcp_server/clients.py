@@ -19,7 +19,8 @@ STDIO = "stdio"
 _EVERY_S = 0.2
 """Between two reports of progress."""
 _LINE = 200
-_SHOWN = 4000
+_SHOWN = 20_000
+"""Characters of a question; what takes more to be shown whole is denied."""
 _ANSWER_S = 600.0
 """How long a client may take to answer a question."""
 
@@ -49,7 +50,10 @@ class Client:
             choices.insert(1, "allow in this session")
             said.append(f'"allow in this session" covers: {approval.pattern}')
         words = "\n\n".join(filter(None, said))
-        answer = await self._elicited(capped(words, _SHOWN), _form("decision", tuple(choices)))
+        if len(words) > _SHOWN:
+            why = f"it takes {len(words):,} characters to show what it would do, and a client is shown {_SHOWN:,} at most"
+            return Decision(allow=False, words=f"{why}; do it in smaller steps")
+        answer = await self._elicited(words, _form("decision", tuple(choices)))
         match answer:
             case "allow":
                 return Decision(allow=True)

@@ -7,16 +7,18 @@ LINES = 3000
 CONTEXT = 3
 SHOWN = 20_000
 """Characters of a diff that are told."""
+WHOLE = 1 << 20
+"""For who has to agree to it: by then the host has refused it."""
 
 
-def diff(before: str, after: str, old: str, new: str) -> str:
+def diff(before: str, after: str, old: str, new: str, most: int = SHOWN) -> str:
     """Empty for two that are the same. A last line without its end is marked as git does."""
     if before == after:
         return ""
     text = "".join(_marked(line) for line in _unified(lines_of(before), lines_of(after), old, new))
-    if len(text) <= SHOWN:
+    if len(text) <= most:
         return text
-    return f"{text[:SHOWN]}\n[... {len(text) - SHOWN:,} more characters of this diff]\n"
+    return f"{text[:most]}\n[... {len(text) - most:,} more characters of this diff]\n"
 
 
 def counted(before: str, after: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import os
 import stat
 
 from .answering import Refused, shown
-from .differences import counted, diff, lines_of
+from .differences import SHOWN, WHOLE, counted, diff, lines_of
 from .patches import Hunk, parsed
 from .texts import Text, existing, read, resolved
 from .writing import like, put
@@ -60,6 +60,7 @@ def apply(patch: str, dry: bool) -> dict[str, Any]:
             _text(folder.now[full]),
             "/dev/null" if before is None else shown(full),
             "/dev/null" if folder.now[full] is None else shown(full),
+            WHOLE if dry else SHOWN,
         )
         for full, before in folder.before.items()
     )

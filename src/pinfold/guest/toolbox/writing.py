@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 
 from .answering import Refused, shown, size_told
-from .differences import diff, lines_of
+from .differences import SHOWN, WHOLE, diff, lines_of
 from .texts import LOOK, Text, decoded, existing, kind_of, missing, read, resolved
 
 TYPE_CHECKING = False
@@ -36,12 +36,15 @@ def write(path: str, content: str, create_dirs: bool, dry: bool) -> dict[str, An
             os.makedirs(folder, exist_ok=True)
     lines = content.count("\n") + (not content.endswith("\n") and content != "")
     made = f"{shown(full)}: {size_told(len(data))}, {lines:,} line{'s' * (lines != 1)}"
+    most = WHOLE if dry else SHOWN
     if was is None:
-        shows = diff("", content, "/dev/null", shown(full))
+        shows = diff("", content, "/dev/null", shown(full), most)
     elif was == data:
         return {"text": f"{made}; it was the same already", "diff": ""}
     else:
-        shows = _compared(was, content, full)
+        shows = _compared(was, content, full, most)
+        if dry and shows.startswith("["):
+            shows += f"\n{diff('', content, '/dev/null', shown(full), most)}"
     if not dry:
         put(full, data)
     return {"text": f"wrote {made}" + (f"\n{shows}" if was is not None and shows else ""), "diff": shows}
@@ -75,11 +78,11 @@ def _before(path: str, full: str) -> bytes | None:
         return b""
 
 
-def _compared(was: bytes, content: str, full: str) -> str:
+def _compared(was: bytes, content: str, full: str, most: int) -> str:
     kind = kind_of(full, was[:LOOK])
     if kind or len(was) > COMPARED:
         return f"[it was {kind or 'a text'} of {size_told(os.stat(full).st_size)}]"
-    return diff(decoded(was).text, content, shown(full), shown(full))
+    return diff(decoded(was).text, content, shown(full), shown(full), most)
 
 
 def put(full: str, data: bytes, mode: int | None = None) -> None:
@@ -165,7 +168,7 @@ def edit(path: str, old: str, new: str, expected_matches: int, dry: bool) -> dic
         )
     now = Text(was.text.replace(old, new), was.encoding, was.mark)
     data = now.data(path)
-    shows = diff(was.text, now.text, shown(full), shown(full))
+    shows = diff(was.text, now.text, shown(full), shown(full), WHOLE if dry else SHOWN)
     if not dry:
         put(full, data)
     return {"text": shows, "diff": shows}

@@ -6,13 +6,12 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json
-from pinfold.text import capped
 
 VERSION = 1
 TOOL_BYTES = 256_000
@@ -20,10 +19,10 @@ TOOL_BYTES = 256_000
 FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 Kind: TypeAlias = Literal["changed", "new", "gone"]
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
-_SHOWN_LINES = 2_000
-_SHOWN_LINE = 400
-_SHOWN = 20_000
-"""Characters of one tool's diff."""
+_COMPARED = 2_000
+"""Lines of either side that are compared one by one; of more, all of them are shown as gone and as new."""
+_PIECE = 400
+"""Characters of a line; a longer one goes on in the next. Nothing is left out: the user agrees to all of it."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +184,12 @@ def _pinned(tool: Json) -> Entry | None:
 
 
 def _diff(before: Entry | None, after: Entry | None) -> str:
-    lines = difflib.unified_diff(
-        _lines(before) if before else [],
-        _lines(after) if after else [],
-        "agreed" if before else "nothing",
-        "now" if after else "nothing",
-        lineterm="",
-    )
-    return capped("\n".join(lines), _SHOWN)
+    old, new = _lines(before) if before else [], _lines(after) if after else []
+    names = "agreed" if before else "nothing", "now" if after else "nothing"
+    if max(len(old), len(new)) > _COMPARED:
+        heads = [f"--- {names[0]}", f"+++ {names[1]}"]
+        return "\n".join([*heads, *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
+    return "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
 
 
 def _lines(entry: Entry) -> list[str]:
@@ -205,17 +202,9 @@ def _lines(entry: Entry) -> list[str]:
         else:
             lines.append(f"{key}:")
             lines += [f"  {line}" for line in json.dumps(value, sort_keys=True, indent=2).split("\n")]
-    cut = [_cut(line) for line in lines[:_SHOWN_LINES]]
-    if len(lines) > _SHOWN_LINES:
-        cut.append(f"... {len(lines) - _SHOWN_LINES} more lines, sha256 {_short_hash(lines[_SHOWN_LINES:])}")
-    return cut
+    return [piece for line in lines for piece in _pieces(line)]
 
 
-def _cut(line: str) -> str:
-    if len(line) <= _SHOWN_LINE:
-        return line
-    return f"{line[:_SHOWN_LINE]}... {len(line)} characters, sha256 {_short_hash([line])}"
-
-
-def _short_hash(lines: list[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+def _pieces(line: str) -> Iterator[str]:
+    yield line[:_PIECE]
+    yield from (f"  > {line[at : at + _PIECE]}" for at in range(_PIECE, len(line), _PIECE))

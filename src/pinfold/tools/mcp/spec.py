@@ -54,6 +54,12 @@ class ServerSpec:
     timeout_s: float = TIMEOUT_S
     origin: str = ""
     """The file that names it."""
+    is_confined: bool = False
+    """A project names it, and the user has not given it more than a sandbox with the project's own folder."""
+    wants: str = ""
+    """What it asks for beyond what it was given, in words."""
+    gives: str = ""
+    """The options of `pinfold mcp trust` that would give it that."""
 
 
 def module_name(entry: str) -> str:

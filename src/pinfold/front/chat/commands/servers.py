@@ -35,6 +35,7 @@ async def _list(talk: Talk) -> None:
 async def _trust(talk: Talk, name: str) -> None:
     """As `pinfold mcp trust`: what is agreed to is what was shown, of a connection that stands meanwhile."""
     from pinfold.app.mcp.looking import ServerFailed, looking, named_for, spec_named
+    from pinfold.app.mcp.summary import described
     from pinfold.front.cli.mcp import believed
 
     spec = spec_named(named_for(talk.workspace), name)
@@ -46,7 +47,8 @@ async def _trust(talk: Talk, name: str) -> None:
         if found.is_trusted(spec.name) and not difference:
             remark(talk, f"{spec.name} is trusted as it is")
             return
-        tell(talk, presentable(difference.text if difference else believed(found, spec.name)).splitlines())
+        shown = presentable(difference.text if difference else believed(found, spec.name)).splitlines()
+        tell(talk, [*described(spec), *shown])
         if await talk.ask(f"Agree to all of this of {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)
             remark(talk, f"{spec.name} is trusted, as long as none of it changes")

@@ -1,0 +1,74 @@
+"""How far a project's servers reach: no further than a sandbox, unless the user has said so for exactly this entry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from pinfold.app.errors import ConfigError
+from pinfold.app.paths import data_dir
+from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.events import Reach
+from pinfold.tools.mcp.spec import ServerSpec
+
+DEFAULT: Reach = "nothing"
+_WITHIN = ("nothing", "files", "workspace")
+"""What a project may ask for by itself: its own folder, which its code can change anyway, and no network."""
+
+
+class _Given(msgspec.Struct, frozen=True, kw_only=True):
+    entry: str
+    """Of all that the project says of the server: another entry was not agreed to."""
+    reach: Reach
+    hosts: tuple[str, ...] = ()
+
+
+def placed(spec: ServerSpec) -> ServerSpec:
+    """A project's server as it runs here. Raises ConfigError."""
+    if spec.transport != "stdio":
+        return spec
+    given = _read().get(_key(spec))
+    if given and given.entry == _digest(spec):
+        return replace(spec, reach=given.reach, hosts=given.hosts)
+    if spec.reach in _WITHIN:
+        return replace(spec, is_confined=True)
+    wants, gives = "", ""
+    if spec.hosts:
+        wants = f"to reach {', '.join(spec.hosts)}"
+        gives = " ".join(f"--host {host}" for host in spec.hosts)
+    elif spec.reach is not None:
+        wants, gives = "to run on this machine itself", "--reach outside"
+    return replace(spec, reach=DEFAULT, hosts=(), is_confined=True, wants=wants, gives=gives)
+
+
+def give(spec: ServerSpec, reach: Reach, hosts: tuple[str, ...]) -> None:
+    """`spec` is as the project has it. Raises ConfigError."""
+    with changing(_path()):
+        given = _Given(entry=_digest(spec), reach=reach, hosts=hosts)
+        write_private(_path(), msgspec.json.encode({**_read(), _key(spec): given}))
+
+
+def _digest(spec: ServerSpec) -> str:
+    fields = {name: getattr(spec, name) for name in ("command", "args", "env", "cwd", "reach", "hosts")}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, default=dict).encode()).hexdigest()
+
+
+def _key(spec: ServerSpec) -> str:
+    return f"{spec.origin}#{spec.name}"
+
+
+def _path() -> Path:
+    return data_dir() / "mcp" / "reach.json"
+
+
+def _read() -> dict[str, _Given]:
+    data = read_private(_path())
+    try:
+        return {} if data is None else msgspec.json.decode(data, type=cast(Any, dict[str, _Given]))
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{_path()} is damaged; remove it and say again what servers may reach") from error
