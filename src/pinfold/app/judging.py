@@ -14,7 +14,7 @@ from pinfold.app.mcp.judging import held_back, of_server
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.steering import STEERING, planned, steered_by
-from pinfold.engine import Given
+from pinfold.engine import Given, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.text import capped
@@ -62,7 +62,7 @@ class Judging(Struct, kw_only=True, dict=True):
         connects = isinstance(action, CallTool) and action.tool == NETWORK
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
-        facts = self.facts(action)
+        facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
         self.is_untrusted = given.untrusted
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
@@ -80,17 +80,22 @@ class Judging(Struct, kw_only=True, dict=True):
             verdict = judge(action, facts, grants=given.grants | always, **how)
         if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")
+        if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
+            return replace(verdict, reason=_why_stopped(action, given.stopped))
         return held_back(action, verdict, self.registry, self.servers)
 
     def effect(self, action: Action) -> Effect:
-        return "once" if isinstance(action, RunCell) else self.facts(action).effect
+        """A shell command is only believed to read, unless it is held to it."""
+        if isinstance(action, RunCell) or action.tool == SHELL:
+            return "once"
+        return self.facts(action).effect
 
     def is_step(self, action: Action) -> bool:
         """Whether it may change the workspace from inside the session, so that an undo takes it back."""
         if isinstance(action, RunCell):
             return True
-        facts = self.facts(action)
-        return facts.reach == "workspace" or (action.tool == SHELL and facts.reach == "outside")
+        reach = self.facts(action).reach
+        return reach == "workspace" or (action.tool == SHELL and reach in ("files", "outside"))
 
     def is_steering(self, action: CallTool) -> bool:
         return bool(self.registry.get(action.tool) and steered_by(action, self.workspace))
@@ -201,6 +206,14 @@ class Judging(Struct, kw_only=True, dict=True):
             size = f"{about}{found.files:,} files, {found.bytes:,} bytes"
             lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
         return "\n".join(lines)
+
+
+def _why_stopped(action: CallTool, stopped: Stopped) -> str:
+    if stopped == "impossible":
+        return "this system cannot hold the command to reading, so it may change files"
+    names = dict.fromkeys(one.name for one in read_script(str(action.given.get("command", ""))).commands)
+    name = f"`{next(iter(names))}`" if len(names) == 1 and "" not in names else "the command"
+    return f"{name} tried to change files"
 
 
 def _arguments(action: CallTool) -> str:

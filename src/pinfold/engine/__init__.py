@@ -19,6 +19,7 @@ from pinfold.engine.ports import (
     Performed,
     Rewound,
     Spent,
+    Stopped,
 )
 from pinfold.engine.state import OpenAction, State, Turn
 from pinfold.engine.words import changed_in_words, rewound_in_words
@@ -44,6 +45,7 @@ __all__ = [
     "Rewound",
     "Spent",
     "State",
+    "Stopped",
     "Turn",
     "TurnStopped",
     "apply",
