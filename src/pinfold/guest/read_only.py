@@ -16,7 +16,6 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from collections.abc import Callable
     from subprocess import Popen
-    from typing import Any
 
 # Landlock's rights: write a file; remove, make (ABI 1); move between folders (2); empty (3).
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, 0b1_1111_1111 << 4
@@ -110,11 +109,11 @@ def was_refused(code: int | None, out: bytes, err: bytes, folder: str) -> bool:
 
 def _tells_of_writing(line: bytes, folder: str, *, must_exist: bool) -> bool:
     """`must_exist`: many things are "not permitted"; of files only what is done to one that is there."""
-    names: list[Any] = [*_QUOTED.findall(line), *(part.strip() for part in line.split(b": "))]
-    paths = [os.path.join(os.fsencode(folder), name) for name in names if name and len(name) < 4096]
-    if any(map(_cannot_be_read, paths)):
+    program, *parts = [part.strip() for part in line.split(b": ")]
+    named = [os.path.join(os.fsencode(folder), name) for name in (*_QUOTED.findall(line), *parts) if name]
+    if any(map(_cannot_be_read, [*named, program])):
         return False
-    return not must_exist or any(map(os.path.lexists, paths))
+    return not must_exist or any(map(os.path.lexists, named))
 
 
 def _cannot_be_read(path: bytes) -> bool:
@@ -122,6 +121,6 @@ def _cannot_be_read(path: bytes) -> bool:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
     except PermissionError:
         return True
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # it is not there, or no path at all
         return False
     return False
