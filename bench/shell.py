@@ -88,8 +88,9 @@ async def through_a_session(
 async def _turn(agent: Agent, told: Told) -> None:
     async for event in agent.stream("go"):
         match event:
-            case ActionProposed(id=id_, action=CallTool() as action):
-                told.commands[id_] = str(action.given["command"])
+            case ActionProposed(id=id_, action=CallTool() as action, parent=parent):
+                # A connection that a command wants is asked about too.
+                told.commands[id_] = str(action.given.get("command") or told.commands[parent or id_])
             case ApprovalRequested(id=id_, reason=reason):
                 told.asked[told.commands[id_]] = reason
             case ActionStarted(id=id_):

@@ -31,7 +31,8 @@ def main() -> None:
     workspace, cases = Path.cwd(), json.loads(Path("cases.json").read_text())
     shutil.copytree(workspace, MADE, symlinks=True)
     fresh()
-    before, changed = seen(), []
+    before = seen()
+    changed: list[str] = []
     for command in cases:
         with suppress(subprocess.TimeoutExpired, ValueError):
             subprocess.run(

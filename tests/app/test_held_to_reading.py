@@ -50,6 +50,8 @@ ATTACKS = (
     "python3 -c 'import os; os.chmod(\"README.md\", 0o600)'",
 )
 """Found in earlier versions, and said to read by this one too."""
+FLAGS = 'python3 -c \'import fcntl, struct; f = open("README.md"); fcntl.ioctl(f, 0x40086602, struct.pack("q", 0x40))\''
+"""Not every file system has such flags."""
 
 
 @pytest.fixture
@@ -78,9 +80,9 @@ def finished(events: list[Event]) -> list[ActionFinished]:
 @pytest.mark.parametrize("mode", ["ask", "read-only"])
 async def test_what_was_mistaken_for_reading_changes_nothing(made: Path, level: str, mode: Any) -> None:
     before = ground.state(made)
-    told = await bench.through_a_session(made, level, mode, ATTACKS)
+    told = await bench.through_a_session(made, level, mode, (FLAGS, *ATTACKS))
     assert ground.difference(before, ground.state(made)) == []
-    assert told.ran == {*ATTACKS} - {text for text in ATTACKS if explain(text)["verdict"] == "ask"}
+    assert told.ran == {FLAGS, *ATTACKS} - {text for text in ATTACKS if explain(text)["verdict"] == "ask"}
     assert len(told.ran) >= 6, "they are no test if policy foresees them"
     if mode == "ask":
         assert "`python3` tried to change files" in told.asked[ATTACKS[-1]]
@@ -148,7 +150,7 @@ async def test_what_has_to_write_is_asked_about_and_run_again(made: Path, script
 async def test_after_a_no_the_model_is_told_what_was_tried(made: Path, script: Script) -> None:
     before = ground.state(made)
     model = script(calls("xz -ld data/log.xz"), {"expect": "read-only", "text": "ok"})
-    async with agent_of(made, model, mode="ask", approve=lambda _: _said("not now")) as agent:
+    async with agent_of(made, model, mode="ask", approve=_not_now) as agent:
         (end,) = finished(await turn(agent))
     assert end.outcome == "denied"
     assert end.observation.startswith("This was run with all files read-only, and it failed")
@@ -157,8 +159,8 @@ async def test_after_a_no_the_model_is_told_what_was_tried(made: Path, script: S
     assert ground.difference(before, ground.state(made)) == []
 
 
-async def _said(words: str) -> str:
-    return words
+async def _not_now(_: Approval) -> str:
+    return "not now"
 
 
 async def test_a_grant_for_the_session_covers_the_same_command_and_no_other(

@@ -44,7 +44,7 @@ class Row(Struct, frozen=True):
 
 CELL = Row("cells run in the sandbox", "allow", "allow", "allow", "allow")
 PURE = Row("pure tools change nothing", "allow", "allow", "allow", "allow")
-READING = Row("the command is expected to read only", "allow", "allow", "allow", "allow")
+READING = Row("the command only reads", "allow", "allow", "allow", "allow")
 WORKSPACE = Row("writes in the workspace", "deny", "ask", "allow", "allow")
 PROTECTED = Row("protected file", "deny", "ask", "deny", "ask")
 PACKAGES = Row("package", "deny", "ask", "ask", "allow")

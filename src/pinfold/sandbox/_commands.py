@@ -47,10 +47,10 @@ class Command:
             most = f"the limit is {limits.file_bytes}"
             raise FileRefused(f"{argv[0]!r} has {len(stdin)} bytes of input; {most}")
         environment = None if env is None else dict(env)
-        bound = {"read_only": _read_only_filter()} if read_only else {}
+        bound = _read_only_filter() if read_only else ""
         return cls(
             name=argv[0],
-            head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, **bound),
+            head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, read_only=bound),
             stdin=stdin,
             timeout_s=timeout_s,
             heard=None if on_output is None else Heard(on_output),

@@ -71,8 +71,8 @@ METADATA = frozenset(
 """Calls on files that Landlock does not judge."""
 SIGNALS = frozenset(["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"])
 _ATTRIBUTES = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
-_TERMINAL, _SOCKET = 0x5400, 0x8900
-"""Groups of `ioctl` that change no file."""
+_TERMINAL, _SOCKET, _LISTENER = 0x5400, 0x8900, 0x2100
+"""Groups of `ioctl` that change no file; the last is for the listeners of such filters."""
 _LOOKS = (0x80086601, 0x801C581F, 0xC020660B, 0x2)
 """FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FIEMAP, FIGETBSZ."""
 _OF_THE_WHOLE_MACHINE = [
@@ -149,9 +149,8 @@ def compile_read_only_filter(machine: str = "") -> bytes:
     targets = {numbers[name]: "deny" for name in changes if name in numbers}
     hidden = ("openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
     targets |= {numbers[name]: "absent" for name in hidden}
-    looks = [*_one_of((_TERMINAL, _SOCKET), "allow", "other"), "other", _argument(1)]
     rules: dict[str, list[_Step]] = {
-        "ioctl": [_argument(1), (_AND, 0xFF00), *looks, *_one_of(_LOOKS, "allow", "no_control")],
+        "ioctl": _looks_only(),
         "socket": [_argument(0), _Jump(_EQUAL, _UNIX, "no_family", "allow")],
         "open": _empties(1, "allow"),
         "openat": _empties(2, "allow"),
@@ -217,10 +216,23 @@ def _shared_rules() -> dict[str, list[_Step]]:
         "socketpair": _pair_rule(),
         "inotify_add_watch": [_ANSWERS["deny"]],
         "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
-        "ioctl": [_argument(1), *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "allow")],
+        # Landlock does not judge the flags of a file, which its owner may set though it is open for reading.
+        "ioctl": [
+            _argument(1),
+            *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "harmless"),
+            "harmless",
+            *_looks_only(),
+        ],
         "open": _open_shared_rule(1),
         "openat": _open_shared_rule(2),
     }
+
+
+def _looks_only() -> list[_Step]:
+    """`ioctl` on what is no file, and what only looks at one."""
+    groups = _one_of((_TERMINAL, _SOCKET, _LISTENER), "allow", "file")
+    looks = _one_of(_LOOKS, "allow", "no_control")
+    return [_argument(1), (_AND, 0xFF00), *groups, "file", _argument(1), *looks]
 
 
 def _pair_rule() -> list[_Step]:
