@@ -205,6 +205,8 @@ class EchoHands:
         on_output: OnOutput,
         on_call: OnCall,
         cell: int | None,
+        *,
+        read_only: bool = False,
     ) -> Performed:
         self.began.append(action)
         self.cells.append(cell)

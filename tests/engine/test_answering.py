@@ -51,8 +51,10 @@ class FailingHands(EchoHands):
         on_output: OnOutput,
         on_call: OnCall,
         cell: int | None,
+        *,
+        read_only: bool = False,
     ) -> Performed:
-        performed = await super().perform(id, action, on_output, on_call, cell)
+        performed = await super().perform(id, action, on_output, on_call, cell, read_only=read_only)
         failed = "fail" in getattr(action, "code", "")
         return Performed(outcome="error", observation="failed") if failed else performed
 
@@ -127,8 +129,10 @@ class InventingHands(EchoHands):
         on_output: OnOutput,
         on_call: OnCall,
         cell: int | None,
+        *,
+        read_only: bool = False,
     ) -> Performed:
-        del id, action, on_output, on_call, cell
+        del id, action, on_output, on_call, cell, read_only
         return Performed(outcome="ok", observation="done", variables=Changed(added=("rows", "hidden")))
 
 

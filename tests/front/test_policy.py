@@ -36,10 +36,10 @@ def test_people_see_every_command_that_was_found(pinfold: Pinfold) -> None:
     ran = pinfold("policy", "explain", "--", "ls $(git push) > log")
     assert ran.code == 0
     assert ran.out.splitlines() == [
-        "asked about in mode ask: git push is not known to only read",
+        "asked about in mode ask: git push may change files",
         "  reads   ls $(git push)",
         "  writes  git push",
-        "          git push is not known to only read",
+        "          git push may change files",
         "  also    writes to log",
     ]
     assert (
@@ -51,7 +51,10 @@ def test_people_see_every_command_that_was_found(pinfold: Pinfold) -> None:
 def test_words_are_put_together_as_they_would_be_run(pinfold: Pinfold) -> None:
     assert "allowed" in pinfold("policy", "explain", "--", "echo", "a; rm x").out
     assert "asked about" in pinfold("policy", "explain", "--", "ls", "&&", "rm", "x").out
-    assert "allowed" in pinfold("policy", "explain", "ls", "-la").out
+    listed = pinfold("policy", "explain", "ls", "-la").out
+    assert "allowed" in listed
+    assert "runs with all files read-only" in listed
+    assert "read-only" not in pinfold("policy", "explain", "--mode", "auto", "ls", "-la").out
 
 
 def test_escapes_in_a_command_do_not_reach_the_terminal(pinfold: Pinfold) -> None:

@@ -169,6 +169,20 @@ def test_no_stored_string_covers_what_has_no_pattern(pattern: str, command: str)
         assert not covered(one, command)
 
 
-def test_a_command_that_is_not_plain_is_known_as_such() -> None:
-    assert read_script("git commit -m x").is_plain
-    assert not read_script("git commit -m x; ls").is_plain
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("git commit -m 'a b' ", ("git", "commit", "-m", "a b")),
+        ('make "x y" src/*.py', ("make", "x y", "src/*.py")),
+        *(
+            (text, ())
+            for text in (
+                "git commit -m x; ls", "git commit -m \\\nrm", "a=b make", "make $X", "make \"$X\"", "make `x`", "make &", "make *",
+                "make -*", "make {a,b}", "make ~", "make !x", "make # x", "make <x", "make $'x'", "make \\x", "make\nrm x",
+                "make\rrm x", "'make", "make 'x", "", "if x", "f() x",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_plain_command_is_known_by_its_characters_alone(command: str, words: tuple[str, ...]) -> None:
+    assert read_script(command).plain == words

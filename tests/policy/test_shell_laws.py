@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.policy import explain, read_script
-from pinfold.policy.shell.words import BRACKETS, LONGEST
+from pinfold.policy.shell.read import BRACKETS, LONGEST
 
 pytestmark = [pytest.mark.safety, pytest.mark.installed]
 
@@ -21,7 +21,7 @@ WRITERS = (
     "tee x",
     "git push",
     "sed -i s/a/b/ f",
-    "python -c 1",
+    "python x.py",
     "./x",
     "$X y",
 )
@@ -110,7 +110,7 @@ def test_a_command_that_writes_is_found_behind_others_that_run_it(writer: str, p
 def test_the_same_nesting_of_what_only_reads_is_allowed() -> None:
     """The positive control: a reader that says no to everything would keep the laws above."""
     asked = {form for form in FORMS for reader in READERS if not read_script(form.format(reader)).reads_only}
-    assert asked == {"f() {{ {}; }}; f", "coproc {}", "echo ${{x:-$({})}}"}
+    assert asked == {"f() {{ {}; }}; f", "coproc {}"}
 
 
 @settings(max_examples=1000)

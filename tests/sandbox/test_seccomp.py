@@ -18,7 +18,7 @@ from bench.escaping.calls import NUMBERS
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.sandbox._request import CARRIES_ONLY
 from pinfold.sandbox._syscalls import ABSENT, ALLOWED
-from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
+from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter, compile_read_only_filter
 
 pytestmark = pytest.mark.safety
 
@@ -168,3 +168,37 @@ def test_the_numbers_are_those_of_the_kernels_headers() -> None:
     assert {name: numbers[name] for name in found} == found
     # The others, left as names, are newer than the headers.
     assert min((numbers[name] for name in numbers.keys() - found.keys()), default=NEW) >= NEW
+
+
+@pytest.mark.parametrize("machine", NATIVE)
+def test_a_program_that_may_only_read_is_refused_what_landlock_does_not_judge(machine: str) -> None:
+    steps = list(struct.iter_unpack("<HBBI", compile_read_only_filter(machine)))
+    numbers = NUMBERS[machine]
+
+    def answer(name: str, *arguments: int) -> int:
+        given = (*arguments, *(0,) * (6 - len(arguments)))
+        return judged(steps, NATIVE[machine], numbers[name], given)
+
+    attributes = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
+    changes = {*METADATA, *attributes, "truncate"} & numbers.keys()
+    assert {answer(name) for name in changes} == {REFUSE}
+    # setxattrat, removexattrat, file_setattr: newer than the list of names.
+    assert {judged(steps, NATIVE[machine], number) for number in (463, 466, 469)} == {REFUSE}
+    assert {answer(name) for name in ("openat2", "io_uring_setup", "io_uring_enter")} == {NO_CALL}
+    for_reading = (0, 0o100, 0o101, 0o2000)
+    assert {answer("openat", 0, 0, flags) for flags in for_reading} == {ALLOW}, "Landlock judges these"
+    assert answer("openat", 0, 0, 0o1000) == REFUSE, "emptied though opened for reading"
+    changed_by_ioctl = (0x40086602, 0x401C5820, 0x40806685, 0x5000940F, 0x40049409)
+    assert {answer("ioctl", 0, request) for request in changed_by_ioctl} == {0x50019}
+    lite = built("landlock", machine)
+    for request in changed_by_ioctl:
+        given = (0, request, 0, 0, 0, 0)
+        assert judged(lite, NATIVE[machine], numbers["ioctl"], given) == 0x50019, (
+            "there no mount is in the way"
+        )
+    assert {answer("ioctl", 0, request) for request in (0x5401, 0x541B, 0x8905, 0x80086601)} == {ALLOW}
+    assert answer("socket", 1, 1) == 0x50061
+    assert answer("socket", 2, 1) == ALLOW
+    others = ("read", "write", "mmap", "execve", "clone", "unlinkat", "renameat", "mkdirat", "ftruncate")
+    assert {answer(name) for name in others} == {ALLOW}
+    assert {judged(steps, arch, 1) for arch in OTHERS.values()} == {KILL}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from pinfold.app.outgoing import NETWORK
-from pinfold.engine import OnCall, OnOutput
+from pinfold.engine import OnCall, OnOutput, Stopped
 from pinfold.events import Json
 from pinfold.sandbox import CommandOutcome, FileRefused, NotSupported, Resumable, Session
 from pinfold.tools import BadCall
@@ -34,6 +34,10 @@ class Doing(Struct, kw_only=True):
     """Of the session: connections that are asked about."""
     held: Callable[[], AbstractContextManager[None]] = nullcontext
     """Its clock stands still meanwhile."""
+    read_only: bool = False
+    """Its programs may change no file."""
+    stopped: Stopped = ""
+    """One of them has to, or cannot be held to reading."""
 
     async def ask(self, args: dict[str, Json]) -> str | None:
         """Have a connection judged, as a part of this action: why it may not be made, if so."""
@@ -85,11 +89,19 @@ class InSession:
         session = await self._started()
         what = now_doing()
         more: dict[str, Any] = {"on_output": what.on_output} if what else {}
+        if what and what.read_only:
+            if not session.capabilities.read_only_commands:
+                what.stopped = "impossible"
+                return CommandOutcome(status="error", read_only="impossible")
+            more["read_only"] = True
         if what and what.cell is not None and isinstance(session, Resumable):
             more["cell"], what.cell = what.cell, None
         try:
-            return await session.command(
+            ran = await session.command(
                 argv, timeout_s=timeout_s, stdin=stdin, workdir=workdir, env=env, **more
             )
         except (NotSupported, FileRefused) as error:
             raise BadCall(str(error)) from error
+        if what and ran.read_only in ("refused", "impossible"):
+            what.stopped = ran.read_only
+        return ran

@@ -166,6 +166,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         on_output: OnOutput,
         on_call: OnCall,
         cell: int | None,
+        *,
+        read_only: bool = False,
     ) -> Performed:
         if self.writer and not self.way.is_running:
             self.writer.acts()
@@ -194,6 +196,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             cell=cell,
             cleared=self.judging.cleared(action),
             wanted=self.way.wanted,
+            # Where nothing may be written at all, there is nothing to add to it.
+            read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
         )
         if self.way.is_running:  # what it is a part of has seen to the rest
             sent = ()
@@ -206,6 +210,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
                     performed = _without(performed, running.refused)
             sent = running.sent()
         private = reads and self.privacy.holds
+        if what.stopped:
+            performed = replace(performed, stopped=what.stopped)
         return (
             replace(performed, private=private, sent=(*performed.sent, *sent))
             if private or sent
@@ -217,7 +223,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             case RunCell():
                 return await self._run(id_, action, what)
             case CallTool():
-                return await self._call(action, what.cell)
+                return await self._call(action, what)
             case _:
                 assert_never(action)
 
@@ -426,8 +432,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if self.checkpoints:
             await self.checkpoints.after(await self.started(), what, self.limits.shell_s)
 
-    async def _call(self, action: CallTool, cell: int | None) -> Performed:
-        if cell is None:
+    async def _call(self, action: CallTool, what: Doing) -> Performed:
+        if what.cell is None or what.read_only:
             return await self._called(action)
         async with self._checkpointed(_told(action)):
             performed = await self._called(action)

@@ -16,7 +16,7 @@ from pinfold.app.named_files import MOST, described, files_named
 from pinfold.app.outgoing import NETWORK, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.steering import STEERING, planned, steered_by
-from pinfold.engine import Given, NotShown
+from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
 from pinfold.tools import BadCall, Registry, Tool, ToolFailed
@@ -67,7 +67,7 @@ class Judging(Struct, kw_only=True, dict=True):
         connects = isinstance(action, CallTool) and action.tool == NETWORK
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
-        facts = self.facts(action)
+        facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
         self.is_untrusted = given.untrusted
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
@@ -85,17 +85,22 @@ class Judging(Struct, kw_only=True, dict=True):
             verdict = judge(action, facts, grants=given.grants | always, **how)
         if connects and isinstance(verdict, Ask):
             return replace(verdict, reason=f"code wants {facts.target}")
+        if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
+            return replace(verdict, reason=_why_stopped(action, given.stopped))
         return held_back(action, verdict, self.registry, self.servers)
 
     def effect(self, action: Action) -> Effect:
-        return "once" if isinstance(action, RunCell) else self.facts(action).effect
+        """A shell command is only believed to read, unless it is held to it."""
+        if isinstance(action, RunCell) or action.tool == SHELL:
+            return "once"
+        return self.facts(action).effect
 
     def is_step(self, action: Action) -> bool:
         """Whether it may change the workspace from inside the session, so that an undo takes it back."""
         if isinstance(action, RunCell):
             return True
-        facts = self.facts(action)
-        return facts.reach == "workspace" or (action.tool == SHELL and facts.reach == "outside")
+        reach = self.facts(action).reach
+        return reach == "workspace" or (action.tool == SHELL and reach in ("files", "outside"))
 
     def is_steering(self, action: CallTool) -> bool:
         return bool(self.registry.get(action.tool) and steered_by(action, self.workspace))
@@ -243,6 +248,14 @@ def _whole(text: str, most: int, what: str, instead: str) -> str:
             f"so nobody can agree to it; {instead}"
         )
     return text
+
+
+def _why_stopped(action: CallTool, stopped: Stopped) -> str:
+    if stopped == "impossible":
+        return "this system cannot hold the command to reading, so it may change files"
+    names = dict.fromkeys(one.name for one in read_script(str(action.given.get("command", ""))).commands)
+    name = f"`{next(iter(names))}`" if len(names) == 1 and "" not in names else "the command"
+    return f"{name} tried to change files"
 
 
 def _arguments(action: CallTool) -> str:

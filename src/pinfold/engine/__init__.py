@@ -20,6 +20,7 @@ from pinfold.engine.ports import (
     Performed,
     Rewound,
     Spent,
+    Stopped,
 )
 from pinfold.engine.state import OpenAction, State, Turn
 from pinfold.engine.words import changed_in_words, rewound_in_words
@@ -46,6 +47,7 @@ __all__ = [
     "Rewound",
     "Spent",
     "State",
+    "Stopped",
     "Turn",
     "TurnStopped",
     "apply",

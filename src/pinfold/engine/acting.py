@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from pinfold.engine.core import Core
 from pinfold.engine.folding import ANSWER, the_tool
-from pinfold.engine.ports import Given, NotShown, Performed
+from pinfold.engine.ports import Given, NotShown, Performed, Stopped
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
     Action,
@@ -51,6 +51,7 @@ from pinfold.text import capped
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
 _NOBODY = "nobody is there; decide by yourself, and say what you took for granted"
+_TRIED = "This was run with all files read-only, and it failed because it has to change some."
 _CELL_ENDED = "This was not run: the cell that asked for it ended first."
 
 
@@ -176,40 +177,49 @@ async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> 
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
     item = core.state.open[id_]
     async with core.hands.still(item.proposed.action, _given(core, item)):
-        return await _carried(core, id_, asking)
+        performed = await _carried(core, id_, await _judged(core, id_, asking))
+        if performed.stopped:
+            # It was allowed to read, and has to write: that is another question.
+            allowed = await _judged(core, id_, asking, performed.stopped)
+            performed = await _carried(core, id_, allowed, performed)
+        return performed
 
 
-async def _carried(core: Core, id_: ActionId, asking: anyio.Lock | None) -> Performed:
-    allowed = await _judged(core, id_, asking)
+async def _carried(
+    core: Core, id_: ActionId, allowed: ActionAllowed | None, attempt: Performed | None = None
+) -> Performed:
+    """Once it is judged. `attempt`: what became of it when it was run read-only."""
     if allowed is not None:
-        return await _run(core, core.state.open[id_], allowed)
+        return await _run(core, core.state.open[id_], allowed, attempt=attempt)
     await _settled(core, id_)
     item = core.state.open[id_]
     if item.stage == "denied":
-        return await _denied(core, item)
+        return await _denied(core, item, attempt)
     if item.asked and item.asked.question and item.decided:
         return await _answered(core, item, item.decided.words)
-    return await _run(core, item)
+    return await _run(core, item, attempt=attempt)
 
 
-async def _judged(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> ActionAllowed | None:
+async def _judged(
+    core: Core, id_: ActionId, asking: anyio.Lock | None = None, stopped: Stopped = ""
+) -> ActionAllowed | None:
     """By policy, unless it has been; what is allowed without a question is not on record yet.
 
     Under `asking` a question waits for those before it: the answer to one may be the answer to this.
     """
     item = core.state.open[id_]
-    if item.stage != "proposed":
+    if item.stage != "proposed" and not stopped:
         return None
-    verdict = core.hands.judge(item.proposed.action, _given(core, item))
+    verdict = core.hands.judge(item.proposed.action, _given(core, item, stopped))
     if asking is not None and isinstance(verdict, Ask):
         async with asking:
-            allowed = await _judged(core, id_)
+            allowed = await _judged(core, id_, None, stopped)
             if allowed is None:
                 await _settled(core, id_)
             return allowed
     match verdict:
-        case Allow(rule=rule):
-            return ActionAllowed(id=id_, rule=rule)
+        case Allow(rule=rule, read_only=read_only):
+            return ActionAllowed(id=id_, rule=rule, read_only=read_only)
         case Deny(reason=reason):
             await core.record(ActionDenied(id=id_, reason=reason))
         case Ask() as ask:
@@ -224,12 +234,16 @@ async def _settled(core: Core, id_: ActionId) -> None:
         await _decided(core, id_)
 
 
-def _given(core: Core, item: OpenAction) -> Given:
+def _given(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
     state = core.state
     cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
     bundle = cell.bundle if cell else frozenset[str]()
     return Given(
-        mode=state.mode, grants=state.granted | bundle, private=state.private, untrusted=state.untrusted
+        mode=state.mode,
+        grants=state.granted | bundle,
+        private=state.private,
+        untrusted=state.untrusted,
+        stopped=stopped,
     )
 
 
@@ -273,12 +287,23 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
     return True
 
 
-async def _denied(core: Core, item: OpenAction) -> Performed:
+async def _denied(core: Core, item: OpenAction, attempt: Performed | None = None) -> Performed:
+    attempt = attempt or Performed(outcome="denied", observation="")
     if item.asked and item.asked.question:
         observation = f"The user gave no answer: {item.reason}"
+    elif attempt.stopped == "refused":
+        observation = f"{_TRIED} It was not run again: {item.reason}\n{attempt.observation}"
     else:
         observation = f"This was not run: {item.reason}"
-    await core.record(ActionFinished(id=item.proposed.id, outcome="denied", observation=observation))
+    denied = ActionFinished(
+        id=item.proposed.id,
+        outcome="denied",
+        observation=observation,
+        private=attempt.private,
+        untrusted=attempt.untrusted,
+        sent=attempt.sent,
+    )
+    await core.record(denied)
     return Performed(outcome="denied", observation=observation, error=item.reason)
 
 
@@ -301,9 +326,11 @@ async def _decided(core: Core, id_: ActionId) -> None:
             await core.changed()
 
 
-async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
+async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
+    """Where it is read-only and has to write (`Performed.stopped`), its end is not on record yet."""
     id_, action = item.proposed.id, item.proposed.action
-    effect = core.hands.effect(action)
+    allowed = next((event for event in before if isinstance(event, ActionAllowed)), item)
+    effect = "pure" if allowed.read_only else core.hands.effect(action)
     cell = _number(core, item)
     started = ActionStarted(id=id_, effect=effect, cell=cell)
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
@@ -315,7 +342,7 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
         return Performed(outcome="not_run", observation=words)
     # A pure action may be run again, so its start need not be on disk before its effect: there is none.
     intent = (*before, started)
-    if effect != "pure":
+    if effect != "pure" or allowed.read_only:
         await core.record(*intent)
         intent = ()
     begun = time.monotonic()
@@ -354,7 +381,9 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
     try:
         on_call = partial(_called, core, _Calling(item.proposed))
         counts = cell if item.proposed.parent is None else None
-        performed = await core.hands.perform(id_, action, on_output, on_call, counts)
+        performed = await core.hands.perform(
+            id_, action, on_output, on_call, counts, read_only=allowed.read_only
+        )
     except Unavailable as failure:
         _account(core, action, None)
         # Its words are for the user: the model only learns that nothing ran.
@@ -368,6 +397,15 @@ async def _run(core: Core, item: OpenAction, *before: Event) -> Performed:
             await core.record(*finished(cut))
         raise
     _account(core, action, performed)
+    if performed.stopped:
+        return performed
+    if attempt:
+        performed = replace(
+            performed,
+            private=performed.private or attempt.private,
+            untrusted=performed.untrusted or attempt.untrusted,
+            sent=(*attempt.sent, *performed.sent),
+        )
     is_new = bool(before) and isinstance(before[0], ActionProposed)
     if is_new and _changes_nothing(performed):
         await core.note(*finished(performed))

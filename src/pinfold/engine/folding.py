@@ -292,8 +292,8 @@ def _action(
     if item is None:
         return state
     match event:
-        case ActionAllowed():
-            return _staged(state, item, stage="allowed")
+        case ActionAllowed(read_only=read_only):
+            return _staged(state, item, stage="allowed", read_only=read_only)
         case ActionDenied(reason=reason):
             return _staged(state, item, stage="denied", reason=reason)
         case ActionStarted(effect=effect, cell=cell):
@@ -391,9 +391,8 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
     if item is None:
         return state
     if isinstance(event, ApprovalRequested):
-        return _staged(
-            state, item, stage="asking", digest=event.digest, reason=event.reason, asked=event, decided=None
-        )
+        asked = {"digest": event.digest, "reason": event.reason, "asked": event, "decided": None}
+        return _staged(state, item, stage="asking", read_only=False, **asked)
     if item.stage != "asking":
         return state  # the first answer counts
     if event.verdict == "deny":

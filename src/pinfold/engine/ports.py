@@ -36,6 +36,8 @@ from pinfold.events import (
 )
 
 OnOutput: TypeAlias = Callable[[Literal["stdout", "stderr"], str], None]
+Stopped: TypeAlias = Literal["", "refused", "impossible"]
+"""Why a read-only action did not come to its end: it has to change files; the sandbox cannot hold it to reading."""
 
 
 class Journal(Protocol):
@@ -119,6 +121,7 @@ class Performed(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     """Of a model that was asked by it."""
     cost: float | None = None
+    stopped: Stopped = ""
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -129,6 +132,8 @@ class Given(Struct, frozen=True, kw_only=True):
     """Patterns the user has granted to this session, or to the cell that asks."""
     private: bool = False
     untrusted: bool = False
+    stopped: Stopped = ""
+    """How it fared as a read-only action: now it is judged as one that writes."""
 
 
 class Rewound(Struct, frozen=True, kw_only=True):
@@ -189,6 +194,8 @@ class Hands(Protocol):
         on_output: OnOutput,
         on_call: OnCall,
         cell: int | None,
+        *,
+        read_only: bool = False,
     ) -> Performed:
         """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
         ...

@@ -45,6 +45,8 @@ class OpenAction(Struct, frozen=True, kw_only=True):
     cell: int | None = None
     answer: str | None = None
     """Of a cell: what its code has told the user."""
+    read_only: bool = False
+    """It was allowed as long as it changes no file."""
 
 
 class Taken(Struct, frozen=True, kw_only=True):

@@ -253,6 +253,8 @@ class ActionProposed(_Event, frozen=True, kw_only=True):
 class ActionAllowed(_Event, frozen=True, kw_only=True):
     id: ActionId
     rule: str = ""
+    read_only: bool = False
+    """It runs with all files read-only. If it fails for that reason, a question or a second verdict follows its start."""
 
 
 class ActionDenied(_Event, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 class Allow(Struct, frozen=True, kw_only=True):
     rule: str
+    read_only: bool = False
+    """Only as long as it changes no file: the sandbox sees to that."""
 
 
 class Ask(Struct, frozen=True, kw_only=True):

@@ -70,11 +70,19 @@ class Programs:
         is_unwanted: Callable[[], bool],
         tell: Callable[[str, bytes], None] | None,
     ) -> tuple[bytes, BaseException | None]:
+        read_only = request.get("read_only", "")
+        scratch = ""
         try:
-            program = _Program(self._started(request, stdin), stdin, request["limit"], tell)
+            if read_only:
+                from .read_only import scratch_in
+
+                scratch = scratch_in(self._kept.get("TMPDIR", "/tmp"), self._root)
+            program = _Program(self._started(request, stdin, scratch), stdin, request["limit"], tell)
         except Exception as error:  # whatever is wrong: no such file, no more processes, a NUL in its name
             words = getattr(error, "strerror", None) or str(error)
-            return failed(f"{getattr(error, 'filename', None) or request['argv'][0]}: {words}"), None
+            what = getattr(error, "filename", None) or request["argv"][0]
+            is_unbound = type(error).__name__ == "NotBound"
+            return failed(f"{what}: {words}", read_only="impossible" if is_unbound else ""), None
         status, stray = "error", None
         try:
             status = program.follow(self._channel.fd, is_unwanted, monotonic() + request["timeout_s"])
@@ -86,32 +94,68 @@ class Programs:
         if status == "ended":
             status = "ok" if program.code == 0 else "error"
         out, err = bytes(program.out), bytes(program.err)
-        return _told(status, program.code, out, err, dropped=program.dropped, pid=program.pid), stray
+        bound = ""
+        if read_only:
+            from .read_only import was_refused
 
-    def _started(self, request: dict[str, Any], stdin: bytes) -> Popen[bytes]:
+            refused = status == "error" and was_refused(program.code, out, err, self._folder(request))
+            bound = "refused" if refused else "kept"
+            with suppress(OSError):  # it holds something, or is the session's own
+                os.rmdir(scratch)
+        told = _told(
+            status, program.code, out, err, dropped=program.dropped, pid=program.pid, read_only=bound
+        )
+        return told, stray
+
+    def _folder(self, request: dict[str, Any]) -> str:
+        return os.path.join(self._root, request["workdir"])
+
+    def _started(self, request: dict[str, Any], stdin: bytes, scratch: str) -> Popen[bytes]:
+        """Bound to reading if there is a scratch folder."""
         from subprocess import DEVNULL, PIPE, Popen
 
-        with self.starting:
+        env = None if request["env"] is None else {**self._kept, **request["env"]}
+        if scratch:
+            env = {**(os.environ if env is None else env), "TMPDIR": scratch}
+
+        def start() -> Popen[bytes]:
             return Popen(
                 request["argv"],
                 bufsize=0,
-                cwd=os.path.join(self._root, request["workdir"]),
-                env=None if request["env"] is None else {**self._kept, **request["env"]},
+                cwd=self._folder(request),
+                env=env,
                 stdin=PIPE if stdin else DEVNULL,
                 stdout=PIPE,
                 stderr=PIPE,
                 process_group=request["group"],
             )
 
+        with self.starting:
+            if not scratch:
+                return start()
+            from .read_only import start_bound
 
-def failed(why: str) -> bytes:
+            return start_bound(start, bytes.fromhex(request["read_only"]), scratch)
+
+
+def failed(why: str, *, read_only: str = "") -> bytes:
     """How a program is told of that did not run."""
-    return _told("error", None, b"", f"{why}\n".encode("utf-8", "backslashreplace"))
+    words = f"{why}\n".encode("utf-8", "backslashreplace")
+    return _told("error", None, b"", words, read_only=read_only)
 
 
-def _told(status: str, code: int | None, out: bytes, err: bytes, *, dropped: int = 0, pid: int = 0) -> bytes:
+def _told(
+    status: str,
+    code: int | None,
+    out: bytes,
+    err: bytes,
+    *,
+    dropped: int = 0,
+    pid: int = 0,
+    read_only: str = "",
+) -> bytes:
     head = {"status": status, "code": code, "out": len(out), "err": len(err), "dropped": dropped, "pid": pid}
-    return b"".join([dumps(head).encode(), b"\n", out, err])
+    return b"".join([dumps({**head, "read_only": read_only}).encode(), b"\n", out, err])
 
 
 class _Program:

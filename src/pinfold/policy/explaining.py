@@ -19,13 +19,17 @@ def explain(
     rules: Rules = NO_RULES,
     where: Literal["sandbox", "host"] = "sandbox",
 ) -> dict[str, Any]:
-    """`verdict`, `reason`, `rule` and `pattern`; then the `commands` it was read into, each with why it does not only read."""
+    """`verdict`, `reason`, `rule` and `pattern`; then the `commands` it was read into, each with why it is expected to write.
+
+    `held_to_reading`: it runs with all files read-only, and is asked about if it then has to change one.
+    """
     facts, script = shell_facts(command, where=where)
     action = CallTool(tool="shell", args={"command": command, "where": where})
     verdict = judge(action, facts, mode=mode, grants=grants, rules=rules)
     return {
         **_told(verdict),
         "mode": mode,
+        "held_to_reading": isinstance(verdict, Allow) and verdict.read_only,
         "reads_only": script.reads_only,
         "dangerous": script.dangerous,
         "commands": [

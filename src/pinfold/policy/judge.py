@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
 from pinfold.policy.facts import Facts, Taint
@@ -87,13 +88,16 @@ def judge(
         return Ask(reason=reason, rule=said.name)
     if handed:
         return Allow(rule=f"{_tool(action)} was handed to this session")
-    if answer == "allow":
-        return Allow(rule=f"mode {mode}" if row not in (CELL, PURE, READING) else row.name)
+    if answer == "allow" and row is not READING:
+        return Allow(rule=row.name if row in (CELL, PURE) else f"mode {mode}")
     if row not in _UNGRANTABLE:
         if said:
             return Allow(rule=said.name)
-        if grant := next((one for one in sorted(grants) if covers(one, action, facts, script)), None):
+        meant = replace(facts, reach="workspace") if row is READING else facts
+        if grant := next((one for one in sorted(grants) if covers(one, action, meant, script)), None):
             return Allow(rule=f"granted: {grant}")
+    if row is READING:
+        return Allow(rule=row.name, read_only=WORKSPACE.answer(mode) != "allow")
     return Ask(reason=_reason(action, facts, row, script), pattern=pattern, rule=row.name)
 
 

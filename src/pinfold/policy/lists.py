@@ -9,54 +9,31 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from importlib.resources import files
-from typing import Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
-    """What a command may be given and still only read."""
-
-    flags: frozenset[str] = frozenset()
-    values: frozenset[str] = frozenset()
-    attached: frozenset[str] = frozenset()
-    refuse: frozenset[str] | None = None
-    """All flags but these are fine; None where only the listed ones are."""
-    needs: frozenset[str] = frozenset()
-    args: int | None = None
-    unless: frozenset[str] = frozenset()
-    first: tuple[str, ...] = ()
-    each: tuple[str, ...] = ()
-    needs_args: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """A command that can be used without changing anything."""
-
-    flags: Flags | None = None
-    """None where nothing but a subcommand reads."""
-    options: Flags = Flags()
-    sub: Mapping[str, Flags]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
-    flags: Flags
+    """Runs the command that follows."""
+
+    flags: frozenset[str]
+    values: frozenset[str]
+    """Flags that take the rest of the word, or the next word."""
     before: int = 0
+    """Words between the flags and the command."""
     does: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lists:
     any: frozenset[str]
+    builtins: frozenset[str]
     versions: frozenset[str]
-    readers: Mapping[str, Reader]
-    find_tests: Mapping[str, int]
-    harmless: tuple[str, ...]
-    steering: tuple[str, ...]
+    awks: frozenset[str]
+    unless: Mapping[str, tuple[str, ...]]
+    needs: Mapping[str, tuple[str, ...]]
+    sub: Mapping[str, frozenset[str]]
     wrappers: Mapping[str, Wrapper]
     shells: frozenset[str]
-    read_shells: frozenset[str]
     interpreters: frozenset[str]
     fetchers: frozenset[str]
     remote: frozenset[str]
@@ -83,21 +60,23 @@ def lists() -> Lists:
         table["programs"],
     )
     return Lists(
-        any=_set(reads.pop("any")),
-        versions=_set(reads.pop("versions")),
-        readers={name: _reader(reads[given.get("like", name)]) for name, given in reads.items()},
-        find_tests={
-            test: int(count)
-            for test, _, count in (one.rpartition("=") for one in table["find"]["tests"].split())
-        },
-        harmless=tuple(table["variables"]["harmless"].split()),
-        steering=tuple(table["variables"]["steering"].split()),
+        any=_set(reads["any"]),
+        builtins=_set(reads["builtins"]),
+        versions=_set(reads["versions"]),
+        awks=_set(reads["awks"]),
+        unless={name: tuple(flags.split()) for name, flags in reads["unless"].items()},
+        needs={name: tuple(flags.split()) for name, flags in reads["needs"].items()},
+        sub={name: _set(forms) for name, forms in reads["sub"].items()},
         wrappers={
-            name: Wrapper(flags=_flags(given), before=given["before"], does=given.get("does", ""))
+            name: Wrapper(
+                flags=_set(given["flags"]),
+                values=_set(given.get("values", "")),
+                before=given["before"],
+                does=given.get("does", ""),
+            )
             for name, given in table["wrappers"].items()
         },
         shells=_set(programs["shells"]),
-        read_shells=_set(programs["read_shells"]),
         interpreters=_set(programs["interpreters"]),
         fetchers=_set(programs["fetchers"]),
         remote=_set(programs["remote"]),
@@ -126,27 +105,3 @@ def named(name: str, patterns: tuple[str, ...]) -> bool:
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
-
-
-def _reader(given: Mapping[str, Any]) -> Reader:
-    of_its_own = given.keys() - {"options", "sub"}
-    return Reader(
-        flags=_flags(given) if of_its_own else None,
-        options=_flags(given.get("options", {})),
-        sub={name: _flags(flags) for name, flags in given.get("sub", {}).items()},
-    )
-
-
-def _flags(given: Mapping[str, Any]) -> Flags:
-    return Flags(
-        flags=_set(given.get("flags", "")),
-        values=_set(given.get("values", "")),
-        attached=_set(given.get("attached", "")),
-        refuse=_set(given["refuse"]) if "refuse" in given else None,
-        needs=_set(given.get("needs", "")),
-        args=given.get("args"),
-        unless=_set(given.get("unless", "")),
-        first=tuple(given.get("first", "").split()),
-        each=tuple(given.get("each", "").split()),
-        needs_args=given.get("needs_args", False),
-    )

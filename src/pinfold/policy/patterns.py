@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pinfold.events import Action, CallTool
@@ -60,7 +59,7 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
         return pattern == offered
     from pinfold.policy.lists import lists
 
-    words = _words(script)
+    words = list(script.plain)
     try:
         wanted = shlex.split(pattern.removeprefix("shell: ").removesuffix(" *"))
     except ValueError:  # not one of ours
@@ -72,17 +71,16 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
 
 
 def _shell_pattern(script: Script | None) -> str:
-    if script is None or not script.is_plain:
+    if script is None or not script.plain or script.dangerous:
         return ""
     from pinfold.policy.lists import lists, named
 
     known = lists()
-    words = script.commands[0].words
-    name = base_name(script.commands[0].name)
+    words = script.plain
+    name = base_name(words[0])
     for length in (3, 2, 1):
-        prefix = tuple(word.text or "" for word in words[:length])
-        if len(prefix) == length and prefix in known.prefixes:
-            return f"shell: {shlex.join(prefix)} *"
+        if len(words) >= length and words[:length] in known.prefixes:
+            return f"shell: {shlex.join(words[:length])} *"
     closed = (
         known.never
         | known.shells
@@ -93,13 +91,9 @@ def _shell_pattern(script: Script | None) -> str:
     )
     if name in closed or "/" in name or named(name, known.dangerous) or name in known.system:
         return ""
-    if any(word.text is None for word in words):
+    if any("*" in word or "?" in word for word in words):
         return ""
-    return f"shell: {shlex.join(_words(script))}"
-
-
-def _words(script: Script) -> Sequence[str]:
-    return [word.shown if word.text is None else word.text for word in script.commands[0].words]
+    return f"shell: {shlex.join(words)}"
 
 
 def _folder(path: str) -> str:

@@ -105,7 +105,8 @@ class Rules(Struct, frozen=True):
         if found or script.unparsed or script.besides or script.dangerous:
             return found
         allowing = [rule for rule in mine if rule.verdict == "allow"]
-        needed = [command for command in script.commands if not command.reads_only]
+        # What merely should read is not held to it here, so it needs a rule too.
+        needed = [command for command in script.commands if not command.harmless]
         by = [next((rule for rule in allowing if rule.speaks_of(command)), None) for command in needed]
         return [rule for rule in by if rule] if needed and all(by) else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Self
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox.channel import RAN_BYTES, OnPiece, Reply
 from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, FileRefused, Limits, OnOutput, Stream
+from pinfold.sandbox.seccomp import compile_read_only_filter
 
 END_S = 5.0
 """For processes to be ended that were left running."""
@@ -36,6 +38,7 @@ class Command:
         stdin: bytes,
         workdir: str,
         on_output: OnOutput | None,
+        read_only: bool = False,
     ) -> Self:
         """Raises FileRefused."""
         if not argv:
@@ -44,9 +47,10 @@ class Command:
             most = f"the limit is {limits.file_bytes}"
             raise FileRefused(f"{argv[0]!r} has {len(stdin)} bytes of input; {most}")
         environment = None if env is None else dict(env)
+        bound = _read_only_filter() if read_only else ""
         return cls(
             name=argv[0],
-            head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s),
+            head=_head(argv=[*argv], env=environment, workdir=workdir, timeout_s=timeout_s, read_only=bound),
             stdin=stdin,
             timeout_s=timeout_s,
             heard=None if on_output is None else Heard(on_output),
@@ -112,6 +116,11 @@ async def end_group(guest: Guest, pid: int) -> bool:
 def _head(*, group: int = 0, **request: object) -> bytes:
     """`group`: the process group it joins; 0 is one of its own."""
     return json.dumps({**request, "group": group, "limit": COMMAND_BYTES}).encode()
+
+
+@functools.cache
+def _read_only_filter() -> str:
+    return compile_read_only_filter().hex()
 
 
 def not_run(why: str) -> CommandOutcome:

@@ -180,6 +180,7 @@ class GuestSession(Slot):
         workdir: str = "",
         on_output: OnOutput | None = None,
         cell: int | None = None,
+        read_only: bool = False,
     ) -> CommandOutcome:
         if not self._capabilities.commands:
             raise NotSupported("this sandbox runs cells only, no programs beside them")
@@ -191,6 +192,7 @@ class GuestSession(Slot):
             stdin=stdin,
             workdir=workdir,
             on_output=on_output,
+            read_only=read_only,
         )
         try:
             if self._answering is not None and self._answering.is_open:

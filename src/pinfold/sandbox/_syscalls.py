@@ -52,6 +52,7 @@ io_pgetevents 333 rseq 334 seccomp 317 landlock_create_ruleset 444 io_uring_setu
 close_range 436 openat2 437 faccessat2 439 epoll_pwait2 441 landlock_add_rule 445
 landlock_restrict_self 446 memfd_secret 447 futex_waitv 449 cachestat 451
 fchmodat2 452 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
+setxattrat 463 removexattrat 466 file_setattr 469
 """)
 
 AARCH64: Final = _numbers("""
@@ -87,6 +88,7 @@ getrandom 278 memfd_create 279 bpf 280 execveat 281 userfaultfd 282 membarrier 2
 seccomp 277 landlock_create_ruleset 444 io_uring_setup 425 io_uring_enter 426 io_uring_register 427 pidfd_open 434 clone3 435 close_range 436 openat2
 437 faccessat2 439 epoll_pwait2 441 landlock_add_rule 445 landlock_restrict_self 446 memfd_secret 447 futex_waitv 449 cachestat 451 fchmodat2 452
 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 mseal 462
+setxattrat 463 removexattrat 466 file_setattr 469
 """)
 
 ALLOWED: Final = _names("""
@@ -99,7 +101,7 @@ get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 
 getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
 getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
 inotify_init1 inotify_rm_watch ioprio_get
-ioprio_set lchown landlock_add_rule landlock_restrict_self lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise
+ioprio_set lchown landlock_create_ruleset landlock_add_rule landlock_restrict_self lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise
 map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mq_getsetattr mq_notify
 mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall
 munmap nanosleep newfstatat pause pidfd_open pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll pread64

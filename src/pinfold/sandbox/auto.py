@@ -37,7 +37,7 @@ class Auto:
         return (
             self._chosen.capabilities
             if self._chosen
-            else Capabilities(isolated=True, site=True, commands=True)
+            else Capabilities(isolated=True, site=True, commands=True, read_only_commands=True)
         )
 
     @property

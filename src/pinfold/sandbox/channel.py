@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, parse_json
-from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Stream, Variable
+from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, ReadOnly, Stream, Variable
 
 LENGTHS = Struct("<II")
 HEADER_BYTES = 128 << 10
@@ -140,6 +140,7 @@ class _Ended(msgspec.Struct, frozen=True):
     err: Annotated[int, msgspec.Meta(ge=0)]
     dropped: Annotated[int, msgspec.Meta(ge=0)]
     pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
+    read_only: ReadOnly = ""
 
 
 _ended = msgspec.json.Decoder(_Ended)
@@ -357,6 +358,7 @@ def command_outcome(body: bytes) -> Ran:
         stdout=output[: ended.out],
         stderr=output[ended.out :],
         dropped_bytes=ended.dropped,
+        read_only=ended.read_only,
     )
     return Ran(outcome=outcome, pid=ended.pid)
 

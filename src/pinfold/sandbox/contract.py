@@ -82,6 +82,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """What `Spec.state` is for; its sessions are `Resumable`."""
     commands: bool = False
     """`command` runs programs beside the cells."""
+    read_only_commands: bool = False
+    """`command(..., read_only=True)` lets a program change no file, where the kernel can."""
     egress: bool = False
     """Code inside can be given a way out: `Spec.egress`."""
     remote: bool = False
@@ -212,6 +214,11 @@ class ChangedFiles(Struct, frozen=True, kw_only=True):
     """How many others."""
 
 
+ReadOnly: TypeAlias = Literal["", "kept", "refused", "impossible"]
+"""How a command fared that was to change no file: it did not try; it failed because it could not; it was not run, for
+this system cannot hold it to that."""
+
+
 class CommandOutcome(Struct, frozen=True, kw_only=True):
     """How a program ended that was run beside the cells."""
 
@@ -228,6 +235,7 @@ class CommandOutcome(Struct, frozen=True, kw_only=True):
     """The interpreter died under it; the session is as it was before, files and all, and `stderr` says so."""
     notices: tuple[str, ...] = ()
     """What the sandbox did about it, a line each."""
+    read_only: ReadOnly = ""
 
 
 class Variable(Struct, frozen=True, kw_only=True):
@@ -316,8 +324,12 @@ class Session(Protocol):
         stdin: bytes = b"",
         workdir: str = "",
         on_output: OnOutput | None = None,
+        read_only: bool = False,
     ) -> CommandOutcome:
         """Run a program as the cells could, and wait for it. Needs capability `commands`, else raises NotSupported.
+
+        With `read_only`, which needs its capability too, it and all it starts can change no file but in their scratch
+        folder, TMPDIR; `CommandOutcome.read_only` tells how that went.
 
         `env` is all of its environment but TMPDIR, the interpreter's own unless given; `workdir` is relative to the
         workspace. When its time is over, or the awaiting task is cancelled, its whole process group ends; what it leaves
@@ -379,6 +391,7 @@ class Resumable(Session, Protocol):
         workdir: str = "",
         on_output: OnOutput | None = None,
         cell: int | None = None,
+        read_only: bool = False,
     ) -> CommandOutcome:
         """With `cell`, numbered as for `run`, it is a step as a cell is: on the path, undone and redone, files and all.
 

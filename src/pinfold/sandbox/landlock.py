@@ -77,7 +77,7 @@ class Landlock:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=True, site=True, commands=True, durable=True)
+        return Capabilities(isolated=True, site=True, commands=True, read_only_commands=True, durable=True)
 
     @property
     def notice(self) -> str | None:
@@ -235,7 +235,7 @@ class _Place:
     def settings(self) -> dict[str, Any]:
         refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})
         asked = METADATA if self.abi >= SCOPED_ABI else METADATA | SIGNALS
-        init = METADATA | {"kill", "seccomp", "landlock_create_ruleset"}
+        init = METADATA | {"kill", "seccomp"}
         return {
             "python": str(self.python),
             "workspace": self.workspace,

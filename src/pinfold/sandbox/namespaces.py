@@ -91,6 +91,7 @@ class Namespaces:
             calls=True,
             durable=True,
             commands=True,
+            read_only_commands=True,
             egress=True,
         )
 

@@ -22,6 +22,7 @@ _ANSWERS = {
     "absent": (_RETURN, _ERRNO | errno.ENOSYS),
     "no_family": (_RETURN, _ERRNO | errno.EAFNOSUPPORT),
     "no_attributes": (_RETURN, _ERRNO | errno.EOPNOTSUPP),
+    "no_control": (_RETURN, _ERRNO | errno.ENOTTY),
     "ask": (_RETURN, 0x7FC00000),
 }
 _ARCHES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
@@ -71,6 +72,10 @@ METADATA = frozenset(
 """Calls on files that Landlock does not judge."""
 SIGNALS = frozenset(["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"])
 _ATTRIBUTES = ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr")
+_TERMINAL, _SOCKET, _LISTENER = 0x5400, 0x8900, 0x2100
+"""Groups of `ioctl` that change no file; the last is for the listeners of such filters."""
+_LOOKS = (0x80086601, 0x801C581F, 0xC020660B, 0x2)
+"""FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FIEMAP, FIGETBSZ."""
 _OF_THE_WHOLE_MACHINE = [
     "shmget",
     "shmat",
@@ -122,10 +127,8 @@ def compile_filter(
     works on a process by its number. Calls in `asked` wait for the answer of a listener, those in `refused` are refused,
     those in `also` allowed, whatever the rules say.
     """
-    machine = machine or platform.machine()
-    if machine not in _ARCHES:
-        raise SandboxUnavailable(f"there is no system call filter for {machine}; x86_64 and aarch64 have one")
-    arch, numbers = _ARCHES[machine]
+    machine = _known(machine)
+    numbers = _ARCHES[machine][1]
     rules = _rules() | (_shared_rules() if shared else {})
     for answer, names in (("ask", asked), ("deny", refused)):
         rules |= {name: [_ANSWERS[answer]] for name in names}
@@ -133,12 +136,47 @@ def compile_filter(
     targets = {numbers[name]: "allow" for name in ALLOWED | also if name in numbers}
     targets |= {numbers[name]: "absent" for name in ABSENT if name in numbers}
     targets |= {numbers[name]: name for name in rules}
+    return _compiled(machine, targets, rules, "deny")
+
+
+def compile_read_only_filter(machine: str = "") -> bytes:
+    """For a program that may only read: what changes files and Landlock, of some version, does not judge. All else is let through.
+
+    No socket of a path's either: whoever listens there may write.
+    """
+    machine = _known(machine)
+    numbers = _ARCHES[machine][1]
+    changes = METADATA | {*_ATTRIBUTES, "setxattrat", "removexattrat", "file_setattr", "truncate"}
+    targets = {numbers[name]: "deny" for name in changes if name in numbers}
+    hidden = ("openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
+    targets |= {numbers[name]: "absent" for name in hidden}
+    rules: dict[str, list[_Step]] = {
+        "ioctl": _looks_only(),
+        "socket": [_argument(0), _Jump(_EQUAL, _UNIX, "no_family", "allow")],
+        "open": _empties(1, "allow"),
+        "openat": _empties(2, "allow"),
+    }
+    rules = {name: rule for name, rule in rules.items() if name in numbers}
+    targets |= {numbers[name]: name for name in rules}
+    return _compiled(machine, targets, rules, "allow")
+
+
+def _known(machine: str) -> str:
+    machine = machine or platform.machine()
+    if machine not in _ARCHES:
+        raise SandboxUnavailable(f"there is no system call filter for {machine}; x86_64 and aarch64 have one")
+    return machine
+
+
+def _compiled(machine: str, targets: dict[int, str], rules: dict[str, list[_Step]], other: str) -> bytes:
+    """`other`: the answer to calls that have no target."""
+    arch = _ARCHES[machine][0]
     steps: list[_Step] = [(_LOAD, _ARCH), _Jump(_EQUAL, arch, "ours", "foreign"), "foreign", (_RETURN, _KILL)]
     steps += ["ours", (_LOAD, _NUMBER)]
     if machine == "x86_64":
         # The x32 calls have numbers of their own, and nobody uses them but to get around filters.
         steps += [_Jump(_AT_LEAST, _X32_BIT, "x32", "native"), "x32", _ANSWERS["deny"], "native"]
-    steps += _search(_ranges(targets), "search")
+    steps += _search(_ranges(targets, other), "search")
     for name, rule in rules.items():
         steps += _block(name, rule)
     return _assembled(steps)
@@ -179,10 +217,23 @@ def _shared_rules() -> dict[str, list[_Step]]:
         "socketpair": _pair_rule(),
         "inotify_add_watch": [_ANSWERS["deny"]],
         "fcntl": [_argument(1), *_one_of((*_FILE_OWNERS, _SET_LEASE), "deny", "allow")],
-        "ioctl": [_argument(1), *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "allow")],
+        # Landlock does not judge the flags of a file, which its owner may set though it is open for reading.
+        "ioctl": [
+            _argument(1),
+            *_one_of((*_TERMINAL_TRICKS, *_SOCKET_OWNERS), "deny", "harmless"),
+            "harmless",
+            *_looks_only(),
+        ],
         "open": _open_shared_rule(1),
         "openat": _open_shared_rule(2),
     }
+
+
+def _looks_only() -> list[_Step]:
+    """`ioctl` on what is no file, and what only looks at one."""
+    groups = _one_of((_TERMINAL, _SOCKET, _LISTENER), "allow", "file")
+    looks = _one_of(_LOOKS, "allow", "no_control")
+    return [_argument(1), (_AND, 0xFF00), *groups, "file", _argument(1), *looks]
 
 
 def _pair_rule() -> list[_Step]:
@@ -198,13 +249,16 @@ def _pair_rule() -> list[_Step]:
 
 
 def _open_shared_rule(flags: int) -> list[_Step]:
+    return [*_empties(flags, "other"), "other", *_open_rule(flags)]
+
+
+def _empties(flags: int, if_not: str) -> list[_Step]:
     """Before its third version Landlock let a file be emptied that was opened for reading."""
-    emptied = [
+    return [
         _argument(flags),
         (_AND, _TRUNCATES | _ACCESS_MODE),
-        _Jump(_EQUAL, _TRUNCATES, "deny", "other"),
+        _Jump(_EQUAL, _TRUNCATES, "deny", if_not),
     ]
-    return [*emptied, "other", *_open_rule(flags)]
 
 
 def _socket_rule() -> list[_Step]:
@@ -287,11 +341,11 @@ def _block(name: str, rule: list[_Step]) -> list[_Step]:
     return whole
 
 
-def _ranges(targets: dict[int, str]) -> list[tuple[int, str]]:
-    """Where each run of equal answers begins; `deny` fills the gaps, `absent` the future."""
+def _ranges(targets: dict[int, str], other: str) -> list[tuple[int, str]]:
+    """Where each run of equal answers begins; `other` fills the gaps, `absent` the future."""
     ranges: list[tuple[int, str]] = []
     for number in range(_NEWEST):
-        target = targets.get(number, "deny")
+        target = targets.get(number, other)
         if not ranges or ranges[-1][1] != target:
             ranges.append((number, target))
     return [*ranges, (_NEWEST, "absent")]

@@ -26,7 +26,15 @@ class UnsafeLocal:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(isolated=False, sockets=True, site=True, calls=True, commands=True, durable=True)
+        return Capabilities(
+            isolated=False,
+            sockets=True,
+            site=True,
+            calls=True,
+            commands=True,
+            read_only_commands=True,
+            durable=True,
+        )
 
     @property
     def notice(self) -> str:

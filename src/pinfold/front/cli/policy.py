@@ -103,6 +103,8 @@ def _page(told: dict[str, Any]) -> list[str]:
         if command["why"]:
             lines.append(f"          {command['why']}")
     lines += [f"  also    {reason}" for reason in told["besides"]]
+    if told["held_to_reading"]:
+        lines.append("  runs with all files read-only; if it has to change one, it is asked about")
     if told["dangerous"]:
         lines.append(f"  danger  {told['dangerous']}")
     if told["pattern"]:

@@ -15,17 +15,7 @@ class Word(Struct, frozen=True):
     text: str | None
     """What the command gets, where that is certain."""
     head: str = ""
-    """How it begins for certain, where the whole is not."""
-    many: bool = False
-    """It may become none or several words."""
-    splits: bool = False
-    """Those may begin with anything."""
-
-    @property
-    def may_be_flag(self) -> bool:
-        if self.text is not None:
-            return self.text.startswith("-")
-        return self.splits or self.head[:1] in ("", "-")
+    """How it begins, where the whole is not certain."""
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -34,9 +24,9 @@ class Command(Struct, frozen=True, kw_only=True):
     words: tuple[Word, ...]
     shown: str
     why: str = ""
-    """Why it does not only read; empty if it does."""
-    plain: bool = False
-    """Nothing but words that are known, or that cannot be flags: no assignment, no substitution."""
+    """Why it is expected to write; empty if it is expected to read."""
+    harmless: bool = False
+    """It changes nothing, whatever its arguments are."""
 
     @property
     def name(self) -> str:
@@ -49,7 +39,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """A shell command, read as far as it can be."""
+    """A shell command, read as far as it can be. It predicts; what runs as reading is held to it by the sandbox."""
 
     commands: tuple[Command, ...] = ()
     """In the order they are written; a command that another one runs comes after it."""
@@ -60,35 +50,20 @@ class Script(Struct, frozen=True, kw_only=True):
     deletes: tuple[str, ...] = ()
     """Paths it deletes, where they are known."""
     why: str = ""
-    """The first reason it does not only read."""
+    """The first reason it is expected to write."""
     dangerous: str | None = None
     """Why it may harm more than the workspace."""
     unparsed: bool = False
     """Some of it is not understood, so there may be more to it than the commands say."""
-    alone: bool = False
-    """The whole of it is one simple command."""
     unread: bool = False
     """Some of it was not even looked at."""
+    plain: tuple[str, ...] = ()
+    """Its words, where the whole of it is one simple command of which the shell changes nothing but patterns of files."""
 
     @property
     def reads_only(self) -> bool:
+        """As far as can be told beforehand."""
         return not self.why and not self.unparsed and self.dangerous is None
-
-    @property
-    def is_plain(self) -> bool:
-        """One simple command that is known word by word, and nothing else."""
-        return (
-            self.alone
-            and len(self.commands) == 1
-            and self.commands[0].plain
-            and not self.besides
-            and not self.unparsed
-            and self.dangerous is None
-        )
-
-
-class NotUnderstood(Exception):
-    """A piece of the text cannot be read with certainty; the words say which."""
 
 
 def base_name(name: str) -> str:

@@ -19,6 +19,7 @@ Need: TypeAlias = Literal[
     "site",
     "calls",
     "commands",
+    "read_only_commands",
     "calls and commands",
     "durable commands",
     "local",

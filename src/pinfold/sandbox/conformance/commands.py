@@ -155,6 +155,23 @@ async def what_a_command_leaves_running_can_be_told_to_end_by_another(bench: Ben
         expect_outcome(await session.run(waited), status="ok", value="True")
 
 
+@check(needs="read_only_commands")
+async def a_read_only_command_changes_no_file_and_the_next_one_may(bench: Bench) -> None:
+    async with bench.session() as session:
+        await session.put("f", b"here")
+        for script in ("cat f; echo x > $TMPDIR/own && cat $TMPDIR/own", "echo x > f", "rm f", "chmod 4 f"):
+            ended = await session.command((*SHELL, script), timeout_s=20, read_only=True)
+            if ended.read_only == "impossible":
+                return
+            reads = script.startswith("cat")
+            expect(ended.read_only == ("kept" if reads else "refused"), f"{script}: got {ended!r}")
+            expect(
+                not reads or ended.stdout == b"herex\n", f"it cannot read, or not write in TMPDIR: {ended!r}"
+            )
+        expect(await session.get("f") == b"here", "a command that may only read has changed a file")
+        expect((await _sh(session, "rm f")).status == "ok", "the next command is held to reading too")
+
+
 @check(needs="durable commands")
 async def a_command_that_counts_as_a_cell_is_undone_and_redone(bench: Bench) -> None:
     note, state = bench.folder / "note", bench.folder.parent / "state"
