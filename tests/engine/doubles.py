@@ -206,7 +206,7 @@ class EchoHands:
         on_call: OnCall,
         cell: int | None,
         *,
-        read_only: bool = False,
+        read_only: bool = False,  # noqa: ARG002
     ) -> Performed:
         self.began.append(action)
         self.cells.append(cell)

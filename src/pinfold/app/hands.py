@@ -171,7 +171,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     ) -> Performed:
         if self.writer and not self.way.is_running:
             self.writer.acts()
-        performed = await self._performed(id, action, on_output, on_call, cell)
+        performed = await self._performed(id, action, on_output, on_call, cell, read_only=read_only)
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
         return performed
@@ -183,6 +183,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         on_output: OnOutput,
         on_call: OnCall,
         cell: int | None,
+        *,
+        read_only: bool,
     ) -> Performed:
         if isinstance(action, CallTool) and action.tool == NETWORK:
             # What comes back through it is somebody else's, whatever it is.
