@@ -64,11 +64,11 @@ def reply(query: bytes) -> bytes:
     answers, owner = b"", b"\xc0\x0c"
     shown = [one for one in found or () if one[0] in (kind, CNAME)]
     for is_, value in shown:
-        data = {
-            CNAME: lambda v: b"".join(bytes((len(part),)) + part.encode() for part in v.split(".")) + b"\0",
-            A: socket.inet_aton,
-            AAAA: lambda v: socket.inet_pton(socket.AF_INET6, v),
-        }[is_](value)
+        if is_ == CNAME:
+            parts = [part.encode() for part in value.split(".")]
+            data = b"".join(bytes((len(part),)) + part for part in parts) + b"\0"
+        else:
+            data = socket.inet_pton(socket.AF_INET if is_ == A else socket.AF_INET6, value)
         answers += owner + struct.pack(">HHIH", is_, 1, 0, len(data)) + data
         owner = data if is_ == CNAME else owner
     flags = 0x8180 if found is not None else 0x8183

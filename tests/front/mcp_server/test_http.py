@@ -168,7 +168,7 @@ class Wire:
         }
 
     async def begin(self) -> None:
-        params = {**INITIALIZE["params"], "capabilities": {"elicitation": {}}}
+        params: dict[str, Any] = {**INITIALIZE["params"], "capabilities": {"elicitation": {}}}
         begun = await self.http.post(self.url, json={**INITIALIZE, "params": params}, headers=self.headers)
         self.headers["Mcp-Session-Id"] = begun.headers["mcp-session-id"]
         await self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -244,7 +244,7 @@ async def test_no_answer_of_another_client_no_second_one_and_no_events_of_anothe
 
 # --- who gets in
 
-INITIALIZE = {
+INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
