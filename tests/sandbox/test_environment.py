@@ -356,6 +356,29 @@ def test_a_python_fit_for_cells_is_known_as_the_running_one() -> None:
     assert checked_python(Path(sys.executable)) == running_python()
 
 
+@pytest.mark.parametrize("target", ["evil", "/usr/bin/env"])
+def test_what_code_of_a_session_could_have_put_in_place_of_a_python_is_not_run(
+    workspace: Path, tmp_path: Path, target: str
+) -> None:
+    python, ran = workspace / ".venv" / "bin" / "python", tmp_path / "ran"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(Path(sys.executable).resolve())
+    found = checked_python(python, writable=[workspace])
+    assert (found.path, found.version) == (python, sys.version_info[:3])
+    evil = python.with_name("evil")
+    evil.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    evil.chmod(0o755)
+    python.unlink()
+    python.symlink_to(target)
+    with pytest.raises(EnvironmentFailed, match="is not run on this machine"):
+        checked_python(python, writable=[workspace])
+    assert not ran.exists()
+    if target == "evil":
+        with pytest.raises(EnvironmentFailed, match="answered nonsense"):
+            checked_python(python)
+        assert ran.exists()  # where nobody could have put it, it is
+
+
 async def test_an_environment_behind_a_link_runs_cells(tmp_path: Path) -> None:
     environment = Path(sys.executable).parents[1]
     (tmp_path / "linked").symlink_to(environment.resolve())

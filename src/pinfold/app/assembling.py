@@ -51,7 +51,13 @@ async def ground_for(options: Options, past: SessionOpened | None, folder: Path 
     if not isinstance(wanted, str) or not is_built_in(wanted):
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
         return Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
-    cells = await python_for_cells(options.packages, options.python, make=options.make_environment)
+    writable = [
+        workspace_of(options, past),
+        *(mount.path for mount in options.mounts or () if mount.writable),
+    ]
+    cells = await python_for_cells(
+        options.packages, options.python, make=options.make_environment, writable=writable
+    )
     provider = provider_named(wanted, python=cells.python, allow_unmasked=options.allow_unmasked)
     if isinstance(provider, Auto) and _has_mounts(options, past):
         await provider.resolve()  # where they are is told to the model first of all

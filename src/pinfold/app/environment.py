@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import anyio.to_thread
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import private_dir, state_dir
+from pinfold.app.paths import current_folder, private_dir, state_dir
 from pinfold.sandbox.environment import (
     Environment,
     EnvironmentFailed,
@@ -40,8 +40,13 @@ class Cells(Struct, frozen=True, kw_only=True):
     """What the user should know of it."""
 
 
-async def python_for_cells(packages: Iterable[str], python: str, *, make: bool = False) -> Cells:
-    """By configuration; with `make`, an environment that is missing is built first. Raises EnvironmentFailed."""
+async def python_for_cells(
+    packages: Iterable[str], python: str, *, make: bool = False, writable: Iterable[Path] = ()
+) -> Cells:
+    """By configuration; with `make`, an environment that is missing is built first. Raises EnvironmentFailed.
+
+    `writable`: folders that code of the session can change.
+    """
     asked = tuple(packages)
     if make and python:
         raise ConfigError(
@@ -50,13 +55,13 @@ async def python_for_cells(packages: Iterable[str], python: str, *, make: bool =
     if make:
         built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
         return Cells(python=built.python)
-    return _configured(asked, python)
+    return _configured(asked, python, writable)
 
 
-def python_at(text: str) -> Path:
+def python_at(text: str, writable: Iterable[Path]) -> Path:
     """The Python that `[sandbox] python` names, or ConfigError."""
     try:
-        return checked_python(Path(text).expanduser()).path
+        return checked_python(Path(text).expanduser(), writable=writable).path
     except (EnvironmentFailed, RuntimeError) as error:
         raise ConfigError(f"sandbox.python: {error}") from error
 
@@ -84,7 +89,8 @@ def environment_standing(packages: Iterable[str], python: str) -> EnvironmentSta
     asked = tuple(packages)
     recipe = Recipe.of(asked)
     environment = find(asked)
-    used = python_at(python) if python else environment.python if environment else default_python()
+    here = (current_folder(),)  # as good as always the workspace
+    used = python_at(python, here) if python else environment.python if environment else default_python()
     return EnvironmentStanding(
         key=recipe.key,
         folder=environments() / recipe.key,
@@ -93,9 +99,9 @@ def environment_standing(packages: Iterable[str], python: str) -> EnvironmentSta
     )
 
 
-def _configured(packages: tuple[str, ...], python: str) -> Cells:
+def _configured(packages: tuple[str, ...], python: str, writable: Iterable[Path]) -> Cells:
     if python:
-        return Cells(python=python_at(python))
+        return Cells(python=python_at(python, writable))
     if environment := find(packages):
         return Cells(python=environment.python)
     if packages:
@@ -117,12 +123,12 @@ def is_news(what: str) -> bool:
     return True
 
 
-def install_tool(site: Path, python: Path) -> Tool[..., Any]:
+def install_tool(site: Path, python: Path, writable: Sequence[Path]) -> Tool[..., Any]:
     """Puts packages into `site` for the Python that runs the cells. Policy decides whether it may."""
 
     def install_package(package: str) -> str:
         try:
-            added = install(package, site, python)
+            added = install(package, site, python, writable=writable)
         except EnvironmentFailed as failure:
             raise BadCall(str(failure)) from failure
         if not added:

@@ -74,7 +74,8 @@ def equipped(
 
     inside = InSession(started)
     handed = [as_tool(tool) for tool in given]
-    own = [install_tool(spec.site, python)] if spec.site and python else []
+    writable = [spec.workspace, *(mount.path for mount in spec.mounts if mount.writable)]
+    own = [install_tool(spec.site, python, writable)] if spec.site and python else []
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
 
     async def about_to_read() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from pinfold.sandbox.environment.interpreter import checked_python
@@ -23,13 +24,21 @@ from pinfold.sandbox.environment.recipe import normalised
 from pinfold.sandbox.environment.store import distributions, make_readable
 
 
-def install(package: str, site: Path, python: Path, on_progress: OnProgress = unseen) -> dict[str, str]:
+def install(
+    package: str,
+    site: Path,
+    python: Path,
+    on_progress: OnProgress = unseen,
+    *,
+    writable: Iterable[Path] = (),
+) -> dict[str, str]:
     """What was added for `package`, with versions; nothing if it is there already. Blocks. Raises EnvironmentFailed.
 
     What the environment of `python` has is never replaced: a package that needs another version is refused.
+    `writable`: as for `checked_python`.
     """
     asked = normalised(package)
-    interpreter = checked_python(python)
+    interpreter = checked_python(python, writable=writable)
     try:
         site.mkdir(mode=0o755, parents=True, exist_ok=True)
         for stale in site.glob(f"{UNFINISHED}*"):

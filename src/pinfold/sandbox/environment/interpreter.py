@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ LEAN = (3, 12)
 """From here on sessions share what the zygote has loaded without counting references to it: half the memory each."""
 _INSTALLED = re.compile(r"(?:cpython-)?3\.(12|13)\.(\d+)(?:-linux-.*)?")
 """How pyenv and uv name the folder of a Python."""
+_NAME = re.compile(r"python[0-9.]*t?d?|pypy[0-9.]*")
 ANSWER_S = 20.0
 # Without `site`: a `.pth` file of its environment is not run, nor is any sitecustomize.
 _QUESTION = """
@@ -108,8 +110,12 @@ def _installed(machine: str) -> list[Interpreter]:
     return found
 
 
-def checked_python(path: Path) -> Interpreter:
-    """The Python at `path`, fit to run cells. Raises EnvironmentFailed."""
+def checked_python(path: Path, *, writable: Iterable[Path] = ()) -> Interpreter:
+    """The Python at `path`, fit to run cells. Raises EnvironmentFailed.
+
+    It is run on this machine, so it may not lie in a folder that is `writable` for a session. An environment may: its
+    Python is a link to one that lies elsewhere, and that one is run.
+    """
     if not path.is_absolute():
         raise EnvironmentFailed(f"the Python {str(path)!r} must be named by its whole path, from / on")
     if path.is_dir():
@@ -118,9 +124,18 @@ def checked_python(path: Path) -> Interpreter:
         raise EnvironmentFailed(f"the Python {path} is a folder{hint}")
     if not path.exists():
         raise EnvironmentFailed(f"the Python {path} does not exist; name one that does")
+    real = Path(os.path.realpath(path))
+    for folder in map(Path.resolve, writable):
+        # The link can be changed from inside too, to any other program that is there.
+        is_led_astray = path.parent.resolve().is_relative_to(folder) and not _NAME.fullmatch(real.name)
+        if real.is_relative_to(folder) or is_led_astray:
+            raise EnvironmentFailed(
+                f"{path} is {real}, which code in {folder} could have put there, and is not run on this machine; "
+                "make the environment anew (python -m venv), or name a Python elsewhere"
+            )
     try:
         done = subprocess.run(
-            [path, "-I", "-S", "-c", _QUESTION],
+            [real, "-I", "-S", "-c", _QUESTION],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=ANSWER_S,
