@@ -115,6 +115,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes: int = 256
     file_bytes: int = 64 << 20
     """Largest file `put` and `get` carry."""
+    disk_bytes: int | None = None
+    """By which the folders it may change may grow; the smaller of 10,000 MB and half of the free disk unless set."""
 
 
 class Mount(Struct, frozen=True, kw_only=True):

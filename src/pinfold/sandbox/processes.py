@@ -6,6 +6,7 @@ import os
 import re
 import select
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,6 +77,38 @@ def strays() -> list[Stray]:
         if (program in _HOSTED and _is_unhosted(pid, arguments)) or (program in _ZYGOTES and _is_orphan(pid)):
             found.append(Stray(pid=pid, stamp=stamp(pid), program=program))
     return found
+
+
+def pid_of(pidfd: int) -> int:
+    """-1 for one that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pid:"):
+                return int(line.split()[1])
+    return -1
+
+
+def descendants(pid: int) -> list[int]:
+    """The process itself, and what descends from it."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for one in _pids():
+        if fields := _fields(one):
+            children[int(fields[1])].append(one)
+    found = [pid]
+    for one in found:
+        found += children[one]
+    return found
+
+
+def deleted_maps(pid: int) -> Iterator[tuple[int, int, int]]:
+    """Device, inode and mapped bytes of each file that is mapped and has no name any more."""
+    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+        for line in lines:
+            if line.endswith(" (deleted)\n"):
+                place, _, _, device, inode, *_ = line.split()
+                begin, end = (int(part, 16) for part in place.split("-"))
+                major, minor = (int(part, 16) for part in device.split(":"))
+                yield os.makedev(major, minor), int(inode), end - begin
 
 
 def _is_unhosted(pid: int, arguments: list[str]) -> bool:
