@@ -53,7 +53,7 @@ class Growth:
 
     def __init__(self, folders: Iterable[str], limits: Limits) -> None:
         self._given = list(folders)
-        self._scratch = ""
+        self._scratch: str = ""
         self._limits = limits
         self._grown = 0
         self._set_limit()

@@ -33,6 +33,7 @@ from pinfold.sandbox.versions.entries import (
     parent_of,
     whole,
 )
+from pinfold.sandbox.versions.holes import written
 from pinfold.sandbox.versions.known import Known
 from pinfold.sandbox.versions.reading import Read, file_of, is_fresh, read, reason
 from pinfold.sandbox.versions.store import NoRoom, Store
@@ -375,7 +376,7 @@ class Seeing:
         try:
             return self._store.take(fd, share=share)
         except NoRoom:
-            if not self._make_room(os.fstat(fd).st_size):
+            if not self._make_room(written(fd)):
                 raise
             return self._store.take(fd, share=share)
 
