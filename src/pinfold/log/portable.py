@@ -35,7 +35,7 @@ _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
 _EVENTS_LIMIT = 1 << 30
 """A bundle may not unpack to more than these, whatever its own headers claim, nor to more than is free."""
-_SPARE = 64 << 20
+_SPARE = 1 << 20
 """Of the disk, that is left free."""
 
 

@@ -8,7 +8,7 @@ from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox.contract import Status
 
-COUNTED_S = 0.01
+COUNTED_S = 0.001
 """Of each wait, that is the cell's own time: or one that makes call after call would never be overdue."""
 OVERDUE = "it could not be interrupted and its process was killed"
 

@@ -26,13 +26,13 @@ TICK_S, IDLE_S = 0.2, 0.5
 """How often the disk is looked at: while something runs, and between."""
 SHARE = 0.05
 """Of the time, at most, is spent on counting while the disk does not shrink."""
-COUNT_S = 2.0
+COUNT_S = 3.0
 """For one count."""
 FEW = 200
 """Files and folders that are counted sooner than a thread is reached."""
 SLACK = 1 << 20
 """By which a session that has too much may grow in one cell, so that it can still be tidied up."""
-_LONG = 1000
+_LONG = 200
 """Characters of a path, after which it is gone on from a descriptor: paths may be longer than the kernel takes."""
 _DESCRIPTORS = 100
 _BLOCK = 512
@@ -78,7 +78,7 @@ class Growth:
 
     def _set_limit(self) -> None:
         self._free_at_start = self._free_then = self._free()
-        self.limit = self._limits.disk_bytes or min(MOST, self._free_at_start // 2)
+        self.limit = self._limits.disk_bytes or max(SLACK, min(MOST, self._free_at_start // 2))
         self._allowed = self.limit
 
     def begin(self, body: int | None, scratch: str, on_excess: Callable[[str], None]) -> None:
@@ -151,9 +151,9 @@ class Growth:
             lost = self._free_at_start - free
             if not count.is_whole or count.closed > self._start.closed:
                 grown = max(grown, lost)
-            elif lost - grown > self._allowed and self._body is not None:
-                nameless = await anyio.to_thread.run_sync(unlinked, self._body, self._folders)
-                grown = max(grown, min(lost, grown + nameless))
+            elif self._body is not None and (self._runs or lost - grown > self._allowed):
+                held, mapped = await anyio.to_thread.run_sync(unlinked, self._body, self._folders)
+                grown += held + max(0, min(mapped, lost - grown - held))
             self._grown, self._free_then = grown, free
             self._counted_at = perf_counter()
             self._took_s = self._counted_at - began
@@ -238,10 +238,10 @@ def counted(
     return Count(allocated * _BLOCK, closed, is_whole)
 
 
-def unlinked(body: int, folders: Iterable[str]) -> int:
-    """Bytes on the disks of these folders, of files without a name that a process of the session still holds.
+def unlinked(body: int, folders: Iterable[str]) -> tuple[int, int]:
+    """Bytes on the disks of these folders, of files without a name that a process of the session still holds open.
 
-    Of one that is only mapped, as much as is mapped.
+    And of those that are only mapped, as much as is mapped: how much of that is on the disk nobody says.
     """
     devices = {os.stat(folder).st_dev for folder in filter(os.path.exists, folders)}  # noqa: PTH116
     held: dict[tuple[int, int], int] = {}
@@ -256,7 +256,7 @@ def unlinked(body: int, folders: Iterable[str]) -> int:
         for device, inode, size in deleted_maps(pid):
             if device in devices:
                 mapped[device, inode] = max(size, mapped.get((device, inode), 0))
-    return sum((mapped | held).values())
+    return sum(held.values()), sum(size for file, size in mapped.items() if file not in held)
 
 
 @contextmanager

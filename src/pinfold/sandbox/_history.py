@@ -45,6 +45,7 @@ class FileHistory:
         self._scratch = None if folder else Folder("versions")
         place = folder or cast("Folder", self._scratch).path
         self._running: int | None = None
+        self._is_looking = False
         self.said: tuple[str, ...] = ()
         """Of the last cell's files, a line each."""
         self.changed = NO_FILES
@@ -106,6 +107,7 @@ class FileHistory:
             return
         finish = functools.partial(self._finish, cell, spilled=spilled)
         looking = asyncio.ensure_future(asyncio.to_thread(finish))
+        self._is_looking = True
         try:
             await asyncio.shield(looking)
         except asyncio.CancelledError:
@@ -113,10 +115,13 @@ class FileHistory:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([looking])
             raise
+        finally:
+            self._is_looking = False
 
     def hurry(self) -> None:
         """Somebody waits: what has not been looked at yet is not covered, and it is said."""
-        self._versions.hurry()
+        if self._is_looking:
+            self._versions.hurry()
 
     @property
     def is_quiet(self) -> bool:

@@ -6,7 +6,6 @@ import os
 import re
 import select
 import signal
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,13 +89,12 @@ def pid_of(pidfd: int) -> int:
 
 def descendants(pid: int) -> list[int]:
     """The process itself, and what descends from it."""
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    for one in _pids():
-        if fields := _fields(one):
-            children[int(fields[1])].append(one)
     found = [pid]
     for one in found:
-        found += children[one]
+        with suppress(OSError):  # it is gone
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                with suppress(OSError):
+                    found += map(int, (thread / "children").read_text(encoding="ascii").split())
     return found
 
 

@@ -60,15 +60,12 @@ class Effort:
         self._limit_s = limit_s
         self._size = size
         self.is_over = False
-        """Somebody waits: nothing more is looked at."""
+        """Somebody waits: nothing more is looked at, until the look has ended."""
         self.begin()
 
     def begin(self, *, reads: bool = True) -> None:
         self._until = monotonic() + self._limit_s if reads else 0.0
-        self._left, self.is_over = self._size, False
-
-    def end(self) -> None:
-        self.is_over = True
+        self._left = self._size
 
     def allows(self, size: int) -> bool:
         """Whether so much may still be read. If not, everything else is only looked at."""

@@ -183,8 +183,8 @@ class Versions:
             return self._grow(cell)
 
     def hurry(self) -> None:
-        """Somebody waits for a look that is being taken: what it has not seen yet is not covered."""
-        self._effort.end()
+        """Somebody waits for a look that is being taken, or about to be: what it has not seen yet is not covered."""
+        self._effort.is_over = True
 
     def after_quiet(self, cell: int) -> bool:
         """As `after`, if it has changed nothing: then it costs nothing. Whether that is so."""
@@ -300,7 +300,10 @@ class Versions:
                 "the workspace was removed or replaced; undo does not reach its files any more"
             )
         self._effort.begin(reads=reads)
-        self._seen.look()
+        try:
+            self._seen.look()
+        finally:
+            self._effort.is_over = False
 
     def _must_come_next(self, cell: int) -> None:
         self._must_be_idle()
