@@ -59,19 +59,23 @@ def take(name):
     os.posix_fallocate(fd, 0, 12 << 20)
     os.close(fd)
 """
+DESCEND = "import os\nwhile os.path.isdir('d' * 200): os.chdir('d' * 200)\nos.listdir()"
 AS_USER = """
-import sys, tempfile, os
+import sys
 from pathlib import Path
 import anyio
 from pinfold.sandbox import Limits, open_session
+from pinfold.sandbox.folders import folder
 from pinfold.sandbox.landlock import Landlock
 from pinfold.sandbox.namespaces import Namespaces
 async def main():
     for provider in (Namespaces(), Landlock()):
         for code in sys.argv[1:]:
-            with tempfile.TemporaryDirectory() as place:
+            with folder('workspace') as place:
                 async with open_session(place, provider, limits=Limits(disk_bytes=16 << 20)) as session:
                     Path(place, 'kept').write_text('kept')
+                    await session.run("import os; os.mkdir('shut'); open('shut/a', 'w').close(); os.chmod('shut', 0)")
+                async with open_session(place, provider, limits=Limits(disk_bytes=16 << 20)) as session:
                     print((await session.run(code)).error.splitlines()[0].partition(';')[0])
 anyio.run(main)
 """
@@ -161,21 +165,45 @@ async def test_what_was_left_running_is_ended_when_it_fills_the_disk(
 @pytest.mark.skipif(
     os.geteuid() != 0 or landlock_abi() == 0, reason="needs root, to become a user, and Landlock"
 )
-def test_an_ordinary_user_is_protected_too() -> None:
+def test_an_ordinary_user_is_protected_too_and_opens_what_a_cell_closed() -> None:
     codes = [BOMBS["a file in one go"], BOMBS["a file without a name"]]
     done = as_user(AS_USER, *codes)
     assert done.stdout.splitlines() == [STOPPED] * 4, done
 
 
-def test_holes_are_not_counted_and_long_paths_are(tmp_path: Path) -> None:
-    (tmp_path / "holes").touch()
-    os.truncate(tmp_path / "holes", 1 << 40)
-    there = os.open(tmp_path, os.O_RDONLY)
+def nested(top: Path) -> int:
+    """The last of folders in each other, whose path the kernel would not take."""
+    there = os.open(top, os.O_RDONLY)
     for _ in range(30):
         os.mkdir("d" * 200, dir_fd=there)
         below = os.open("d" * 200, os.O_RDONLY, dir_fd=there)
         os.close(there)
         there = below
+    return there
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_folder_with_endless_paths_and_closed_folders_can_be_opened_again(
+    provider: Provider, workspace: Path
+) -> None:
+    there = nested(workspace)
+    os.close(os.open(".env", os.O_CREAT, dir_fd=there))
+    os.close(there)
+    (workspace / "shut" / "in").mkdir(parents=True)
+    (workspace / "shut").chmod(0)
+    async with opened(provider, workspace) as session:
+        await session.run("open('a', 'w').close()")
+        found = await session.run(DESCEND)
+        # Where nothing can be mounted, nothing can be hidden.
+        assert found.value == ("[]" if session.capabilities.mounts else "['.env']"), found
+        await session.undo(to=0)
+        assert not (workspace / "a").exists()
+
+
+def test_holes_are_not_counted_and_long_paths_are(tmp_path: Path) -> None:
+    (tmp_path / "holes").touch()
+    os.truncate(tmp_path / "holes", 1 << 40)
+    there = nested(tmp_path)
     before = counted([str(tmp_path)])
     assert before is not None
     assert before.allocated < 1 << 20

@@ -10,7 +10,7 @@ import pytest
 from tests.sandbox.asking import as_user
 
 from pinfold.sandbox._gitdir import is_plain_config
-from pinfold.sandbox._workspace import Guards, _few, guarded, is_masked
+from pinfold.sandbox._workspace import Guards, fewer, guarded, is_masked
 from pinfold.sandbox.folders import removed
 
 pytestmark = pytest.mark.unit
@@ -193,10 +193,10 @@ def test_what_lies_too_deep_is_hidden_as_a_whole_and_refuses_nobody(workspace: P
 
 def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
     places = {f"/w/{'a/' * 500}{number}/{'b/' * 1500}c" for number in range(70)}
-    (place,) = _few(places)
+    (place,) = fewer(places)
     assert all(path.startswith(f"{place}/") for path in places)
     assert len(place) > 500
-    assert _few({"/w/a", "/w/b"}) == ["/w/a", "/w/b"]
+    assert fewer({"/w/a", "/w/b"}) == ["/w/a", "/w/b"]
 
 
 CLOSED = """

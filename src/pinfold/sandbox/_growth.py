@@ -17,11 +17,9 @@ from time import perf_counter
 
 import anyio.to_thread
 
-from pinfold.sandbox.contract import Limits, Spec
+from pinfold.sandbox.contract import MOST_GROWTH, Limits, Spec
 from pinfold.sandbox.processes import deleted_maps, descendants, pid_of
 
-MOST = 10_000 << 20
-"""Of growth, unless set; or half of what is free, if that is less."""
 TICK_S, IDLE_S = 0.2, 0.5
 """How often the disk is looked at: while something runs, and between."""
 SHARE = 0.05
@@ -78,7 +76,7 @@ class Growth:
 
     def _set_limit(self) -> None:
         self._free_at_start = self._free_then = self._free()
-        self.limit = self._limits.disk_bytes or max(SLACK, min(MOST, self._free_at_start // 2))
+        self.limit = self._limits.disk_bytes or max(SLACK, min(MOST_GROWTH, self._free_at_start // 2))
         self._allowed = self.limit
 
     def begin(self, body: int | None, scratch: str, on_excess: Callable[[str], None]) -> None:

@@ -91,7 +91,7 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
         masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
         pinned=[shown + path[cut:] for path in found.gitdirs],
         protected=sorted({shown + path[cut:] for path in protected}),
-        hidden=[shown + path[cut:] for path in _few(found.too_deep)],
+        hidden=[shown + path[cut:] for path in fewer(found.too_deep)],
         kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
     )
 
@@ -156,7 +156,7 @@ def _first_link(path: str, top: str) -> str | None:
     return None
 
 
-def _few(folders: set[str]) -> list[str]:
+def fewer(folders: set[str]) -> list[str]:
     """These, or so few above them that each can be a mount."""
     longest = _LONGEST
     while len(folders) > _FEW and longest > 1:
