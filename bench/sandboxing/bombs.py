@@ -14,11 +14,13 @@ WORKSPACE = 256 << 20
 """The size of the file system the benchmark gives as workspace."""
 INODE_COUNT = MEMORY >> 10
 """An empty file takes about 1 KiB of the kernel's memory."""
+DISK = 128 << 20
+"""By which the workspace may grow."""
 OUTPUT = 8 << 20
 CELL_S = 3.0
 
-Watched: TypeAlias = Literal["memory", "processes", "threads", "host memory", "told"]
-"""`told`: the program itself prints how far it came."""
+Watched: TypeAlias = Literal["memory", "processes", "threads", "host memory", "disk", "told"]
+"""`disk`: of the workspace's file system, which is its own. `told`: the program itself prints how far it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,6 @@ class Bomb:
     watched: Watched
     limit: int
     unit: Literal["MiB", ""] = ""
-    note: str = ""
 
 
 FORK = """
@@ -102,6 +103,32 @@ while True:
     except OSError as error:
         os.close(fd)
         raise
+"""
+FALLOCATE = """
+import os, time
+fd = os.open("fallocated", os.O_WRONLY | os.O_CREAT)
+os.posix_fallocate(fd, 0, 200 << 20)
+time.sleep(60)
+"""
+SMALL_FILES = """
+import itertools
+for number in itertools.count():
+    with open(f"small-{number}", "wb") as file:
+        file.write(b"x" * (64 << 10))
+"""
+NAMELESS = """
+import os, time
+fd = os.open("nameless", os.O_WRONLY | os.O_CREAT)
+os.unlink("nameless")
+for _ in range(200):
+    os.write(fd, b"x" * (1 << 20))
+time.sleep(60)
+"""
+BEHIND = """
+import subprocess
+loop = "while :; do head -c 1000000 /dev/zero >> behind; done"
+_ = subprocess.Popen(["sh", "-c", loop], start_new_session=True)
+import time; time.sleep(60)
 """
 INODES = """
 import os
@@ -192,11 +219,16 @@ BOMBS = (
     Bomb(
         name="fill the workspace",
         code=FILL.replace("FOLDER", "."),
-        watched="told",
-        limit=WORKSPACE,
+        watched="disk",
+        limit=DISK,
         unit="MiB",
-        note="held by the benchmark's file system",
     ),
+    Bomb(name="one large file in the workspace", code=FALLOCATE, watched="disk", limit=DISK, unit="MiB"),
+    Bomb(name="small files in the workspace", code=SMALL_FILES, watched="disk", limit=DISK, unit="MiB"),
+    Bomb(
+        name="a file without a name in the workspace", code=NAMELESS, watched="disk", limit=DISK, unit="MiB"
+    ),
+    Bomb(name="left running in the workspace", code=BEHIND, watched="disk", limit=DISK, unit="MiB"),
     Bomb(name="empty files in /tmp without end", code=INODES, watched="told", limit=INODE_COUNT),
     Bomb(name="descriptors, each a full pipe", code=DESCRIPTORS, watched="told", limit=1024),
     Bomb(name="endless output", code=OUTPUT_FLOOD, watched="host memory", limit=8 * OUTPUT, unit="MiB"),

@@ -110,8 +110,23 @@ def test_every_limit_can_be_set_and_defaults_to_the_sandboxes_own() -> None:
         f"sandbox.{key}": 3
         for key in ("cell_s", "shell_s", "interrupt_grace_s", "start_s", "reply_s", "memory_mb")
     } | {f"sandbox.{key}": 3 for key in ("processes", "output_mb", "file_mb")}
-    limits = asdict(load_config(flags=flags).config.sandbox.limits())
+    config = load_config(flags={**flags, "limits.disk_mb": 3}).config
+    limits = asdict(config.sandbox.limits(config.limits))
     assert {name: value for name, value in limits.items() if value not in (3, 3 << 20)} == {}
+
+
+def test_the_disk_a_session_may_take_comes_from_anywhere_and_a_project_only_lowers_it(
+    user_file: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_file.write_text("[limits]\ndisk_mb = 100\n")
+    assert load_config().config.limits.disk_mb == 100
+    project(workspace, "[limits]\ndisk_mb = 101\n")
+    with pytest.raises(ConfigError, match=r"may only lower limits\.disk_mb; it is 100"):
+        load_config(workspace)
+    project(workspace, "[limits]\ndisk_mb = 99\n")
+    assert load_config(workspace).config.limits.disk_mb == 99
+    monkeypatch.setenv("PINFOLD_LIMITS_DISK_MB", "50")
+    assert load_config(workspace).config.limits.disk_mb == 50
 
 
 def test_memory_is_at_most_half_of_the_machines_and_4_gib() -> None:

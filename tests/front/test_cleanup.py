@@ -210,6 +210,20 @@ def test_a_link_that_looks_like_ours_is_not_followed(
     assert (target / "file").exists()
 
 
+def test_a_folder_with_thousands_in_each_other_goes_too(pinfold: Pinfold, temporary: Path) -> None:
+    left = temporary / "pinfold-workspace.abcdefgh"
+    left.mkdir()
+    here = os.open(left, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    assert f"folder {left}" in leftovers(pinfold)
+    assert not left.exists()
+
+
 def test_a_folder_is_held_from_the_moment_it_has_its_name() -> None:
     with folder("bait") as place:
         lock = os.open(place, os.O_RDONLY)

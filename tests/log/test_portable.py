@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -170,6 +173,44 @@ def broken_inside() -> bytes:
     at = data.index(b"events.jsonl") + len("events.jsonl")
     data[at : at + 4] = b"\xff\xff\xff\xff"
     return bytes(data)
+
+
+def larger_than_the_disk(source: Path, disk: Path) -> str:
+    """What an import onto a small disk says."""
+    program = (
+        f"mount -t tmpfs -o size=3m none {disk} && exec {sys.executable} -c "
+        "'import sys; from pathlib import Path; from pinfold.log import import_file, BadBundle\n"
+        'try: print(import_file(Path(sys.argv[1]), Path(sys.argv[2]), "s_x"))\n'
+        "except BadBundle as error: print(error, [*Path(sys.argv[2]).iterdir()])' "
+        f"{source} {disk}"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_what_is_larger_than_the_disk_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    disk, source = tmp_path / "disk", tmp_path / "a.pinfold"
+    disk.mkdir()
+    blob = b"x" * (8 << 20)
+    name = f"blobs__{blob_id(blob).removeprefix('sha256:')}"
+    source.write_bytes(zipped(manifest_json=MANIFEST, events_jsonl=line(), **{name: blob}))
+    assert source.stat().st_size < 1 << 20
+    said = larger_than_the_disk(source, disk)
+    assert (
+        "would unpack to more than the 2 MB that the disk has room for; free some and import it again []"
+        in said
+    )
+    source.write_bytes(zipped(manifest_json=MANIFEST, events_jsonl=line(text="x" * (8 << 20))))
+    assert "would unpack to more than the 2 MB" in larger_than_the_disk(source, disk)
+    source.write_bytes(zipped(manifest_json=MANIFEST, events_jsonl=line()))
+    assert larger_than_the_disk(source, disk) == "(1, 's')\n"
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {

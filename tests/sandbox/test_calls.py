@@ -10,7 +10,7 @@ import pytest
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer, Limits, Outcome, Session, open_session
-from pinfold.sandbox.channel import ANSWER_BYTES, CALL_BYTES, CALLS
+from pinfold.sandbox.channel import ANSWER_BYTES, ANSWERS_BYTES, CALL_BYTES, CALLS, CALLS_BYTES
 
 pytestmark = [pytest.mark.integration, pytest.mark.safety]
 IMPORT = "from _pinfold_guest.calls import call"
@@ -248,9 +248,50 @@ async def test_what_cannot_be_sent_is_said_in_the_cell(
 
 async def test_a_cell_has_so_many_calls_and_the_next_has_them_again(session: Session, host: Host) -> None:
     code = f"for n in range({CALLS}): call('echo')\ncall('one more')"
-    outcome = await session.run(code, on_call=host)
+    outcome = await session.run(code, on_call=host, timeout_s=120)
     assert (outcome.error or "").endswith("ToolRefused: a cell may make 10,000 calls, and this one has\n")
     assert len(host.asked) == CALLS
+    await in_step(session, host)
+
+
+async def test_instant_calls_without_end_are_the_cells_own_time_and_waiting_is_not(
+    session: Session, host: Host
+) -> None:
+    outcome = await session.run("while True: call('echo')", on_call=host, timeout_s=0.2)
+    assert outcome.status == "timeout", outcome
+    assert len(host.asked) < CALLS
+
+    async def slow(_tool: str, _args: Mapping[str, Json]) -> Answer:
+        await anyio.sleep(0.5)
+        return Answer(status="ok", value="waited")
+
+    outcome = await session.run("call('slow')", on_call=slow, timeout_s=0.2)
+    assert (outcome.status, outcome.value) == ("ok", "'waited'"), outcome
+    await in_step(session, host)
+
+
+async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(session: Session, host: Host) -> None:
+    async def silent(_tool: str, _args: Mapping[str, Json]) -> Answer:
+        return Answer(status="ok")
+
+    many = f"text = 'x' * {CALL_BYTES - 20}\nfor n in range({CALLS_BYTES // CALL_BYTES}): call('x', t=text)"
+    outcome = await session.run(many, on_call=silent, timeout_s=120)
+    assert outcome.status == "ok", outcome
+    outcome = await session.run(f"{many}\ncall('x', t=text)", on_call=silent, timeout_s=120)
+    assert (outcome.error or "").endswith(
+        "ToolRefused: the calls of a cell may have 256 MB, and these have\n"
+    )
+
+    half = b"x" * (ANSWERS_BYTES // 8)
+
+    async def large(_tool: str, _args: Mapping[str, Json]) -> Answer:
+        return Answer(status="ok", value=half)
+
+    told = "\n".join(
+        ["for n in range(7): call('x')", "try: call('x'); call('x')", "except Exception as e: print(e)"]
+    )
+    outcome = await session.run(told, on_call=large, timeout_s=120)
+    assert "a cell can be given 4,096 MB by tools" in outcome.stdout, outcome
     await in_step(session, host)
 
 

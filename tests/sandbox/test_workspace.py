@@ -7,9 +7,11 @@ from pathlib import Path
 from time import process_time
 
 import pytest
+from tests.sandbox.asking import as_user
 
 from pinfold.sandbox._gitdir import is_plain_config
-from pinfold.sandbox._workspace import Guards, guarded, is_masked
+from pinfold.sandbox._workspace import Guards, fewer, guarded, is_masked
+from pinfold.sandbox.folders import removed
 
 pytestmark = pytest.mark.unit
 
@@ -160,3 +162,67 @@ def test_ten_thousand_files_are_looked_through_quickly(workspace: Path) -> None:
         found(workspace)
         times.append(process_time() - started)
     assert min(times) < 0.5, times
+
+
+DEPTH = 2200
+
+
+def nested(top: Path) -> None:
+    """So deep that what lies at the end has no path that the kernel takes; it is a secret by its name."""
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open(".env", os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+
+def test_what_lies_too_deep_is_hidden_as_a_whole_and_refuses_nobody(workspace: Path) -> None:
+    nested(workspace)
+    (workspace / "d" / ".env").touch()
+    guards = found(workspace)
+    assert [path for path, _, _ in guards.masked] == ["/w/d/.env"]
+    (hidden,) = guards.hidden
+    assert hidden.startswith("/w/d/d/d")
+    assert len(hidden) < 4000
+    assert removed(workspace)
+    assert not workspace.exists()
+
+
+def test_many_that_lie_too_deep_are_hidden_by_few() -> None:
+    places = {f"/w/{'a/' * 500}{number}/{'b/' * 1500}c" for number in range(70)}
+    (place,) = fewer(places)
+    assert all(path.startswith(f"{place}/") for path in places)
+    assert len(place) > 500
+    assert fewer({"/w/a", "/w/b"}) == ["/w/a", "/w/b"]
+
+
+CLOSED = """
+import os, tempfile
+from pathlib import Path
+from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox.folders import removed
+top = Path(tempfile.mkdtemp())
+(top / 'shut' / 'in').mkdir(parents=True)
+(top / 'shut' / 'in' / '.env').touch()
+(top / 'listed' / 'in').mkdir(parents=True)
+(top / 'listed' / 'in' / 'id_rsa').touch()
+(top / 'shut' / 'in').chmod(0)
+(top / 'shut').chmod(0)
+(top / 'listed').chmod(0o400)
+print(sorted(path for path, _, _ in guarded(top, '/w', steers=True).masked))
+print(oct((top / 'shut').stat().st_mode), oct((top / 'listed').stat().st_mode))
+print(removed(top), top.exists())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user")
+def test_folders_that_are_closed_to_their_own_user_are_looked_into_and_stay_closed() -> None:
+    done = as_user(CLOSED)
+    assert done.stdout.splitlines() == [
+        "['/w/listed/in/id_rsa', '/w/shut/in/.env']",
+        "0o40000 0o40400",
+        "True False",
+    ], done

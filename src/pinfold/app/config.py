@@ -96,6 +96,13 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Hosts that are reached without asking in the modes auto and full: `api.github.com`, `*.example.org`, `10.0.0.0/8`."""
 
 
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a session may take of the machine, besides what `[sandbox]` bounds."""
+
+    disk_mb: int | None = None
+    """By which the workspace and writable mounts may grow; the smaller of 10,000 and half of the free disk unless set."""
+
+
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where code runs."""
 
@@ -115,7 +122,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     output_mb: int = 64
     file_mb: int = 64
 
-    def limits(self) -> Limits:
+    def limits(self, more: LimitsConfig = LimitsConfig()) -> Limits:  # noqa: B008 - frozen
         return Limits(
             cell_s=self.cell_s,
             shell_s=self.shell_s,
@@ -126,6 +133,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             processes=self.processes,
             output_bytes=self.output_mb << 20,
             file_bytes=self.file_mb << 20,
+            disk_bytes=None if more.disk_mb is None else more.disk_mb << 20,
         )
 
 
@@ -167,6 +175,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tools: ToolsConfig = ToolsConfig()
     network: NetworkConfig = NetworkConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    limits: LimitsConfig = LimitsConfig()
     sessions: SessionsConfig = SessionsConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     chat: ChatConfig = ChatConfig()
@@ -195,6 +204,7 @@ _LIMITS = (
     "sandbox.processes",
     "sandbox.output_mb",
     "sandbox.file_mb",
+    "limits.disk_mb",
 )
 """What a project's own file may set, and only downwards: it may come from a stranger."""
 

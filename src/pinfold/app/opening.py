@@ -107,7 +107,7 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
     keep_passwords(config.data)
     keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
     return {
-        "limits": sandbox.limits(),
+        "limits": sandbox.limits(config.limits),
         "packages": sandbox.packages,
         "python": sandbox.python,
         "budget": budget,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -46,6 +45,7 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.log import Blobs, Damage, Log, summarise
+from pinfold.sandbox.folders import removed
 
 logger = logging.getLogger(__name__)
 _SOCKET = "owner.sock"
@@ -108,7 +108,7 @@ async def take(folder: Path, session: SessionId, options: Options) -> AsyncGener
             yield live
     finally:
         if not begun and _is_empty(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            removed(folder)
         claimed.release()
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
-from pinfold.sandbox.folders import held
+from pinfold.sandbox.folders import held, removed
 
 _KEYS = (
     ".ssh",
@@ -182,7 +181,7 @@ def scratch_folder(session: str) -> Path:
 
 
 def forget_scratch(session: str) -> None:
-    shutil.rmtree(scratch_of(session), ignore_errors=True)
+    removed(scratch_of(session))
     if (lock := _scratches.pop(session, None)) is not None:
         os.close(lock)
 
@@ -190,7 +189,7 @@ def forget_scratch(session: str) -> None:
 def forget_unbegun(folder: Path) -> None:
     """Remove what was kept for a session that never began."""
     if not (folder / "log.sqlite").exists():
-        shutil.rmtree(folder, ignore_errors=True)
+        removed(folder)
 
 
 def input_of(session: Path) -> Path:

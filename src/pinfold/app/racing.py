@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.folders import Folder, removed
 from pinfold.sandbox.views import Brought, bring_over, discard
 
 
@@ -147,7 +146,7 @@ class Race:
             if branch.options.view and branch.options.view.exists():
                 discard(branch.options.view)
             if self._winner and branch is not self._winner[0] and branch.folder:
-                shutil.rmtree(branch.folder, ignore_errors=True)
+                removed(branch.folder)
         if self._scratch:
             self._scratch.remove()
 

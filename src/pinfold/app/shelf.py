@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from pinfold.app.lock import claim, holder_of
 from pinfold.app.paths import data_dir, forget_scratch, private_dir
 from pinfold.events import SessionId, new_session_id
 from pinfold.log import Match, Summary, import_file, matches, summarise
+from pinfold.sandbox.folders import removed
 
 _ID = re.compile(r"s_[0-9a-z]{1,40}")
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -125,7 +125,7 @@ class Shelf:
         # Out of sight in one step: a removal that is cut off leaves no half session behind.
         doomed = folder.rename(self.root / f".removed-{session}")
         held.release()
-        shutil.rmtree(doomed, ignore_errors=True)
+        removed(doomed)
         forget_scratch(session)
 
     def collect(self, *, keep_days: float, quota_bytes: float) -> list[Shelved]:
@@ -134,7 +134,7 @@ class Shelf:
         Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
         """
         for leftover in self.unfinished():
-            shutil.rmtree(leftover, ignore_errors=True)
+            removed(leftover)
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
         total = sum(item.size for item in everything)
@@ -184,7 +184,7 @@ class Shelf:
         try:
             yield partial
         except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+            removed(partial)
             raise
         finally:
             if held:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 from pinfold.app.lock import holder_of
@@ -10,7 +9,7 @@ from pinfold.app.paths import cache_dir, up_dir
 from pinfold.app.shelf import Shelf
 from pinfold.events import SessionId
 from pinfold.sandbox.environment import unfinished
-from pinfold.sandbox.leftovers import in_use, swept
+from pinfold.sandbox.leftovers import in_use, removed, swept
 
 
 def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
@@ -23,7 +22,7 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
         yield "socket", str(socket)
     for folder in shelf.unfinished():
         if not dry_run:
-            shutil.rmtree(folder, ignore_errors=True)
+            removed(folder)
         yield "unfinished session", str(folder)
     for socket in sorted(up_dir().glob("*.sock")) if holder_of(up_dir()) is None else ():
         if not dry_run:
@@ -34,9 +33,9 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
         # A kept session's scratch folder is its workspace, and goes with the session.
         if not shelf.place(SessionId(folder.name)).exists() and not in_use(folder):
             if not dry_run:
-                shutil.rmtree(folder, ignore_errors=True)
+                removed(folder)
             yield "scratch folder", str(folder)
     for folder in unfinished():
         if not dry_run:
-            shutil.rmtree(folder, ignore_errors=True)
+            removed(folder)
         yield "unfinished environment", str(folder)

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from .programs import Programs
 
 CALLS = 10_000
-"""Of one cell; this and the next three are the host's bounds, and it ends a guest that does not keep to them."""
+"""Of one cell; these are the host's bounds, and it ends a guest that does not keep to them."""
 WINDOW = 32
 """Calls that are not answered yet; others wait for their turn."""
 CALL_BYTES = 1 << 20
+CALLS_BYTES = 256 << 20
+"""Of all calls of one cell."""
 TOOL_CHARS = 200
 NOBODY_WAITS = "nobody waits for this call any more"
 ENDED = "the cell that made this call has ended"
@@ -204,6 +206,9 @@ class Calls:
             self._check(cell)
             if cell.count == CALLS:
                 raise ToolRefused(f"a cell may make {CALLS:,} calls, and this one has")
+            cell.size += len(slot.body)
+            if cell.size > CALLS_BYTES:
+                raise ToolRefused(f"the calls of a cell may have {CALLS_BYTES >> 20} MB, and these have")
             cell.count += 1
             cell.unanswered += 1
             slot.number = cell.count

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from .kernel import MS_BIND, MS_REC, mount, open_without_links
+from .kernel import MS_BIND, MS_NODEV, MS_NOSUID, MS_RDONLY, MS_REC, mount, open_without_links
 from .requests import Request
 from .root import hang, open_root, read_only, shut_root
 from .views import hang_view
@@ -50,6 +50,9 @@ def guard(request: Request) -> None:
             if device not in (seen.st_dev, IN_VIEW) or seen.st_ino != inode:
                 raise OSError(0, "it changed while the session began", path)
             mount(EMPTY, place, None, MS_BIND)
+    for path in request.get("hidden", ()):
+        with _found(path) as place:
+            mount("hidden", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
     for path in request["pinned"]:
         with _found(path) as place:
             mount(place, place, None, MS_BIND)

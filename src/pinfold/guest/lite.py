@@ -189,7 +189,7 @@ class Lite:
         finally:
             for fd in (*inside, gate[1], *outside):
                 os.close(fd)
-        return {}, ends
+        return {"folder": folder}, ends
 
     def _tell_count(self, group: Group, control: int) -> None:
         accounts = group.accounts()

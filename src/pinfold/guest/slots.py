@@ -53,7 +53,7 @@ class Cell:
         self._channel = channel
         self.id = request_id
         self.pid = _getpid()
-        self.count = 0
+        self.count = self.size = 0
         self.unanswered = 0
         self.told = 0
         """Of the programs the host wanted, the last it has heard the end of."""

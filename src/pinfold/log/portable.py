@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 import zipfile
 import zlib
@@ -32,7 +33,10 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
-"""A bundle may not unpack to more than this, whatever its own headers claim."""
+_EVENTS_LIMIT = 1 << 30
+"""A bundle may not unpack to more than these, whatever its own headers claim, nor to more than is free."""
+_SPARE = 1 << 20
+"""Of the disk, that is left free."""
 
 
 def export_bundle(log: Log, target: IO[bytes], damage: Damage) -> None:
@@ -70,12 +74,28 @@ def import_file(source: Path, folder: Path, session: SessionId) -> tuple[int, Se
             with zipfile.ZipFile(source) as bundle:
                 return _import_bundle(bundle, source, folder, session)
         with source.open("rb") as lines:
-            return _import_lines(lines, source, folder, session)
+            return _import_lines(lines, source, folder, session, _Room(source, folder))
     except OSError as error:
         raise BadBundle(f"{source} cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError) as error:
         # All of them come out of zipfile for bytes that are no longer what was zipped.
         raise BadBundle(f"{source} is damaged: {error}; export it again") from error
+
+
+class _Room:
+    """On the disk for what comes in; events take it twice, as they are and in the log."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self._source = source
+        self._left = self._free = max(0, shutil.disk_usage(folder).free - _SPARE)
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            free = f"{self._free >> 20:,} MB that the disk has room for"
+            raise BadBundle(
+                f"{self._source} would unpack to more than the {free}; free some and import it again"
+            )
 
 
 def _import_bundle(
@@ -99,17 +119,21 @@ def _import_bundle(
             raise BadBundle(f"{source} is no Pinfold bundle")
     if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in names.values()):
         raise BadBundle(f"{source} is damaged: packed in no way of ours; export it again")
-    if sum(info.file_size for info in names.values()) > _TOTAL_LIMIT:
+    claimed = sum(info.file_size for info in names.values())
+    if claimed > _TOTAL_LIMIT:
         raise BadBundle(f"{source} would unpack to more than {_TOTAL_LIMIT >> 30} GiB")
+    _Room(source, folder).take(claimed + names["events.jsonl"].file_size)
+    room = _Room(source, folder)
     blobs = Blobs(folder / "blobs")
     for name, info in names.items():
         if name.startswith("blobs/"):
             data = _bounded(bundle, info, _BLOB_LIMIT, source)
             if blob_id(data) != BlobId(f"sha256:{name.removeprefix('blobs/')}"):
                 raise BadBundle(f"{source}: {name} does not hold what its name says; export it again")
+            room.take(len(data))
             blobs.put(data)
     with bundle.open("events.jsonl") as lines:
-        return _import_lines(lines, source, folder, session)
+        return _import_lines(lines, source, folder, session, room)
 
 
 def _bounded(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, source: Path) -> bytes:
@@ -120,10 +144,16 @@ def _bounded(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, source:
     return data
 
 
-def _import_lines(lines: IO[bytes], source: Path, folder: Path, session: SessionId) -> tuple[int, SessionId]:
+def _import_lines(
+    lines: IO[bytes], source: Path, folder: Path, session: SessionId, room: _Room
+) -> tuple[int, SessionId]:
     rows: list[Row] = []
-    origin = session
+    origin, size = session, 0
     while line := lines.readline(_LINE_LIMIT):
+        room.take(2 * len(line))
+        size += len(line)
+        if size > _EVENTS_LIMIT:
+            raise BadBundle(f"{source}: its events are larger than {_EVENTS_LIMIT >> 30} GiB")
         if not line.strip():
             continue
         try:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._values import encoded
-from pinfold.sandbox.channel import GuestCall
+from pinfold.sandbox._values import Encoded, encoded
+from pinfold.sandbox.channel import ANSWERS_BYTES, GuestCall
 from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
@@ -58,6 +58,7 @@ class Answering:
         self._is_over = False
         self._failure: Exception | None = None
         self._turn = asyncio.Lock()
+        self._given = 0
 
     @property
     def is_open(self) -> bool:
@@ -104,10 +105,18 @@ class Answering:
             self._guest.hear_no_more()
         else:
             # One that was dropped is answered too: it is counted as open on both sides until it has been.
-            self._guest.answer(call, encoded(answer))
+            self._guest.answer(call, self._bounded(encoded(answer)))
         finally:
             del self._open[call.number]
             self._deadline.go_on()
+
+    def _bounded(self, answer: Encoded) -> Encoded:
+        """What all of them have is bounded: a cell may ask for the same again and again."""
+        self._given += sum(map(len, answer.parts))
+        if self._given <= ANSWERS_BYTES:
+            return answer
+        words = f"a cell can be given {ANSWERS_BYTES >> 20:,} MB by tools, and this one has; go on in another cell"
+        return encoded(Answer(status="failed", value=words))
 
     def _look(self, task: asyncio.Task[None]) -> tuple[GuestCall, _Call] | None:
         """A program that makes one call after the other makes the next before the event loop would go round."""

@@ -284,6 +284,11 @@ def _clear_folder(parent: int, name: str) -> None:
 
 
 def _remove(parent: int, name: str) -> None:
+    """Unless there is no end of it. Raises OSError."""
+    remove_all(parent, name, most=_REMOVED)
+
+
+def remove_all(parent: int, name: str, *, most: int | None = None) -> None:
     """However deep: what lies below is moved up, so that two descriptors are enough. Raises OSError."""
     try:
         os.unlink(name, dir_fd=parent)
@@ -292,18 +297,18 @@ def _remove(parent: int, name: str) -> None:
     except (IsADirectoryError, PermissionError):
         folder = _entered(parent, name)
         try:
-            _empty(folder)
+            _empty(folder, most)
         finally:
             os.close(folder)
         os.rmdir(name, dir_fd=parent)
 
 
-def _empty(folder: int) -> None:
+def _empty(folder: int, most: int | None) -> None:
     removed = 0
     while names := _names(folder):
         for name in names:
             removed += 1
-            if removed > _REMOVED:
+            if most is not None and removed > most:
                 raise OSError(0, "there is no end of it")
             with suppress(FileNotFoundError):
                 try:

@@ -8,6 +8,8 @@ from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox.contract import Status
 
+COUNTED_S = 0.001
+"""Of each wait, that is the cell's own time: or one that makes call after call would never be overdue."""
 OVERDUE = "it could not be interrupted and its process was killed"
 
 
@@ -16,6 +18,8 @@ class Deadline:
 
     def __init__(self, guest: Guest, limit_s: float, grace_s: float) -> None:
         self.passed = False
+        self.why: str | None = None
+        """It was stopped before its time."""
         self._guest = guest
         self._grace_s = grace_s
         self._pauses = 0
@@ -42,10 +46,16 @@ class Deadline:
         """Whatever it waits for."""
         self._pauses = 0
         if self._paused_at is not None:
-            self._due += self._loop.time() - self._paused_at
+            self._due += max(0.0, self._loop.time() - self._paused_at - COUNTED_S)
             self._paused_at = None
             if self._timer is None:
                 self._timer = self._loop.call_at(self._due, self._look)
+
+    def stop(self, why: str, grace_s: float) -> None:
+        """Whatever time is left. Once; the grace is not begun anew."""
+        if self.why is None and not (self.passed or self._is_over):
+            self.why = why
+            self.now(grace_s)
 
     def now(self, grace_s: float) -> None:
         self.passed = True
@@ -78,8 +88,17 @@ class Deadline:
         self._stop()
 
 
-def verdict(end: End, limit_s: float | None, state: str, *, rolled_back: bool) -> tuple[Status, str | None]:
-    """What a cell's end is called; `limit_s` when it had passed. `state`: of the variables, should they not be as it left them."""
+def verdict(
+    end: End, limit_s: float | None, state: str, *, rolled_back: bool, why: str | None = None
+) -> tuple[Status, str | None]:
+    """What a cell's end is called; `limit_s` when it had passed, `why` if it was stopped before.
+
+    `state`: of the variables, should they not be as it left them.
+    """
+    if why is not None:
+        if isinstance(end, Death):
+            return "killed", f"{why}; {end.how}; {state}.\n"
+        return "error", f"{why}; undo takes it back.\n{end.error or ''}"
     if isinstance(end, Death):
         if limit_s is not None and end.how == OVERDUE:
             return "timeout", f"The cell ran for more than {limit_s:g} s; {OVERDUE}; {state}.\n"

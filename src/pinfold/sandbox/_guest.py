@@ -60,6 +60,8 @@ class Guest:
         self.stderr = stderr
         self.keeper: Keeping | None = None
         """Looks after the workspace while this guest lives."""
+        self.scratch = ""
+        """A folder of this machine's disk that it has to itself, besides those it was given."""
         self.is_tried = False
         """It is woken beside another, which goes on should this one end."""
         self.copies: set[int] = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,12 +11,13 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Literal, TypeAlias, cast
 
+import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._naming import shown
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.folders import Folder
-from pinfold.sandbox.versions import TOTAL_CAP, Changes, Coverage, Restored, Versions
+from pinfold.sandbox.versions import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
 from pinfold.text import listed, numerous
 
 SHARE = 0.2
@@ -27,6 +30,8 @@ UNSEEN = {".git", "__pycache__"}
 NAMED = 5
 """Paths that are named in one line."""
 NO_FILES = ChangedFiles()
+BEYOND: tuple[Why, ...] = ("too much at once", "too many files")
+"""Why undo does not cover what a cell has just made, where it would cover less of it."""
 
 
 _How: TypeAlias = Literal["added", "changed", "removed"]
@@ -40,6 +45,9 @@ class FileHistory:
         self._scratch = None if folder else Folder("versions")
         place = folder or cast("Folder", self._scratch).path
         self._running: int | None = None
+        self._is_looking = False
+        self.said: tuple[str, ...] = ()
+        """Of the last cell's files, a line each."""
         self.changed = NO_FILES
         """By the last cell."""
         try:
@@ -89,16 +97,44 @@ class FileHistory:
             await anyio.to_thread.run_sync(self._versions.before, cell)
         self._running, self.changed = cell, NO_FILES
 
-    async def after(self) -> None:
-        """The cell has ended, and whoever waits for it may change files the moment it is told."""
-        cell, self._running = self._running, None
-        if cell is not None and not self._versions.after_quiet(cell):
-            await anyio.to_thread.run_sync(self._finish, cell)
+    async def after(self, *, spilled: bool = False) -> None:
+        """The cell has ended, and whoever waits for it may change files the moment it is told. `spilled`: it filled the disk.
 
-    def _finish(self, cell: int) -> None:
-        changes = self._versions.after(cell)
+        Whoever is cancelled meanwhile waits no longer than it takes to stop.
+        """
+        cell, self._running, self.said = self._running, None, ()
+        if cell is None or self._versions.after_quiet(cell):
+            return
+        finish = functools.partial(self._finish, cell, spilled=spilled)
+        looking = asyncio.ensure_future(asyncio.to_thread(finish))
+        self._is_looking = True
+        try:
+            await asyncio.shield(looking)
+        except asyncio.CancelledError:
+            self.hurry()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([looking])
+            raise
+        finally:
+            self._is_looking = False
+
+    def hurry(self) -> None:
+        """Somebody waits: what has not been looked at yet is not covered, and it is said."""
+        if self._is_looking:
+            self._versions.hurry()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing has happened to any file since the cell began."""
+        return self._versions.is_quiet
+
+    def _finish(self, cell: int, *, spilled: bool) -> None:
+        changes = self._versions.after(cell, spilled=spilled)
         if changes.texts:
             self.changed = self._read(changes)
+        beyond = [one.path or "." for one in changes.not_covered if one.why in BEYOND]
+        if beyond and not spilled:
+            self.said = (f"Undo does not cover {_names(beyond)}: too many files at once.",)
 
     def _read(self, changes: Changes) -> ChangedFiles:
         """What a person wants to see of it, with the content of the first few."""

@@ -168,6 +168,10 @@ class LastingSession(GuestSession):
                 await history.close()
             await self._saved.close()
 
+    def _hurry(self) -> None:
+        if self._history is not None:
+            self._history.hurry()
+
     def _told(self) -> tuple[str, ...]:
         notices, self._notices = self._notices, ()
         return notices
@@ -199,10 +203,16 @@ class LastingSession(GuestSession):
     async def _went_well(self, *, again: bool) -> None:
         if not again and self._guest is not None:
             self._guest.copies.add(self._number)
-        if self._history is not None:
-            await self._history.after()
-        self._saved.trail.ended(self._number)
-        self._save_soon()
+        try:
+            if self._history is not None:
+                await self._history.after(spilled=self._stopped_for is not None)
+                self._notices += self._history.said
+        finally:
+            self._saved.trail.ended(self._number)
+            self._save_soon()
+
+    def _has_changed_files(self) -> bool:
+        return self._history is not None and not self._history.is_quiet
 
     def _note_way(self) -> None:
         self._saved.trail.at(self._path, [one.cells for one in self._undone])

@@ -44,6 +44,8 @@ class Ends:
     stdout: int
     stderr: int
     pidfd: int
+    folder: str = ""
+    """On this machine's disk, for it alone."""
 
     def close(self) -> None:
         self.channel.close()
@@ -113,6 +115,7 @@ class Launcher:
             stdout=stdout,
             stderr=stderr,
             pidfd=pidfd,
+            folder=json.loads(answer).get("folder", ""),
         )
 
     async def warm(self) -> None:

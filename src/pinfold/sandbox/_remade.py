@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._commands import end_group
+from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._lasting import end_parked
@@ -115,7 +116,7 @@ class _Prepared:
 async def opened_session(launcher: Launcher, capabilities: Capabilities, spec: Spec) -> Session:
     """A session of guests that cannot be copied. With a place to keep it in it goes on, and can go back."""
     if spec.state is None or not capabilities.durable:
-        return await GuestSession.opened(launcher, capabilities, spec.limits)
+        return await GuestSession.opened(launcher, capabilities, spec.limits, growth=growth_of(spec))
     files = spec.state / "files"
 
     async def history() -> FileHistory | str:
@@ -127,5 +128,6 @@ async def opened_session(launcher: Launcher, capabilities: Capabilities, spec: S
         spec.limits,
         history=history if spec.writable else None,
         saved=Saved(spec.state),
+        growth=growth_of(spec),
     )
     return await session.gone_on()

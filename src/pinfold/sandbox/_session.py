@@ -10,7 +10,7 @@ import anyio
 from msgspec.structs import replace
 
 from pinfold.sandbox._commands import Command, not_run
-from pinfold.sandbox._deaths import Death
+from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._slot import GIVE_WAY_S, GONE, Slot
@@ -63,6 +63,8 @@ class GuestSession(Slot):
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
+            if self._growth:
+                await self._growth.settle()
             await self._about_to_run(cell)
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
@@ -90,15 +92,18 @@ class GuestSession(Slot):
         guest.stderr.begin(on_output)
         source = code.encode("utf-8", "surrogatepass")
         fields = self._numbered(code)
+        if self._growth:
+            self._growth.begin(guest.body.fd, guest.scratch, self._is_too_much)
         guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
         self._runs = "cell"
+        self._deadline = None
         overdue = False
         try:
             guest.look(SHORT_CELL_S)
             if guest.is_busy:
                 self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
                 end = await self._settled(guest, deadline, on_call)
-                overdue = deadline.passed
+                overdue, self._stopped_for = deadline.passed, deadline.why
             else:
                 end = await guest.end()
         finally:
@@ -107,6 +112,7 @@ class GuestSession(Slot):
                 self._notices += self._keeper.after()
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         rolled_back = False
+        self._stopped_for = await self._outgrown() or self._stopped_for
         if isinstance(end, Death):
             self._guest = None
             rolled_back = await self._came_back(guest, end, ran=True)
@@ -117,8 +123,13 @@ class GuestSession(Slot):
         for output in (guest.stdout, guest.stderr):
             if output.failure is not None:
                 raise output.failure
+        why, self._stopped_for = self._stopped_for, None
         status, error = verdict(
-            end, limit_s if overdue else None, BEFORE if rolled_back else GONE, rolled_back=rolled_back
+            end,
+            limit_s if overdue else None,
+            BEFORE if rolled_back else GONE,
+            rolled_back=rolled_back,
+            why=why,
         )
         notices, self._notices = self._notices, ()
         return Outcome(
@@ -199,6 +210,8 @@ class GuestSession(Slot):
                 return await self._answering.run(command, self._limits.reply_s)
             async with self._lock:
                 guest = await self._live_guest()
+                if self._growth:
+                    await self._growth.settle()
                 if cell is not None:
                     await self._about_to_run(cell)
                 # A caller that is cancelled already must not start anything.
@@ -214,16 +227,35 @@ class GuestSession(Slot):
             self._numbered(COMMAND)
         started = perf_counter()
         fields = {"head": len(command.head), "tell": command.heard is not None}
+        if self._growth:
+            self._growth.begin(guest.body.fd, guest.scratch, self._is_too_much)
         guest.post("command", command.body, ASK_STATUSES, RAN_BYTES, fields, on_piece=command.on_piece)
         self._runs = "step" if is_step else "aside"
         notices: tuple[str, ...] = ()
+        # The guest keeps to the limit by itself; should it not, it is given up.
+        self._deadline = deadline = Deadline(guest, command.timeout_s + self._limits.reply_s, 0.0)
         try:
-            # The guest keeps to the limit by itself; should it not, it is given up.
-            end = await self._settled(guest, Deadline(guest, command.timeout_s + self._limits.reply_s, 0.0))
+            end = await self._settled(guest, deadline)
         finally:
             self._runs = None
             if self._keeper:
                 notices = self._keeper.after()
+        self._stopped_for = await self._outgrown() or deadline.why
+        try:
+            return await self._command_ended(guest, end, command, notices, is_step=is_step, started=started)
+        finally:
+            self._stopped_for = None
+
+    async def _command_ended(
+        self,
+        guest: Guest,
+        end: End,
+        command: Command,
+        notices: tuple[str, ...],
+        *,
+        is_step: bool,
+        started: float,
+    ) -> CommandOutcome:
         if isinstance(end, Death):
             self._notices += notices
             return await self._died_under(guest, end, command.name, is_step=is_step)
@@ -236,11 +268,15 @@ class GuestSession(Slot):
             self._began(guest, ran.pid)
             await self._went_well(again=True)
             notices, self._notices = notices + self._notices, ()
-        return replace(ran.outcome, duration_s=perf_counter() - started, notices=notices)
+        outcome = replace(ran.outcome, duration_s=perf_counter() - started, notices=notices)
+        if why := self._stopped_for:
+            back = "; undo takes it back" if is_step else ""
+            outcome = replace(outcome, status="error", stderr=outcome.stderr + f"{why}{back}\n".encode())
+        return outcome
 
     async def _died_under(self, guest: Guest, death: Death, name: str, *, is_step: bool) -> CommandOutcome:
         """Raises SandboxUnavailable, unless it is a step that could be taken back."""
-        how = f"the interpreter died while it ran {name!r}: {death.how}"
+        how = f"the interpreter died while it ran {name!r}: {self._stopped_for or death.how}"
         if is_step:
             self._forget(f"died while it ran {name!r}: {death.how}")
             if await self._came_back(guest, death, ran=True):

@@ -18,6 +18,7 @@ from pinfold.sandbox._answering import Answering
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline
+from pinfold.sandbox._growth import Growth
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
@@ -25,6 +26,8 @@ from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall,
 
 GONE = "the variables are gone"
 GIVE_WAY_S = 0.005
+HASTE_S = 1.0
+"""For looking at what a cell did that was cancelled."""
 AFTER = "the variables are as after the last cell"
 RESTLESS = "the session's processes do not stop, so nothing was run; end what it left running, or undo, and try again"
 
@@ -54,8 +57,11 @@ class Slot:
         launcher: Launcher,
         capabilities: Capabilities,
         limits: Limits,
+        growth: Growth | None = None,
     ) -> None:
         self._launcher = launcher
+        self._growth = growth
+        """Of the folders it may change."""
         self._capabilities = capabilities
         self._limits = limits
         self._lock = asyncio.Lock()
@@ -65,7 +71,9 @@ class Slot:
         self._answering: Answering | None = None
         """The calls of the cell that runs."""
         self._deadline: Deadline | None = None
-        """Of the cell that runs."""
+        """Of what runs."""
+        self._stopped_for: str | None = None
+        """What has just run, before its time."""
         self._closed = False
         self._way_at = perf_counter() + GIVE_WAY_S
         self._keeper: Keeping | None = None
@@ -147,11 +155,37 @@ class Slot:
             if self._deadline:
                 self._deadline.wake()  # the wait for an answer is over, or the program's own choice
             self._guest.interrupt()
+        elif not self._runs:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """What has run is being looked at, and somebody waits: no longer than it takes to stop."""
+
+    def _is_too_much(self, why: str) -> None:
+        """The workspace grows beyond its limit: what runs is stopped. If nothing does, it is what was left running."""
+        if self._guest is None:
+            return
+        if self._runs and self._deadline:
+            self._deadline.stop(why, self._limits.interrupt_grace_s)
+        elif not self._lock.locked():
+            self._guest.kill(why)
+
+    async def _outgrown(self) -> str | None:
+        """What has just run, in words."""
+        if self._growth is None:
+            return None
+        return await self._growth.ended(has_changed=self._has_changed_files())
+
+    def _has_changed_files(self) -> bool:
+        """Perhaps, what has just run."""
+        return False
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._growth:
+            self._growth.close()
         with anyio.CancelScope(shield=True):
             if self._guest is not None and self._runs:
                 self._guest.kill("the session was closed")
@@ -224,16 +258,23 @@ class Slot:
             except asyncio.CancelledError:  # asyncio's own second cancel, which no shield stops
                 guest.kill("it was cancelled twice")
                 raise
-            if isinstance(end, Death):
-                self._forget(f"was cancelled: {end.how}")
-                if await self._came_back(guest, end, ran=self._runs in ("cell", "step")):
-                    self._lost = None
-            elif self._runs == "cell":
-                await self._went_well(again=end.again)
-            elif self._runs == "step":
-                with suppress(ChannelBroken):  # what is wrong with it nobody will read
-                    self._began(guest, command_outcome(end.body).pid)
-                await self._went_well(again=True)
+            haste = asyncio.get_running_loop().call_later(HASTE_S, self._hurry)
+            try:
+                await self._end_stopped(guest, end)
+            finally:
+                haste.cancel()
+
+    async def _end_stopped(self, guest: Guest, end: End) -> None:
+        if isinstance(end, Death):
+            self._forget(f"was cancelled: {end.how}")
+            if await self._came_back(guest, end, ran=self._runs in ("cell", "step")):
+                self._lost = None
+        elif self._runs == "cell":
+            await self._went_well(again=end.again)
+        elif self._runs == "step":
+            with suppress(ChannelBroken):  # what is wrong with it nobody will read
+                self._began(guest, command_outcome(end.body).pid)
+            await self._went_well(again=True)
 
     def _forget(self, how: str) -> None:
         self._guest = None

@@ -163,7 +163,7 @@ class UndoableSession(LastingSession):
         if ran:
             self._path.pop()
             if self._history is not None:
-                await self._history.after()
+                await self._history.after(spilled=self._stopped_for is not None)
         try:
             if death.cells and self._path:
                 with suppress(SandboxUnavailable, UndoRefused):  # the program has ended its copies as well

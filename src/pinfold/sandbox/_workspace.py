@@ -8,7 +8,9 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct, field
 
@@ -43,6 +45,9 @@ _MOST = 2_000_000
 _HIDDEN = r"\.env|\.env\.(?!(?:example|sample|template)\Z).*|.*\.pem|id_rsa.*|id_ed25519.*|id_ecdsa.*|\.netrc"
 _NOTED = re.compile(rf"(?is)(?:(?P<secret>{_HIDDEN})|\.git)\Z").match
 _SET_ID = stat.S_ISUID | stat.S_ISGID
+_LONGEST = 3800
+"""Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
+_FEW = 64
 _LINKS = 10
 """That are followed from one name."""
 _GIT_DATA = frozenset({"objects", "refs", "logs"})
@@ -57,6 +62,8 @@ class Guards(Struct, frozen=True, kw_only=True):
     """Git folders: writable, but mount points, so that none can be put aside. Mounted before what is protected."""
     protected: list[str] = field(default_factory=list[str])
     """Files and folders that are there, no link among them; mounted read-only."""
+    hidden: list[str] = field(default_factory=list[str])
+    """Folders that lie too deep to be looked through: as a whole."""
     kept: list[str] = field(default_factory=list[str])
     """Everything that must be after a cell as it was before, or as absent: for the keeper."""
 
@@ -84,6 +91,7 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
         masked=[(shown + path[cut:], device, inode) for path, device, inode in found.masked],
         pinned=[shown + path[cut:] for path in found.gitdirs],
         protected=sorted({shown + path[cut:] for path in protected}),
+        hidden=[shown + path[cut:] for path in fewer(found.too_deep)],
         kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
     )
 
@@ -148,6 +156,61 @@ def _first_link(path: str, top: str) -> str | None:
     return None
 
 
+def fewer(folders: set[str]) -> list[str]:
+    """These, or so few above them that each can be a mount."""
+    longest = _LONGEST
+    while len(folders) > _FEW and longest > 1:
+        longest //= 2
+        folders = {folder if (end := folder.find("/", longest)) < 0 else folder[:end] for folder in folders}
+    return sorted(folders)
+
+
+class _Opened:
+    """Folders that were closed to ourselves, opened to be looked into, and closed again at the end.
+
+    Code could open them just as we do. One that belongs to somebody else it cannot look into either.
+    """
+
+    def __init__(self) -> None:
+        self._modes: list[tuple[str, int]] = []
+        self._is_root = os.geteuid() == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder, mode in reversed(self._modes):
+            _chmod(folder, mode)
+
+    def listed(self, folder: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as inside:
+                entries = list(inside)
+            if entries and not self._is_root:
+                entries[0].stat(follow_symlinks=False)  # one may list it and not enter it
+            return entries
+        except PermissionError:
+            mode = _chmod(folder, None)
+            if mode is None:
+                return []
+            self._modes.append((folder, mode))
+        with os.scandir(folder) as inside:
+            return list(inside)
+
+
+def _chmod(folder: str, mode: int | None) -> int | None:
+    """What it was, if it is ours to change. Without a mode, its owner may look into it."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            was = stat.S_IMODE(os.fstat(fd).st_mode)
+            os.chmod(f"/proc/self/fd/{fd}", was | 0o500 if mode is None else mode)  # noqa: PTH101
+            return was
+        finally:
+            os.close(fd)
+    return None
+
+
 class _Walk:
     """Looks at every name once, and at no file that has none of interest. What cannot be looked at refuses."""
 
@@ -158,6 +221,7 @@ class _Walk:
         self.pointers: list[str] = []
         """`.git` that is no folder: it says where git is to look."""
         self.set_id: list[str] = []
+        self.too_deep: set[str] = set()
         self._top = top
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
@@ -173,13 +237,19 @@ class _Walk:
 
     def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
+        with _Opened() as opened:
+            self._walk_from(look, opened)
+
+    def _walk_from(self, look: Callable[[str, list[os.DirEntry[str]], bool], None], opened: _Opened) -> None:
         waiting = [(self._top, False)]
         count = 0
         while waiting:
             folder, secret = waiting.pop()
+            if len(folder) > _LONGEST:
+                self.too_deep.add(folder)
+                continue
             try:
-                with os.scandir(folder) as inside:
-                    entries = list(inside)
+                entries = opened.listed(folder)
                 look(folder, entries, secret)
                 passed = _GIT_DATA if folder in self.gitdirs else ()
                 waiting += [

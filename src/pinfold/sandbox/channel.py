@@ -31,17 +31,21 @@ CELL_BYTES = 2 * TEXT_BYTES + DISPLAY_BYTES
 INVENTORY_BYTES = 8 << 20
 REFUSAL_BYTES = 64 << 10
 CALLS = 10_000
-"""Of one cell; the guest keeps to this and the next three as well."""
+"""Of one cell; the guest keeps to this and the next four as well."""
 OPEN_CALLS = 64
 """That wait for their answers."""
 CALL_BYTES = 1 << 20
 """The arguments of one call."""
 TOOL_CHARS = 200
 """A tool's name."""
+CALLS_BYTES = 256 << 20
+"""The arguments of all calls of one cell."""
 ANSWER_BYTES = 16 << 20
 """What a cell may get for a call, as JSON."""
 BESIDE_BYTES = 1 << 30
 """And as bytes and tables beside it."""
+ANSWERS_BYTES = 4 << 30
+"""For all calls of one cell."""
 RAN_BYTES = 2 * COMMAND_BYTES + REFUSAL_BYTES
 """How a command ended, with what it wrote."""
 PIECE_BYTES = 1 << 16
@@ -169,7 +173,7 @@ class ReplyReader:
         self._id: int | None = None
         self._statuses: frozenset[GuestStatus] = frozenset()
         self._body_bytes = 0
-        self._calls = self._drops = 0
+        self._calls = self._drops = self._call_bytes = 0
         self.open_calls = 0
         """Whoever answers one counts down."""
         self._on_call: OnGuestCall | None = None
@@ -192,7 +196,8 @@ class ReplyReader:
         self._id = request_id
         self._statuses = statuses
         self._body_bytes = body_bytes
-        self._calls = self._drops = self.open_calls = self._commands = self._ran = 0
+        self._calls = self._drops = self._call_bytes = 0
+        self.open_calls = self._commands = self._ran = 0
         self._on_call = on_call
         self._on_pieces = {0: on_piece}
 
@@ -280,6 +285,9 @@ class ReplyReader:
             raise ChannelBroken(f"it made more than {CALLS} calls in one cell")
         if len(body) > CALL_BYTES:
             raise ChannelBroken(f"it made a call with {len(body)} bytes")
+        self._call_bytes += len(body)
+        if self._call_bytes > CALLS_BYTES:
+            raise ChannelBroken(f"it made calls with more than {CALLS_BYTES >> 20} MB in one cell")
         if self.open_calls == OPEN_CALLS:
             raise ChannelBroken(f"it made more than {OPEN_CALLS} calls at once")
         self._calls += 1

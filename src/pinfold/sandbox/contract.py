@@ -16,6 +16,8 @@ Status: TypeAlias = Literal["ok", "error", "interrupted", "timeout", "killed"]
 Stream: TypeAlias = Literal["stdout", "stderr"]
 COMMAND_BYTES = 16 << 20
 """Kept of one stream of one command."""
+MOST_GROWTH = 10_000 << 20
+"""Of the folders a session may change, unless set; or half of what is free, if that is less."""
 OnOutput: TypeAlias = Callable[[Stream, str], None]
 """Called as output arrives, all of it, in order within a stream; must not block."""
 
@@ -115,6 +117,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes: int = 256
     file_bytes: int = 64 << 20
     """Largest file `put` and `get` carry."""
+    disk_bytes: int | None = None
+    """By which the folders it may change may grow; the smaller of 10,000 MB and half of the free disk unless set."""
 
 
 class Mount(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pinfold.sandbox._beneath import remove_all
+
 _OURS = r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
 _UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"
 """Without a lock, by age alone: made by an older version, or cut off before the lock was taken."""
@@ -36,7 +38,7 @@ class Folder:
 
     def remove(self) -> None:
         if self._lock >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            removed(self.path)
             os.close(self._lock)
             self._lock = -1
 
@@ -48,6 +50,20 @@ def folder(kind: str) -> Generator[Path]:
         yield made.path
     finally:
         made.remove()
+
+
+def removed(path: Path) -> bool:
+    """All of it, whatever a session has put there: closed folders, thousands in each other. Whether it is gone."""
+    with suppress(OSError):
+        parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            remove_all(parent, path.name)
+        finally:
+            os.close(parent)
+    if os.path.lexists(path):  # something in it is not ours to remove: the rest is
+        with suppress(RecursionError):
+            shutil.rmtree(path, ignore_errors=True)
+    return not os.path.lexists(path)
 
 
 def abandoned(within: Path | None = None) -> list[Path]:

@@ -134,7 +134,10 @@ class _Subprocesses:
             os.close(stdout_in)
             os.close(stderr_in)
         cap = self._spec.limits.output_bytes
-        return Guest(Subprocess(process), ours, Output("stdout", stdout, cap), Output("stderr", stderr, cap))
+        outputs = Output("stdout", stdout, cap), Output("stderr", stderr, cap)
+        guest = Guest(Subprocess(process), ours, *outputs)
+        guest.scratch = str(self._scratch())
+        return guest
 
     def _command(self, channel: int) -> Sequence[str]:
         # Confined, its parent may be a process we do not know, and bear another number inside.

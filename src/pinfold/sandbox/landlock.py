@@ -310,6 +310,7 @@ class _Guests:
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
         guest = Guest(Watched(ends.control, ends.pidfd), ends.channel, *outputs)
+        guest.scratch = ends.folder
         return await begun(guest, self._spec.limits, self._keep if self._place.writable else None)
 
     async def _keep(self) -> _Keepers:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold.sandbox._launcher import GUEST
-from pinfold.sandbox.folders import abandoned, in_use
+from pinfold.sandbox.folders import abandoned, in_use, removed
 from pinfold.sandbox.guests import end_marked
 from pinfold.sandbox.processes import strays
 
-__all__ = ["in_use", "swept"]
+__all__ = ["in_use", "removed", "swept"]
 _SWEEP_S = 30.0
 
 
@@ -48,10 +46,9 @@ def _groups(what: str) -> list[str]:
 def _removed(folder: Path) -> bool:
     # Only a folder that carried a lock is known to be ours with all that is in it.
     if "." in folder.name.lstrip("."):
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        try:
-            folder.rmdir()
-        except OSError:
-            return False
-    return not os.path.lexists(folder)
+        return removed(folder)
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox._jail import Guests, Source
 from pinfold.sandbox._launcher import GUEST, Launcher
@@ -182,7 +183,7 @@ class Namespaces:
         given = history if spec.writable and not guests.is_proof else None
         saved = Saved(spec.state)
         session = await UndoableSession.opened(
-            guests, self.capabilities, spec.limits, history=given, saved=saved
+            guests, self.capabilities, spec.limits, history=given, saved=saved, growth=growth_of(spec)
         )
         return await session.gone_on()
 

@@ -78,6 +78,37 @@ def strays() -> list[Stray]:
     return found
 
 
+def pid_of(pidfd: int) -> int:
+    """-1 for one that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pid:"):
+                return int(line.split()[1])
+    return -1
+
+
+def descendants(pid: int) -> list[int]:
+    """The process itself, and what descends from it."""
+    found = [pid]
+    for one in found:
+        with suppress(OSError):  # it is gone
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                with suppress(OSError):
+                    found += map(int, (thread / "children").read_text(encoding="ascii").split())
+    return found
+
+
+def deleted_maps(pid: int) -> Iterator[tuple[int, int, int]]:
+    """Device, inode and mapped bytes of each file that is mapped and has no name any more."""
+    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+        for line in lines:
+            if line.endswith(" (deleted)\n"):
+                place, _, _, device, inode, *_ = line.split()
+                begin, end = (int(part, 16) for part in place.split("-"))
+                major, minor = (int(part, 16) for part in device.split(":"))
+                yield os.makedev(major, minor), int(inode), end - begin
+
+
 def _is_unhosted(pid: int, arguments: list[str]) -> bool:
     host = arguments[-1]
     if not _STAMP.fullmatch(host) or _uid(pid) != os.geteuid() or not _is_near(pid):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pinfold.sandbox.versions import Changes, Restored, Versions
 
@@ -60,10 +61,15 @@ class Cells:
 
 @contextmanager
 def history(
-    workspace: Path, *, watches: int = WATCHED, file_cap: int = 1 << 20, total_cap: int = 1 << 30
+    workspace: Path,
+    *,
+    watches: int = WATCHED,
+    file_cap: int = 1 << 20,
+    total_cap: int = 1 << 30,
+    **bounds: Any,
 ) -> Generator[Cells]:
     store = workspace.parent / f"store-{time.monotonic_ns()}"
-    versions = Versions(workspace, store, file_cap=file_cap, total_cap=total_cap, watches=watches)
+    versions = Versions(workspace, store, file_cap=file_cap, total_cap=total_cap, watches=watches, **bounds)
     try:
         assert versions.begin().watched == (watches > 0)
         assert versions.fill().unread == 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 from tests.sandbox.versions.cells import Cells, history, let_settle
 
 from pinfold.sandbox import SandboxUnavailable
+from pinfold.sandbox._history import FileHistory
 from pinfold.sandbox.versions import Missed, NotCovered, StateUnknown, Versions
+from pinfold.sandbox.versions.holes import same_content
 
 pytestmark = pytest.mark.integration
 
@@ -117,3 +122,101 @@ def test_calls_out_of_order_are_refused_in_one_line(project: Path) -> None:
         with pytest.raises(SandboxUnavailable, match="removed or replaced"):
             cells.versions.restore(0)
         assert list(project.iterdir()) == []
+
+
+def test_what_one_cell_changes_beyond_the_bounds_of_a_look_is_not_covered(workspace: Path) -> None:
+    def make(folder: str) -> None:
+        (workspace / folder).mkdir()
+        for number in range(5):
+            (workspace / folder / f"{number}").write_bytes(b"x" * 5000)
+
+    def covered(folder: str, **bounds: Any) -> int:
+        with history(workspace, **bounds) as cells:
+            changes = cells.run(make, folder)
+            assert {one.why for one in changes.not_covered} <= {"too much at once"}
+            left = {one.path for one in changes.not_covered}
+            cells.undo()
+            assert {f"{folder}/{it.name}" for it in (workspace / folder).glob("*")} == left
+            return 5 - len(left)
+
+    assert covered("time", look_s=0.0) == 0
+    assert covered("bytes", look_bytes=20_000) == 2
+    assert covered("room") == 5
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_what_a_cell_filled_the_disk_with_goes_with_it_kept_or_not(workspace: Path, spilled: bool) -> None:
+    grown, large, crowd = workspace / "grown", workspace / "large", workspace / "crowd"
+    grown.write_text("small")
+    with history(workspace, file_cap=1000, entry_cap=20) as cells:
+        cells.versions.before(1)
+        grown.write_bytes(b"x" * 5000)
+        large.write_bytes(b"x" * 5000)
+        (crowd / "in").mkdir(parents=True)
+        for number in range(30):
+            (crowd / "in" / f"{number}").touch()
+        cells.versions.after(1, spilled=spilled)
+        restored = cells.versions.restore(0)
+        assert grown.read_text() == "small"
+        assert (large.exists(), crowd.exists(), bool(restored.aside)) == (not spilled,) * 3
+
+
+def test_a_look_ends_when_somebody_waits_and_the_next_sees_the_rest(workspace: Path) -> None:
+    with history(workspace) as cells:
+        cells.versions.before(1)
+        for number in range(2000):
+            (workspace / f"{number}").write_bytes(f"{number}".encode())
+        cells.versions.hurry()
+        changes = cells.versions.after(1)
+        assert changes.not_covered == (NotCovered(path="", why="too much at once"),)
+        assert len(changes.made) < 2000
+        cells.versions.before(2)
+        assert cells.versions.after(2).not_covered == ()
+        assert cells.versions.restore(0).left != ()
+
+
+async def test_whoever_is_cancelled_while_files_are_looked_at_does_not_wait_for_them(workspace: Path) -> None:
+    history = FileHistory(workspace)
+    await history.before(1)
+    for number in range(2000):
+        (workspace / f"{number}").write_bytes(f"{number}".encode())
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await history.after()
+    assert scope.cancelled_caught
+    assert history.said == ("Undo does not cover .: too many files at once.",)
+    await history.before(2)
+    (workspace / "one").touch()
+    await history.after()
+    assert history.said == ()
+    await history.close()
+
+
+def test_holes_take_no_room_and_come_back_as_holes(workspace: Path) -> None:
+    holes, endless = workspace / "holes", workspace / "endless"
+    with history(workspace, file_cap=64 << 20, total_cap=1 << 20) as cells:
+        with holes.open("wb") as file:
+            file.truncate(32 << 20)
+            file.seek(20 << 20)
+            file.write(b"data")
+        content = holes.read_bytes()
+        assert cells.run(lambda: None).not_covered == ()
+        changes = cells.run(lambda: (holes.unlink(), endless.touch(), os.truncate(endless, 1 << 40)))
+        assert changes.not_covered == (NotCovered(path="endless", why="too large", size=1 << 40),)
+        cells.undo()
+        assert holes.read_bytes() == content
+        assert holes.stat().st_blocks * 512 < 1 << 20
+
+
+def test_contents_with_holes_are_compared_without_reading_them(tmp_path: Path) -> None:
+    def file(name: str, at: int) -> int:
+        fd = os.open(tmp_path / name, os.O_CREAT | os.O_RDWR)
+        os.truncate(fd, 1 << 40)
+        os.pwrite(fd, b"x", at)
+        return fd
+
+    one, same, other = file("one", 1 << 39), file("same", 1 << 39), file("other", (1 << 39) + (1 << 30))
+    assert same_content(one, same)
+    assert not same_content(one, other)
+    for fd in (one, same, other):
+        os.close(fd)

@@ -18,6 +18,7 @@ from pinfold.app.models import uv_path
 from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
 from pinfold.app.shelf import Shelf
 from pinfold.app.tidying import tidied
+from pinfold.sandbox.contract import MOST_GROWTH
 from pinfold.text import listed
 
 _TOO_LITTLE = 200 << 20
@@ -73,6 +74,10 @@ def disks(around: Around) -> Iterator[Finding]:
                 cause=f"only {room}",
                 fix="free some: pinfold sessions gc, pinfold cleanup, uv cache prune",
             )
+    bound = around.config.limits.disk_mb
+    most = bound << 20 if bound else min(MOST_GROWTH, shutil.disk_usage(around.workspace).free // 2)
+    words = f"a session in this folder may make it grow by {most >> 20:,} MB ([limits] disk_mb)"
+    yield Finding(section="folders", what="disk (workspace)", words=words)
     if not (data_dir() / "sessions").is_dir():
         return
     sessions = Shelf().sessions()

@@ -247,7 +247,9 @@ async def looking(
         workspace = stack.enter_context(folder("workspace"))
     servers = connections(
         specs,
-        programs=Programs(workspace, provider_named(config.sandbox.provider), config.sandbox.limits()),
+        programs=Programs(
+            workspace, provider_named(config.sandbox.provider), config.sandbox.limits(config.limits)
+        ),
         person=person or nobody,
         sampler=nobody,
         roots=(workspace,),

@@ -16,6 +16,8 @@ Why: TypeAlias = Literal[
     "unreadable",
     "secret",
     "too many files",
+    "too much at once",
+    "beyond the disk limit",
     "another file system",
     "changed before it was read",
     "changed while it was read",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from pinfold.sandbox.versions.entries import (
     Delta,
@@ -15,6 +16,8 @@ from pinfold.sandbox.versions.entries import (
     name_of,
     parent_of,
 )
+
+TOO_MUCH = ("too large", "no room", "too many files", "too much at once", "changed while it was read")
 
 
 class Known:
@@ -55,6 +58,13 @@ class Known:
     def is_as_told(self) -> bool:
         """Nothing has changed since `changes` was last asked."""
         return not self._was
+
+    def give_up(self) -> None:
+        """What was made since `changes` was last asked and is too much to be kept may be removed: it filled the disk."""
+        for path, was in self._was.items():
+            entry = self.entries.get(path)
+            if isinstance(entry, Uncovered) and entry.why in TOO_MUCH and not isinstance(was, Uncovered):
+                self.entries[path] = replace(entry, why="beyond the disk limit")
 
     def has_changed(self, path: str) -> bool:
         return path in self._was

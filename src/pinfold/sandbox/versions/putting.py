@@ -150,7 +150,10 @@ class Putting:
         elif isinstance(entry, Folder):
             self._clear_folder(path, wanted)
         elif not self._is_kept(path, entry):
-            if wanted is None or isinstance(wanted, Folder) or path in self._lifted:
+            if isinstance(entry, Uncovered) and entry.is_folder:
+                self._top.remove_all(path)
+                self._seen.look_at(path)
+            elif wanted is None or isinstance(wanted, Folder) or path in self._lifted:
                 self._top.remove(path, was=self._now.stamps[path])
                 self._seen.look_at(path)
             # Else it is replaced in one step.
@@ -180,7 +183,7 @@ class Putting:
 
     def _is_kept(self, path: str, entry: Entry) -> bool:
         """Whether its content would be lost with it."""
-        if not isinstance(entry, Uncovered) or entry.why == "special file":
+        if not isinstance(entry, Uncovered) or entry.why in ("special file", "beyond the disk limit"):
             return False
         status = self._top.status(path)
         return not (entry.why == "hard link" and status and status.st_nlink > 1)

@@ -100,7 +100,8 @@ def coverage_of(
     )
 
 
-def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str]) -> Changes:
+def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str], *, is_cut: bool) -> Changes:
+    """`is_cut`: there may be more that nobody has looked at."""
     ends = {path: new if isinstance(new, Uncovered) else old for path, (old, new) in delta.items()}
     return Changes(
         made=tuple(sorted(path for path, (old, _) in delta.items() if old is None)),
@@ -114,6 +115,7 @@ def changes_of(delta: Delta, dropped: list[int], crowded: Collection[str]) -> Ch
         not_covered=(
             *_not_covered((path, entry) for path, entry in sorted(ends.items()) if entry),
             *_crowded(crowded),
+            *(NotCovered(path="", why="too much at once") for _ in range(is_cut)),
         ),
         dropped=tuple(dropped),
     )

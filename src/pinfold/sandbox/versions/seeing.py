@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 
 from pinfold.sandbox._workspace import is_masked
 from pinfold.sandbox.versions.entries import (
@@ -32,6 +33,7 @@ from pinfold.sandbox.versions.entries import (
     parent_of,
     whole,
 )
+from pinfold.sandbox.versions.holes import written
 from pinfold.sandbox.versions.known import Known
 from pinfold.sandbox.versions.reading import Read, file_of, is_fresh, read, reason
 from pinfold.sandbox.versions.store import NoRoom, Store
@@ -51,6 +53,28 @@ class Unread:
     stamp: Stamp
 
 
+class Effort:
+    """What one look at the workspace may cost. Any thread may end it."""
+
+    def __init__(self, limit_s: float, size: int) -> None:
+        self._limit_s = limit_s
+        self._size = size
+        self.is_over = False
+        """Somebody waits: nothing more is looked at, until the look has ended."""
+        self.begin()
+
+    def begin(self, *, reads: bool = True) -> None:
+        self._until = monotonic() + self._limit_s if reads else 0.0
+        self._left = self._size
+
+    def allows(self, size: int) -> bool:
+        """Whether so much may still be read. If not, everything else is only looked at."""
+        if self.is_over or monotonic() > self._until or size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
 class Seeing:
     """`make_room` is asked for bytes in the store and says whether there may be some now."""
 
@@ -62,6 +86,7 @@ class Seeing:
         largest: int,
         most: int,
         watches: int,
+        effort: Effort,
         make_room: Callable[[int], bool],
     ) -> None:
         self.known = Known(self._unwatch)
@@ -71,6 +96,9 @@ class Seeing:
         self._store = store
         self._largest = largest
         self._most = most
+        self._effort = effort
+        self.is_cut = False
+        """The last look was ended before it had seen everything; the next sees it."""
         self._make_room = make_room
         self._unread: list[str] = []
         self._started = False
@@ -86,7 +114,8 @@ class Seeing:
     @property
     def is_quiet(self) -> bool:
         known, watch = self.known, self._watch
-        return watch is not None and not known.held and known.is_as_told and watch.is_quiet
+        is_told = known.is_as_told and not self.is_cut
+        return watch is not None and not known.held and is_told and watch.is_quiet
 
     @property
     def unread(self) -> int:
@@ -118,17 +147,26 @@ class Seeing:
 
     def look(self) -> None:
         happened = self._watch.happened() if self._watch else None
-        if happened is None:
+        was_cut, self.is_cut = self.is_cut, False
+        if happened is None or was_cut:
             self._walk()
         else:
             for path, mask in sorted(happened.items()):
+                if self._is_cut_off():
+                    break
                 self._look_at(path, written=bool(mask & (WRITTEN | OPENED)))
         for path in list(self.known.held):
+            if self._is_cut_off():
+                break
             if self._compares_held:
                 self._read(path)
             else:
                 self._look_at(path, written=False)
         self.known.forget_moves()
+
+    def _is_cut_off(self) -> bool:
+        self.is_cut = self.is_cut or self._effort.is_over
+        return self.is_cut
 
     def look_at(self, path: str) -> None:
         self._look_at(path, written=True)
@@ -175,6 +213,11 @@ class Seeing:
         if self._watch:
             # Events were lost, of opening as well.
             for path in filter(self.known.is_file, list(self.known.entries)):
+                if self._is_cut_off():
+                    break
+                if not self._effort.allows(0):
+                    self.is_cut = True
+                    break
                 self._probe(path)
 
     def _look_at(self, path: str, *, written: bool) -> None:
@@ -200,7 +243,7 @@ class Seeing:
     def _enter(self, first: str, *, below: bool = True) -> None:
         """Looks into a folder and all below it; unless asked, only if something may have happened there unseen."""
         waiting = [first]
-        while waiting:
+        while waiting and not (self._started and self._is_cut_off()):
             folder = waiting.pop()
             try:
                 with self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
@@ -228,6 +271,8 @@ class Seeing:
             self.known.gone(joined(folder, name))
         folders: list[str] = []
         for entry in found:
+            if self._started and self._is_cut_off():
+                break
             path = joined(folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 folders.append(path)
@@ -250,8 +295,9 @@ class Seeing:
             self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
         else:
             self.known.drop_below(folder)
-            inode = status.st_ino if status else 0
-            self.known.note_folder(folder, Uncovered(reason(error), (inode, 0, 0), is_folder=True))
+            thing = status.st_ino if status else 0, 0, 0
+            if self.known.entries.get(folder) != Uncovered("beyond the disk limit", thing, is_folder=True):
+                self.known.note_folder(folder, Uncovered(reason(error), thing, is_folder=True))
 
     def _watched(self, fd: int, folder: str) -> bool:
         """Whether nobody watched it until now."""
@@ -283,6 +329,8 @@ class Seeing:
             why = self._why_not(path, status)
             if why:
                 self.known.note(path, Uncovered(why, stamp.thing), stamp)
+            elif self._started and not self._effort.allows(status.st_blocks * 512):
+                self.known.note(path, Uncovered("too much at once", stamp.thing), stamp)
             elif self._started or is_fresh(stamp):
                 self._read(path)
             else:
@@ -325,7 +373,7 @@ class Seeing:
         try:
             return self._store.take(fd, share=share)
         except NoRoom:
-            if not self._make_room(os.fstat(fd).st_size):
+            if not self._make_room(written(fd)):
                 raise
             return self._store.take(fd, share=share)
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-_CHUNK = 1 << 20
+from pinfold.sandbox.versions.holes import CHUNK, pieces, written
+
 _FICLONE = 0x40049409
 
 
@@ -42,7 +43,8 @@ class Store:
         """Until the file system says that it cannot share blocks."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for blob in folder.glob("??/*"):  # of an earlier owner
-            self._sizes[blob.name] = blob.stat().st_size
+            status = blob.stat()
+            self._sizes[blob.name] = min(status.st_size, status.st_blocks * 512)
         self._used = sum(self._sizes.values())
         for partial in folder.glob("partial-*"):
             partial.unlink()
@@ -65,13 +67,13 @@ class Store:
         size = os.fstat(fd).st_size
         if size > self._largest:
             raise TooLarge
-        if not self.has_room(size, share=share):
+        if not self.has_room(written(fd), share=share):
             digest = _hash(fd)
             if digest not in self._sizes:
                 raise NoRoom
             return digest
         try:
-            if size < _CHUNK:
+            if size < CHUNK:
                 data = os.pread(fd, size + 1, 0)
                 if len(data) <= size:
                     return self._put(data)
@@ -87,10 +89,12 @@ class Store:
         try:
             with self.path(digest).open("rb", buffering=0) as blob:
                 cloned = self._cloned(blob.fileno(), fd)
-                while chunk := blob.read(_CHUNK):
-                    found.update(chunk)
-                    if not cloned:
-                        _write(fd, chunk)
+                for at, piece, is_written in pieces(blob.fileno()):
+                    found.update(piece)
+                    if is_written and not cloned:
+                        _write(fd, piece, at)
+                if not cloned:
+                    os.ftruncate(fd, os.fstat(blob.fileno()).st_size)
         except FileNotFoundError as error:
             raise Damaged(error.errno, "its content is no longer kept") from error
         if found.hexdigest() != digest:
@@ -108,7 +112,7 @@ class Store:
         if digest not in self._sizes:
             partial, fd = self._partial()
             try:
-                _write(fd, data)
+                _write(fd, data, 0)
             except OSError:
                 partial.unlink()
                 raise
@@ -120,17 +124,19 @@ class Store:
     def _stream(self, source: int) -> str:
         """What is hashed is what was written, whatever happens to the file meanwhile."""
         partial, fd = self._partial()
-        found, size = hashlib.sha256(), 0
+        found, size, held = hashlib.sha256(), 0, 0
         try:
             cloned = self._cloned(source, fd)
-            reading = fd if cloned else source
-            while chunk := os.pread(reading, _CHUNK, size):
-                found.update(chunk)
-                size += len(chunk)
+            for at, piece, is_written in pieces(fd if cloned else source):
+                found.update(piece)
+                size = at + len(piece)
                 if size > self._largest:
                     break
-                if not cloned:
-                    _write(fd, chunk)
+                if is_written and not cloned:
+                    _write(fd, piece, at)
+            if not cloned:
+                os.ftruncate(fd, size)
+            held = written(fd)
         except OSError:
             partial.unlink()
             raise
@@ -139,7 +145,7 @@ class Store:
         if size > self._largest:
             partial.unlink()
             raise TooLarge
-        self._keep(partial, found.hexdigest(), size)
+        self._keep(partial, found.hexdigest(), held)
         return found.hexdigest()
 
     def _partial(self) -> tuple[Path, int]:
@@ -168,14 +174,14 @@ class Store:
 
 
 def _hash(fd: int) -> str:
-    found, size = hashlib.sha256(), 0
-    while chunk := os.pread(fd, _CHUNK, size):
-        found.update(chunk)
-        size += len(chunk)
+    found = hashlib.sha256()
+    for _, piece, _ in pieces(fd):
+        found.update(piece)
     return found.hexdigest()
 
 
-def _write(fd: int, data: bytes) -> None:
-    at = 0
-    while at < len(data):
-        at += os.write(fd, data[at:] if at else data)
+def _write(fd: int, data: bytes | memoryview, at: int) -> None:
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(fd, left, at)
+        left, at = left[written:], at + written

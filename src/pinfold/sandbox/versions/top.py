@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pinfold.sandbox._beneath import remove_all
 from pinfold.sandbox._syscalls import X86_64
 from pinfold.sandbox.versions.entries import SET_ID, File, Folder, Link, Stamp, mode_of, name_of
 
@@ -182,6 +183,11 @@ class Top:
         with self.place(path, writable=True) as (folder, name):
             os.rmdir(name, dir_fd=folder)
         self._opened_up.pop(path, None)
+
+    def remove_all(self, path: str) -> None:
+        """A folder with all that is in it, however much and deep."""
+        with self.place(path, writable=True) as (folder, name):
+            remove_all(folder, name)
 
     def let_read(self, path: str) -> None:
         with self.opened(path) as fd:

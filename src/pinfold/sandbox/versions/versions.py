@@ -25,7 +25,7 @@ from pinfold.sandbox.versions.reports import (
     changes_of,
     coverage_of,
 )
-from pinfold.sandbox.versions.seeing import Seeing
+from pinfold.sandbox.versions.seeing import Effort, Seeing
 from pinfold.sandbox.versions.store import Store
 from pinfold.sandbox.versions.top import Top, is_partial
 
@@ -37,6 +37,8 @@ ENTRY_CAP = 200_000
 """Files and folders; a folder with which there would be more is not covered."""
 CHANGE_CAP = 2_000_000
 """Changed paths of all states together, each some 300 bytes in memory; the oldest states make way."""
+LOOK_S, LOOK_BYTES = 10.0, 2 << 30
+"""For reading what one cell changed; what is beyond is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
 _PREFIX = "sha256:"
@@ -62,6 +64,8 @@ class Versions:
         entry_cap: int = ENTRY_CAP,
         change_cap: int = CHANGE_CAP,
         watches: int = WATCHES,
+        look_s: float = LOOK_S,
+        look_bytes: int = LOOK_BYTES,
         is_lasting: bool = True,
     ) -> None:
         """`is_lasting`: another process may go on with what is in the store."""
@@ -83,12 +87,14 @@ class Versions:
             self._top = Top(workspace)
         except OSError as error:
             raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
+        self._effort = Effort(look_s, look_bytes)
         self._seen = Seeing(
             self._top,
             self._store,
             largest=file_cap,
             most=entry_cap,
             watches=watches,
+            effort=self._effort,
             make_room=self._make_room,
         )
         self._now = self._seen.known
@@ -164,12 +170,21 @@ class Versions:
             self._begin(cell)
             return True
 
-    def after(self, cell: int) -> Changes:
-        """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing."""
+    def after(self, cell: int, *, spilled: bool = False) -> Changes:
+        """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing.
+
+        `spilled`: it was stopped for filling the disk, so that what it made is removed with it, kept or not.
+        """
         with self._lock:
             self._must_be(cell)
-            self._look()
+            self._look(reads=not spilled)
+            if spilled:
+                self._now.give_up()
             return self._grow(cell)
+
+    def hurry(self) -> None:
+        """Somebody waits for a look that is being taken, or about to be: what it has not seen yet is not covered."""
+        self._effort.is_over = True
 
     def after_quiet(self, cell: int) -> bool:
         """As `after`, if it has changed nothing: then it costs nothing. Whether that is so."""
@@ -181,6 +196,10 @@ class Versions:
             self._journal.grows(cell, {})
             self._running = None
             return True
+
+    @property
+    def is_quiet(self) -> bool:
+        return self._seen.is_quiet
 
     def restore(self, to: int) -> Restored:
         """The workspace as it was after cell `to`, back or forth, but for what the user has changed between cells."""
@@ -246,7 +265,7 @@ class Versions:
         dropped, self._dropped = self._dropped, []
         crowded = self._seen.crowded - self._crowded
         self._crowded |= crowded
-        return changes_of(delta, dropped, crowded)
+        return changes_of(delta, dropped, crowded, is_cut=self._seen.is_cut)
 
     def _go(self, to: int) -> Restored:
         self._journal.goes(to)
@@ -275,12 +294,16 @@ class Versions:
             missed=tuple(Missed(path=path, why=why) for path, why in sorted(missed.items())),
         )
 
-    def _look(self) -> None:
+    def _look(self, *, reads: bool = True) -> None:
         if not self._top.is_there:
             raise SandboxUnavailable(
                 "the workspace was removed or replaced; undo does not reach its files any more"
             )
-        self._seen.look()
+        self._effort.begin(reads=reads)
+        try:
+            self._seen.look()
+        finally:
+            self._effort.is_over = False
 
     def _must_come_next(self, cell: int) -> None:
         self._must_be_idle()

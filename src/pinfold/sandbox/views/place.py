@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TypeAlias
 
 from pinfold.sandbox._workspace import Guards
 from pinfold.sandbox.contract import SandboxUnavailable
+from pinfold.sandbox.folders import removed
 from pinfold.sandbox.versions.entries import Stamp, is_below, mode_of
 from pinfold.sandbox.versions.top import Top
 from pinfold.sandbox.views.layer import Layer
@@ -75,6 +75,7 @@ class Place:
             masked=[(path, IN_VIEW, inode) for path, _, inode in guards.masked if is_seen(path)],
             pinned=list(filter(is_seen, guards.pinned)),
             protected=list(filter(is_seen, guards.protected)),
+            hidden=list(filter(is_seen, guards.hidden)),
             kept=guards.kept,
         )
 
@@ -121,19 +122,7 @@ def layer_of(view: Path) -> Layer:
 
 def discard(view: Path) -> None:
     """Remove what is in a view, and the folder. Of no use to a session that still has it."""
-
-    def let_go(function: object, path: str, _error: object) -> None:
-        with suppress(OSError):
-            parent = Path(path).parent
-            for folder in (parent, Path(path)):
-                if not folder.is_symlink() and folder.is_dir():
-                    folder.chmod(0o700)
-            if function is os.unlink:
-                Path(path).unlink()
-            else:
-                shutil.rmtree(path, ignore_errors=True)
-
-    shutil.rmtree(view, onerror=let_go)
+    removed(view)
 
 
 def _checked(workspace: Path, view: Path) -> Path:

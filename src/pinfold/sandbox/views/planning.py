@@ -26,6 +26,7 @@ from pinfold.sandbox.versions.entries import (
     owner_of,
     whole,
 )
+from pinfold.sandbox.versions.holes import same_content
 from pinfold.sandbox.versions.top import Top, reopened
 from pinfold.sandbox.views.layer import Layer, Odd
 
@@ -34,7 +35,6 @@ _DATA = (["objects"], ["refs"], ["logs"])
 """Of a git folder: a branch may be called `x.pem`."""
 _NESTING = ("modules", "worktrees")
 _SET_ID = stat.S_ISUID | stat.S_ISGID
-_CHUNK = 1 << 20
 GUARDED = "it is guarded in the workspace"
 BY_NAME = "its name is a secret's"
 
@@ -161,12 +161,7 @@ class Planning:
             except PermissionError:
                 return False
             try:
-                at = 0
-                while chunk := os.pread(ours, _CHUNK, at):
-                    if chunk != os.pread(theirs, len(chunk), at):
-                        return False
-                    at += len(chunk)
-                return True
+                return same_content(ours, theirs)
             finally:
                 os.close(ours)
 
