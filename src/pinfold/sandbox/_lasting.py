@@ -20,6 +20,7 @@ from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._making import DEPTH_S, done, remade
+from pinfold.sandbox._new_names import Names
 from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._trail import COMMAND
@@ -168,6 +169,9 @@ class LastingSession(GuestSession):
                 await history.close()
             await self._saved.close()
 
+    def _names(self) -> Names | None:
+        return self._history.touched() if self._history else None
+
     def _told(self) -> tuple[str, ...]:
         notices, self._notices = self._notices, ()
         return notices
@@ -179,6 +183,8 @@ class LastingSession(GuestSession):
             await self._with_history()
         self._next = max(cell or 0, self._number + 1)  # a log that was damaged may not know of the last ones
         if self._history is not None:
+            if self._keeper:
+                self._keeper.noticed(self._history.touched())
             await self._history.before(self._next)
 
     def _numbered(self, code: str) -> dict[str, int]:
@@ -268,11 +274,10 @@ class LastingSession(GuestSession):
             if isinstance(history, FileHistory):
                 self._history = history
                 self._number = max(self._number, history.last)  # should only it know of earlier ones
-                lacks = uncovered(history.coverage)
+                lacks = [uncovered(history.coverage), history.tracked_secrets()]
             else:
-                lacks = history
-            if lacks:
-                self._notices += (lacks,)
+                lacks = [history]
+            self._notices += tuple(filter(None, lacks))
 
     async def _restore_files(self, path: list[int]) -> None:
         """As they were after these cells. Raises UndoRefused."""

@@ -104,9 +104,10 @@ class GuestSession(Slot):
         finally:
             self._runs = None
             if self._keeper:
-                self._notices += self._keeper.after()
+                self._notices += self._keeper.after(self._names())
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         rolled_back = False
+        end = await self._end_fight(guest, end)
         if isinstance(end, Death):
             self._guest = None
             rolled_back = await self._came_back(guest, end, ran=True)
@@ -223,7 +224,8 @@ class GuestSession(Slot):
         finally:
             self._runs = None
             if self._keeper:
-                notices = self._keeper.after()
+                notices = self._keeper.after(self._names())
+        end = await self._end_fight(guest, end)
         if isinstance(end, Death):
             self._notices += notices
             return await self._died_under(guest, end, command.name, is_step=is_step)
