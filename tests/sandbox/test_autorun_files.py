@@ -271,3 +271,52 @@ async def test_in_a_large_workspace_the_history_of_the_files_tells_names(workspa
         outcome = await ran(session, "print([open(f'many/{n}/.env').read() for n in (8, 9)])")
         assert outcome.stdout == "['', '']\n"
     assert (workspace / "many" / "9" / ".env").read_text() == "mine"
+
+
+async def test_in_landlock_no_cell_changes_where_a_push_goes(workspace: Path) -> None:
+    if landlock_abi() == 0:
+        pytest.skip("no Landlock here")
+    repository(workspace)
+    git(workspace, "remote", "add", "origin", "https://example.org/mine.git")
+    git(workspace, "config", "branch.main.remote", "origin")
+    mine = (workspace / ".git" / "config").read_text()
+    attacks = [
+        ("remote", "set-url", "origin", "https://example.net/theirs"),
+        ("remote", "set-url", "--add", "origin", "https://example.net/theirs"),
+        ("remote", "set-url", "--push", "origin", "https://example.net/theirs"),
+        ("config", "url.https://example.net/.insteadOf", "https://example.org/"),
+        ("config", "branch.main.pushRemote", "https://example.net/theirs"),
+    ]
+    async with opened("landlock", workspace) as session:
+        for attack in attacks:
+            outcome = await ran(
+                session, f"import subprocess; subprocess.run(['git', *{attack!r}], check=True)"
+            )
+            assert outcome.notices == (".git/config was changed and has been put back",), attack
+            assert (workspace / ".git" / "config").read_text() == mine
+        outcome = await ran(session, "subprocess.run('git branch -q --track topic origin/main || git branch topic; "
+                            "git config branch.topic.remote origin', shell=True, check=True)")  # fmt: skip
+        assert outcome.notices == ()
+        git(workspace, "remote", "set-url", "origin", "https://example.org/moved")  # the user, between cells
+        assert (await ran(session, "1")).notices == ()
+    assert git(workspace, "remote", "get-url", "origin") == "https://example.org/moved\n"
+
+
+async def test_what_is_closed_around_is_found_and_removed(workspace: Path) -> None:
+    code = (
+        "import os\nos.makedirs('shut/in/.vscode'); open('shut/in/.vscode/tasks.json', 'w').close()\n"
+        "os.chmod('shut/in', 0); os.chmod('shut', 0o500)"
+    )
+    async with opened("namespaces", workspace) as session:
+        await ran(session, code)
+    assert not (workspace / "shut" / "in" / ".vscode").exists()
+
+
+async def test_secrets_in_the_objects_of_git_are_said(workspace: Path) -> None:
+    repository(workspace)
+    (workspace / ".env").write_text("secret")
+    async with opened("namespaces", workspace) as session:
+        assert not any("Git keeps" in line for line in (await ran(session, "1")).notices)
+    git(workspace, "add", "-f", ".env")
+    async with opened("namespaces", workspace) as session:
+        assert any("Git keeps" in line and ".env" in line for line in (await ran(session, "1")).notices)

@@ -148,16 +148,13 @@ class _Init:
                 self._freezer.thaw()
                 _answer(fds, {})
             case b"leftovers":
-                self._tell_leftovers(*fds)
+                _answer(fds, {"running": self._has_leftovers()})
             case _:
                 self._end(-signal.SIGKILL)
 
-    def _tell_leftovers(self, paper: int, reply: int) -> None:
+    def _has_leftovers(self) -> bool:
         """Whether anything can run while no cell does."""
-        os.close(paper)
-        running = bool(set(descendants()) - {self._runner}) or not is_quiet(self._runner)
-        with socket.socket(fileno=reply) as host, suppress(OSError):
-            host.send(json.dumps({"running": running}).encode())
+        return bool(set(descendants()) - {self._runner}) or not is_quiet(self._runner)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
