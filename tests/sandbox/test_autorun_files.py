@@ -99,7 +99,7 @@ async def test_git_runs_nothing_of_a_repository_that_a_cell_made(
         gitdir = "deep/sub/.git/" if attack is nested else ""
         assert any(line.startswith(f"{gitdir}config ") for line in outcome.notices), outcome
         again = await ran(session, f"open('{gitdir}config', 'a').write('[core]\\n\\tfsmonitor = x\\n')")
-        assert again.notices == (f"{gitdir}config was changed and has been put back",)
+        assert again.notices == (f"{gitdir}config held what git would run; that has been taken out",)
     user_runs_git(workspace)
     assert not canary.exists()
     if attack is nested:

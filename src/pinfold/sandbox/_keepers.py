@@ -41,6 +41,10 @@ class Keepers:
             keeper.allow(path)
 
     @property
+    def sees_names(self) -> bool:
+        return self._keepers[self._workspace].sees_names
+
+    @property
     def fought(self) -> str | None:
         return next((keeper.fought for keeper in self._keepers.values() if keeper.fought), None)
 

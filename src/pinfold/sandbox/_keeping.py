@@ -19,7 +19,7 @@ from pinfold.sandbox._beneath import Below, Content, File, Odd
 from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, made_plain, written_folders
 from pinfold.sandbox._gitdir import is_gitdir
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
-from pinfold.sandbox._watch import Watch
+from pinfold.sandbox._watch import EMPTY, FOLDERS, Watch
 from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable
 from pinfold.sandbox.autorun_files import Row
 from pinfold.text import listed
@@ -27,6 +27,8 @@ from pinfold.text import listed
 _LOST = "look at it before you use it"
 _FOUGHT = 3
 """Times that one path is put back while no cell runs, before everything that runs in the session is ended."""
+_FEW = 64
+"""Folders that are all watched: of more, the history of the files tells names, and opening a session takes no longer."""
 _NAMED = 8
 """Paths in one line."""
 
@@ -44,6 +46,11 @@ class Keeping(Protocol):
 
     def allow(self, path: str) -> None:
         """The host is about to change this, as the user agreed, before the next cell runs."""
+        ...
+
+    @property
+    def sees_names(self) -> bool:
+        """It needs nobody to tell it names."""
         ...
 
     @property
@@ -115,8 +122,7 @@ class Keeper:
         """As answered in this check."""
         self._below = Below(top)
         self._running = False
-        self._said: list[str] = []
-        self._mounts = Mounts()
+        self._said, self._mounts = list[str](), Mounts()
         cut = len(self._shown) + 1
         self._masked = {path[cut:]: (device, inode) for path, device, inode in guards.masked}
         self._places = {path[cut:]: self._place(path[cut:]) for path in guards.pinned}
@@ -157,7 +163,7 @@ class Keeper:
         self.sees_all = False
         """Every folder is watched that holds a guarded name."""
         self._watch_all()
-        self._sees_names = guards.folders is not None and self._watch_each(guards.folders)
+        self.sees_names = self._watch_each(guards.folders, _FEW if mounted else FOLDERS)
         """Every folder is watched: each new name is seen at once."""
 
     @property
@@ -239,8 +245,11 @@ class Keeper:
         return tuple(said)
 
     def _check(self, names: Names | None) -> None:
-        self._leftovers = None
         happened = self._watch.events() if self._watch else None
+        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all
+        if is_quiet and self._mounted and not self._loose and not self._made:
+            return
+        self._leftovers = None
         self._forget_removed()
         renamed, written = (names_of(paths, self._top) for paths in happened or (set[str](), set[str]()))
         if happened is None or not self.sees_all:
@@ -251,8 +260,8 @@ class Keeper:
             self._happened(renamed, written)
         elif self._loose or not self._mounted:
             self._judge(self._suspects(), set())
-        if happened is None or not self._sees_names:
-            self._look_beyond(names, is_lost=happened is None and self._sees_names)
+        if happened is None or not self.sees_names:
+            self._look_beyond(names, is_lost=happened is None and self.sees_names)
         if renamed or written or names:
             also = names or NOTHING
             self._answer(self._names.look(Names(renamed | also.renamed, written | also.written)))
@@ -294,7 +303,7 @@ class Keeper:
             # A new folder may have been filled before it could be watched.
             self._watch_all()
             self._refuse_links(self._all_links())
-        if self._sees_names:
+        if self.sees_names:
             self._watch_names(path for path in renamed if self._is(stat.S_ISDIR, path))
         self._refuse_links(
             path for path in renamed if path.startswith(gitdirs) and self._is(stat.S_ISLNK, path)
@@ -340,6 +349,8 @@ class Keeper:
             if now != was:
                 if self._is_the_users(path, was, now):
                     self._was[path] = now
+                elif self._is_made(path):
+                    self._take_out(path, now)
                 else:
                     self._put_back(path, was, now)
             if path in self._loose and not self._is_made(path):
@@ -468,18 +479,21 @@ class Keeper:
         self._loose |= kept
         for name in sorted(kept):
             now = self._below.read(name)
-            self._was[name] = was = now if is_users else self._plain_part(name, now)
-            if now != was:
-                self._put_back(name, was, now, "held what git would run; that has been taken out")
+            if is_users:
+                self._was[name] = now
+            else:
+                self._take_out(name, now)
             if path not in self._made:
                 self._protect(name)
         if path:
             self._refuse_links(links_in(self._top, path))
 
-    def _plain_part(self, name: str, now: Content) -> Content:
-        """Of something in a git folder that the session made."""
+    def _take_out(self, name: str, now: Content) -> None:
+        """What is not plain of something in a git folder that the session made."""
         points = is_pointer_within(self._top, name, now, self._is_guarded)
-        return now if points else made_plain(name, now)
+        self._was[name] = was = now if points else made_plain(name, now)
+        if now != was:
+            self._put_back(name, was, now, "held what git would run; that has been taken out")
 
     def _forget_removed(self) -> None:
         """Git folders that the session made and that are none any more."""
@@ -543,9 +557,9 @@ class Keeper:
         ):  # more than can be watched: they are seen where the history of the files sees them
             self._watch.add(sorted(secret))
 
-    def _watch_each(self, folders: Iterable[str]) -> bool:
+    def _watch_each(self, folders: list[str] | None, most: int) -> bool:
         """Whether all of them are watched."""
-        if self._watch is None:
+        if self._watch is None or folders is None or len(folders) > most:
             return False
         try:
             self._watch.add(f"{self._top}/{folder}" if folder else self._top for folder in folders)
@@ -563,7 +577,7 @@ class Keeper:
                 if self._watch.add([folder]):
                     waiting += folders_in(self._top, path)
         except OSError:
-            self._sees_names = False
+            self.sees_names, self._unseen = False, True
 
     def _above(self, path: str) -> list[str]:
         parts = path.split("/")

@@ -20,7 +20,7 @@ from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._making import DEPTH_S, done, remade
-from pinfold.sandbox._new_names import Names
+from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._trail import COMMAND
@@ -170,6 +170,8 @@ class LastingSession(GuestSession):
             await self._saved.close()
 
     def _names(self) -> Names | None:
+        if self._keeper is not None and self._keeper.sees_names:
+            return NOTHING
         return self._history.touched() if self._history else None
 
     def _told(self) -> tuple[str, ...]:
@@ -183,8 +185,9 @@ class LastingSession(GuestSession):
             await self._with_history()
         self._next = max(cell or 0, self._number + 1)  # a log that was damaged may not know of the last ones
         if self._history is not None:
-            if self._keeper:
-                self._keeper.noticed(self._history.touched())
+            names = self._names()
+            if self._keeper and names is not NOTHING:
+                self._keeper.noticed(names)
             await self._history.before(self._next)
 
     def _numbered(self, code: str) -> dict[str, int]:

@@ -16,7 +16,7 @@ _HEADER = struct.Struct("iIII")
 _BUFFER = 1 << 16
 _READS = 64
 """At once: a program that never stops must not keep us from putting back what it did. The rest is told next time."""
-_NOTHING: tuple[set[str], set[str]] = (set(), set())
+EMPTY: tuple[set[str], set[str]] = (set(), set())
 FOLDERS = 256
 """That one session watches; a machine gives each user some thousands."""
 
@@ -69,7 +69,7 @@ class Watch:
     def events(self) -> tuple[set[str], set[str]] | None:
         """Paths whose name now means something else, and paths written in place; None: too much happened to say."""
         if not self._poll.poll(0):
-            return _NOTHING
+            return EMPTY
         renamed: set[str] = set()
         written: set[str] = set()
         lost = False

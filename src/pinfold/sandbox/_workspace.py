@@ -247,13 +247,12 @@ class Walk:
             name = entry.name
             low = name.lower()
             # As `names.may_end`, without a call for each name.
-            noted = low in exact or low[low.rfind(".") :] in endings or low[:length] in starts
-            if name == "HEAD":
-                is_git = is_git or is_gitdir(folder)
-            if noted and self._steers:
-                self._note_autorun(entry.path)
+            if noted := low in exact or low[low.rfind(".") :] in endings or low[:length] in starts:
+                is_git = is_git or (name == "HEAD" and is_gitdir(folder))
+                if self._steers:
+                    self._note_autorun(entry.path)
             if entry.is_file(follow_symlinks=False):
-                if secret or noted:
+                if noted or secret:
                     self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
                 elif self._wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
                     self.set_id.append(entry.path)
@@ -304,7 +303,7 @@ class Walk:
 @functools.lru_cache(maxsize=2)
 def _noted(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
     """What is looked at more closely."""
-    return NamePatterns([*NAMES, ".git", *(row.pattern.rstrip("/") for row in table)])
+    return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -40,6 +40,7 @@ class ViewKeeper:
         return self._watch.fd if self._watch else None
 
     fought = None
+    sees_names = True
     lost: tuple[str, ...] = ()
 
     def before(self, names: Names | None = NOTHING) -> None:
