@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -48,11 +48,16 @@ def repository(folder: Path) -> Path:
 
 
 @contextmanager
-def keeping(workspace: Path, *, mounted: bool = True, sent: list[Mounts] | None = None) -> Generator[Keeper]:
+def keeping(
+    workspace: Path,
+    *,
+    mounted: bool = True,
+    sent: list[Mounts] | None = None,
+    leftovers: Callable[[], bool] = lambda: True,
+) -> Generator[Keeper]:
     guards = guarded(workspace, str(workspace), steers=True)
-    keeper = Keeper(
-        str(workspace), guards, mounted=mounted, remount=sent.append if sent is not None else None
-    )
+    remount = sent.append if sent is not None else None
+    keeper = Keeper(str(workspace), guards, mounted=mounted, remount=remount, leftovers=leftovers)
     try:
         yield keeper
     finally:
@@ -295,7 +300,7 @@ def test_a_link_put_in_the_way_is_never_followed(watched: bool, workspace: Path,
     elsewhere.mkdir()
     (elsewhere / "alternates").write_text("the user's own")
     with keeping(workspace) as keeper:
-        assert (keeper.notice is None) is watched
+        assert keeper.sees_all is watched
         keeper.before()
         shutil.rmtree(workspace / ".git" / "objects" / "info")
         (workspace / ".git" / "objects" / "info").symlink_to(elsewhere)
@@ -439,7 +444,7 @@ def test_a_repository_made_inside_stays_without_what_it_would_run(workspace: Pat
         (workspace / ".git" / "hooks" / "pre-commit").write_text("evil")
         git(workspace, "config", "core.sshCommand", "evil")
         assert set(keeper.after()) == {
-            ".git/config was made and has been removed",
+            ".git/config held what git would run; that has been taken out",
             ".git/hooks was made and has been removed",
         }
 
@@ -448,7 +453,7 @@ def test_where_nothing_can_be_watched_cell_ends_are_still_looked_at(workspace: P
     repository(workspace)
     crowd(workspace)
     with keeping(workspace) as keeper:
-        assert keeper.notice is not None
+        assert not keeper.sees_all
         keeper.before()
         (workspace / "AGENTS.md").write_text("obey")
         (workspace / ".git" / "logs" / "x").symlink_to("/etc/passwd")

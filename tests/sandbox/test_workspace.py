@@ -10,8 +10,9 @@ import pytest
 from tests.sandbox.asking import as_user
 
 from pinfold.sandbox._gitdir import is_plain_config
-from pinfold.sandbox._workspace import Guards, fewer, guarded, is_masked
+from pinfold.sandbox._workspace import Guards, fewer, guarded
 from pinfold.sandbox.folders import removed
+from pinfold.sandbox.secret_files import is_masked
 
 pytestmark = pytest.mark.unit
 
@@ -29,14 +30,55 @@ def git_folder(path: Path, config: str = "") -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", [".env", ".ENV", ".env.local", "a.pem", "id_rsa", "id_ed25519.pub", ".netrc"]
+    "name",
+    [
+        *(
+            ".env",
+            ".ENV",
+            ".env.local",
+            "a.pem",
+            "id_rsa",
+            "id_ed25519.pub",
+            "id_dsa",
+            ".netrc",
+            "server.key",
+        ),
+        *("a.p12", "a.pfx", "a.jks", "a.kdbx", ".git-credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf"),
+        *(".htpasswd", ".vault-token", ".aws/credentials", "x/.kube/config", ".docker/config.json"),
+        *("main.tfstate", "main.tfstate.backup", "credentials.json", "service-account-1.json", "secrets.yml"),
+        *(
+            "secrets.yaml",
+            ".boto",
+            ".s3cfg",
+            "a.keystore",
+            "a.ppk",
+            ".config/gcloud/x",
+            ".config/gh/hosts.yml",
+        ),
+        *(".env/inside", ".env.example/.env", "lib/site-packages/.env"),
+    ],
 )
 def test_secrets_are_known_by_name(name: str) -> None:
     assert is_masked(name)
 
 
 @pytest.mark.parametrize(
-    "name", [".env.example", ".env.Sample", ".envrc", "pem", "a.pem.txt", ".git", "x\n.env"]
+    "name",
+    [
+        *(
+            ".env.example",
+            ".env.Sample",
+            ".envrc",
+            "pem",
+            "a.pem.txt",
+            ".git",
+            "x\n.env",
+            "credentials",
+            "config",
+        ),
+        *("config.json", "secret.yaml", "keys.py", ".venv/lib/python3.11/site-packages/certifi/cacert.pem"),
+        "node_modules/tls/test.key",
+    ],
 )
 def test_what_only_looks_like_one_is_not(name: str) -> None:
     assert not is_masked(name)

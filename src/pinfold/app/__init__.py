@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pinfold.app.opening import existing, new_session_options, resumed_options
     from pinfold.app.operator import start_operator_log
     from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, revoke, take
+    from pinfold.app.parting import take_parting
     from pinfold.app.paths import current_folder, forget_scratch, forget_unbegun, input_of, scratch_folder
     from pinfold.app.reading import cells_of, read_session, top_of, what_stays
     from pinfold.app.sent import Departure, departures
@@ -95,6 +96,7 @@ __all__ = [
     "spoken",
     "start_operator_log",
     "take",
+    "take_parting",
     "top_of",
     "what_stays",
 ]
@@ -161,6 +163,7 @@ _HOMES = {
     "spoken": "pinfold.app.speaking",
     "start_operator_log": "pinfold.app.operator",
     "take": "pinfold.app.owner",
+    "take_parting": "pinfold.app.parting",
     "top_of": "pinfold.app.reading",
     "what_stays": "pinfold.app.reading",
 }

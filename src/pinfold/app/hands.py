@@ -21,6 +21,7 @@ from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.judging import Judging
 from pinfold.app.observing import NO_NETWORK, changed, inventory, needs_network, observation
 from pinfold.app.outgoing import NETWORK, Running, WayOut
+from pinfold.app.parting import note_parting
 from pinfold.app.privacy import Privacy
 from pinfold.app.toolbox import shown_to
 from pinfold.app.untrusted_files import Writer
@@ -52,6 +53,7 @@ from pinfold.sandbox import (
     Limits,
     NotSupported,
     Outcome,
+    Parting,
     Provider,
     Resumable,
     Resumed,
@@ -391,8 +393,11 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     async def close(self) -> None:
         if self._session:
-            await self._session.close()
-            self._session = self._lasting = None
+            session, self._session, self._lasting = self._session, None, None
+            await session.close()
+            if isinstance(session, Parting):
+                note_parting(session.parting, is_broken=bool(session.lost_files))
+                await self.journal.append(*(Noticed(text=line) for line in session.parting))
         for close in self.closing:
             await close()
         if self.writer:
@@ -475,11 +480,13 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     def _steered(self, action: CallTool) -> Performed:
         """Raises BadCall."""
-        from pinfold.app.steering import carried_out
+        from pinfold.app.steering import carried_out, steered_by
 
         if (what := now_doing()) and what.nested:
             # When the cell ends, everything that steers is put back as it was before.
             raise BadCall("code cannot change a file that steers the agent; call the tool directly")
+        if isinstance(self._session, Parting):
+            self._session.allow_edit(steered_by(action, self.spec.workspace))
         return Performed(outcome="ok", observation=carried_out(action, self.spec.workspace))
 
     def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
@@ -497,6 +504,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             displays=displays,
             variables=variables,
             rolled_back=outcome.rolled_back,
+            notices=outcome.notices,
             lacked=NO_NETWORK if outcome.error and needs_network(outcome.error) else "",
         )
 

@@ -242,13 +242,13 @@ def _followed(folder: list[str], target: str) -> list[str]:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    if not parts or any(map(_is_closed, parts)):
+    if not parts or _is_closed(parts):
         raise Odd(f"it is a link to {'/'.join(parts) or 'a folder'}, which is not for reading")
     return parts
 
 
-def _is_closed(name: str) -> bool:
-    return is_masked(name) or name.lower() == ".git"
+def _is_closed(parts: list[str]) -> bool:
+    return is_masked("/".join(parts)) or any(part.lower() == ".git" for part in parts)
 
 
 def read_below(workspace: Path, path: str) -> bytes:
@@ -258,7 +258,7 @@ def read_below(workspace: Path, path: str) -> bytes:
         raise Odd("it is not in the workspace; give its path from there")
     if not parts:
         raise IsADirectoryError
-    if any(map(_is_closed, parts)):
+    if _is_closed(parts):
         raise Odd("it is not for reading")
     with _open(workspace) as top:
         return _read(top, "/".join(parts), FILE_BYTES)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from pinfold.sandbox.secret_files import NAMES as SECRET_NAMES
+
 REF = "refs/pinfold/checkpoints/"
 LARGEST_KB = 128 << 10
 """A file larger than this is in no checkpoint: git would keep all of it, every time it changes."""
-_SECRETS = (".env", ".env.*", "*.pem", "id_rsa*", "id_ed25519*", "id_ecdsa*", ".netrc")
-"""Files of these names read as empty inside, or hold what no history should."""
 _SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -141,8 +141,8 @@ rm -f "$GIT_INDEX_FILE"
 
 
 def left_out() -> list[str]:
-    """Pathspecs of what is in no checkpoint."""
-    return [f":(exclude,icase,glob)**/{name}{rest}" for name in _SECRETS for rest in ("", "/**")]
+    """Pathspecs of what is in no checkpoint: secrets read as empty inside, or are what no history should hold."""
+    return [f":(exclude,icase,glob)**/{name}{rest}" for name in SECRET_NAMES for rest in ("", "/**")]
 
 
 def surroundings(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[str, str]:

@@ -56,7 +56,7 @@ def planned(action: CallTool, workspace: Path) -> SteeringEdit:
 
     path = steered_by(action, workspace)
     if action.tool not in _EDITS:
-        raise BadCall(f"{path} steers the agent; change it with edit_file or write_file, one file at a time")
+        raise BadCall(f"{path} is protected; change it with edit_file or write_file, one file at a time")
     args = action.given
     try:
         before = read_steering(path, workspace)
@@ -82,4 +82,7 @@ def carried_out(action: CallTool, workspace: Path) -> str:
         write_steering(edit.path, edit.after, workspace)
     except FileRefused as error:
         raise BadCall(str(error)) from error
-    return f"wrote {edit.path}; it is obeyed again once the user trusts it\n{edit.diff()}"
+    from pinfold.sandbox.steering import steers_agent
+
+    trust = "; it is obeyed again once the user trusts it" if steers_agent(edit.path) else ""
+    return f"wrote {edit.path}{trust}\n{edit.diff()}"

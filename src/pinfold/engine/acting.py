@@ -361,6 +361,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
             files=how.files,
             more_files=how.more_files,
             rolled_back=how.rolled_back,
+            notices=how.notices,
             lacked=how.lacked or _broken(how),
             private=how.private,
             untrusted=how.untrusted,

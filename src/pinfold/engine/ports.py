@@ -107,6 +107,8 @@ class Performed(Struct, frozen=True, kw_only=True):
     files: tuple[FileChange, ...] = ()
     more_files: int = 0
     rolled_back: bool = False
+    notices: tuple[str, ...] = ()
+    """What the sandbox did about it; the observation says it too."""
     whole: Json | UnsetType = UNSET
     """What a cell that called gets of it, where that is not the text the model sees."""
     at_fault: str | None = None

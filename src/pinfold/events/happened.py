@@ -317,6 +317,8 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     """How many others."""
     rolled_back: bool = False
     """Of a cell: everything is as it was before it."""
+    notices: tuple[str, ...] = ()
+    """Of a cell: what the sandbox did about it, a line each; the observation says it too."""
     lacked: str = ""
     """What was wanted and could not be had: a tool that is broken, the network."""
     private: bool = False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import defaultdict
+from contextlib import suppress
 
 from .memory import memory_of
 
@@ -24,6 +26,19 @@ def descendants() -> list[int]:
 def parent_of(pid: int) -> int:
     fields = _fields(pid)
     return int(fields[1]) if fields else 0
+
+
+def is_quiet(pid: int) -> bool:
+    """Whether a process that waits does nothing by itself: it has one thread, no timer, and handles Ctrl-C only."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            fields = dict(line.split(":", 1) for line in file if ":" in line)
+    except OSError:
+        return False
+    with suppress(OSError), open(f"/proc/{pid}/timers", encoding="ascii") as file:
+        if file.read(1):
+            return False
+    return int(fields["Threads"]) == 1 and not int(fields["SigCgt"], 16) & ~(1 << (signal.SIGINT - 1))
 
 
 def groups_of(pids: list[int]) -> set[int]:

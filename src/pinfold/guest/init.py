@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from .copies import SAVE
 from .egress import WayOut
+from .family import is_quiet
 from .freezer import Freezer
 from .groups import descendants, times_out_of_memory
 from .guarding import attach, guard, opened
@@ -83,6 +84,7 @@ class Init:
             b"reap": self._reap_now,
             b"freeze": self._freeze,
             b"thaw": self._thaw,
+            b"leftovers": self._tell_leftovers,
         }
 
     def live(self, *, ahead: bool) -> None:
@@ -179,13 +181,25 @@ class Init:
 
     def _guard(self, paper: int, reply: int) -> None:
         """Files that need guarding now; the host waits for the answer."""
-        try:
-            guard(read_request(paper))
-            answer: Request = {}
-        except OSError as error:
-            answer = {"error": f"{error.filename}: {error.strerror}"}
+        request = read_request(paper)
+        answer: Request = {}
+        for kind in ("masked", "pinned", "protected"):
+            for item in request[kind]:
+                try:  # each alone: one that is gone must not stop the others
+                    guard({"masked": [], "pinned": [], "protected": [], kind: [item]})
+                except OSError as error:
+                    answer = {"error": f"{error.filename}: {error.strerror}"}
         os.close(paper)
         _answer(reply, answer)
+
+    def _tell_leftovers(self, paper: int, reply: int) -> None:
+        """Whether anything but copies can run while no cell does."""
+        os.close(paper)
+        self._reap()
+        self._kept.take_all()
+        ours = {os.getpid(), self._runner} | self._spared() | self._kept.pids
+        others = self._kept.living() - ours
+        _answer(reply, {"running": bool(others) or not is_quiet(self._runner)})
 
     def _expect(self, paper: int, reply: int) -> None:
         """The host will have the runner leave a copy of this state."""

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 
 from .errands import Errands
-from .family import descendants, memory_of_family, threads_of_user
+from .family import descendants, is_quiet, memory_of_family, threads_of_user
 from .fences import init_fence, runner_fence
 from .freezer import Freezer
 from .groups import times_out_of_memory
@@ -147,8 +147,14 @@ class _Init:
             case b"thaw":
                 self._freezer.thaw()
                 _answer(fds, {})
+            case b"leftovers":
+                _answer(fds, {"running": self._has_leftovers()})
             case _:
                 self._end(-signal.SIGKILL)
+
+    def _has_leftovers(self) -> bool:
+        """Whether anything can run while no cell does."""
+        return bool(set(descendants()) - {self._runner}) or not is_quiet(self._runner)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):

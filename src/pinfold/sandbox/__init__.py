@@ -24,6 +24,7 @@ from pinfold.sandbox.contract import (
     OnCall,
     OnOutput,
     Outcome,
+    Parting,
     Provider,
     Resumable,
     Resumed,
@@ -62,6 +63,7 @@ __all__ = [
     "OnCall",
     "OnOutput",
     "Outcome",
+    "Parting",
     "Provider",
     "Resumable",
     "Resumed",
@@ -165,11 +167,11 @@ def _registered() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
-def is_masked(name: str) -> bool:
-    """Whether a file of this name is a secret, which no session may read."""
-    from pinfold.sandbox._workspace import is_masked
+def is_masked(path: str) -> bool:
+    """Whether a file of the workspace is a secret by its path, which no session may read."""
+    from pinfold.sandbox.secret_files import is_masked
 
-    return is_masked(name)
+    return is_masked(path)
 
 
 def not_mountable(mount: Mount) -> str | None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._keeping import Keeping
 from pinfold.sandbox._launcher import Ends
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.folders import Folder
@@ -30,7 +30,7 @@ class Begun:
     """A session that has said hello, which nobody has heard yet."""
 
     ends: Ends
-    keeper: Keeper | None
+    keeper: Keeping | None
     history: FileHistory | str
     """Or why there is none."""
     folder: Folder

@@ -106,7 +106,15 @@ class Below:
 
     def put_back(self, path: str, content: Content) -> bool:
         """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
-        return not isinstance(content, Odd) and self._placed(path, content, clear=True)
+        if isinstance(content, Odd):
+            return False
+        if self._placed(path, content, clear=True):
+            return True
+        parts = path.split("/")
+        above = ["/".join([self._top, *parts[:count]]) for count in range(len(parts))]
+        # A session may close a folder around what it has put there.
+        opened = [folder for folder in above if open_up(folder)]
+        return bool(opened) and self._placed(path, content, clear=True)
 
     def write(self, path: str, content: File) -> bool:
         """Whether it is now so. Folders on the way are made; nothing else that is in the way is touched."""
@@ -165,6 +173,24 @@ class Below:
             os.close(here)
             raise
         return here, name
+
+
+def open_up(path: str) -> bool:
+    """Make a folder that its owner has closed readable and writable for its owner. Whether that was needed, and done."""
+    try:
+        fd = os.open(path, _LOOK | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        if mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{fd}", mode | 0o700)  # noqa: PTH101
+            return True
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return False
 
 
 def _sign(path: str) -> _Sign:

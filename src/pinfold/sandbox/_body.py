@@ -201,12 +201,24 @@ class Jailed:
 
     def guard(self, mounts: Mounts) -> None:
         """Have the init mount these now, in the live session. What it cannot mount, the keeper looks after at cell ends."""
+        self._ask_now(b"guard", asdict(mounts))
+
+    def has_leftovers(self) -> bool:
+        """Whether anything can run in it while no cell does: another process, a thread, a signal's handler."""
+        try:
+            return bool(json.loads(self._ask_now(b"leftovers", {})).get("running", True))
+        except ValueError:
+            return True
+
+    def _ask_now(self, words: bytes, request: Mapping[str, Any]) -> bytes:
+        """Holds up everything else for an instant. Empty if no answer came."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs, paper(asdict(mounts)) as request, suppress(OSError):
-            socket.send_fds(self._control, [b"guard"], [request, theirs.fileno()])
+        with ours, theirs, paper(request) as sheet, suppress(OSError):
+            socket.send_fds(self._control, [words], [sheet, theirs.fileno()])
             theirs.close()
             ours.settimeout(GUARD_S)
-            ours.recv(MESSAGE_BYTES)
+            return ours.recv(MESSAGE_BYTES)
+        return b""
 
     def poll(self) -> int | None:
         return None

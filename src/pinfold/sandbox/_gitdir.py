@@ -19,11 +19,14 @@ NAMES = (
     "branches",
 )
 """Obeyed, not only read. The rest of a git folder is data, as long as no link in it leads git to write elsewhere."""
+DATA = frozenset({"objects", "refs", "logs"})
+"""Never walked: a branch may be called `x.pem`."""
 WRITTEN = ("", "refs", "logs")
 """Where git writes through a link without looking: a linked `logs/HEAD` could be the user's shell profile."""
 _CONFIG_BYTES = 1 << 20
 _NAMED = 200
 """Files that the config of one repository may name."""
+_INDEX_BYTES = 1 << 20
 _DEPTH = 4
 """Of includes."""
 _PLAIN_KEYS = r"""(?ix)
@@ -33,6 +36,8 @@ _PLAIN_KEYS = r"""(?ix)
     """
 _HEADER = r'\[([A-Za-z0-9-]+)(?: "([^"\\]*)")?\]'
 _SETTING = r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*([^\"'\\;#`$!|]*)"
+_WHERE_TO = r"remote\..*\.url|branch\..*\.(remote|pushremote)|push\.default"
+"""Settings that say where a push goes."""
 _DATA_KEYS = frozenset(
     {"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"}
 )
@@ -63,23 +68,84 @@ def usual_hooks(top: str) -> Iterator[str]:
         yield from _hooks_paths(_text(config), top)
 
 
+def tracked(gitdir: str) -> list[str]:
+    """Paths in the index, if it is small and of a form we know; what cannot be read tells nothing."""
+    try:
+        with open(f"{gitdir}/index", "rb") as file:  # noqa: PTH123
+            data = file.read(_INDEX_BYTES + 1)
+    except OSError:
+        return []
+    if len(data) > _INDEX_BYTES or data[:8] not in (b"DIRC\0\0\0\2", b"DIRC\0\0\0\3"):
+        return []
+    found: list[str] = []
+    at = 12
+    for _ in range(int.from_bytes(data[8:12], "big")):
+        start = at + (64 if data[at + 60 : at + 61] >= b"\x40" and data[7] == 3 else 62)
+        end = data.find(b"\0", start)
+        if end < 0:
+            break
+        found.append(os.fsdecode(data[start:end]))
+        at += (end - at) // 8 * 8 + 8
+    return found
+
+
 def is_plain_config(text: str) -> bool:
     """Whether nothing in a config can make git run or read anything. What is not understood is not plain."""
-    if re.search(r"[^\t\n -\uffff]|\x7f", text):
-        return False  # git and we might not see the same lines
+    return _has_known_characters(text) and all(is_plain for _, _, is_plain in _lines(text))
+
+
+def plain_part(text: str) -> str:
+    """A config without the lines that are not plain."""
+    if not _has_known_characters(text):
+        return ""
+    return "".join(f"{line}\n" for line, _, is_plain in _lines(text.rstrip("\n")) if is_plain)
+
+
+def pushes_elsewhere(was: str, now: str, *, may_add: bool) -> bool:
+    """Whether a push could go to another place by the new config, which is plain, than by the old.
+
+    `may_add`: where the old one says nothing, the new one may.
+    """
+    before, after = _destinations(was), _destinations(now)
+    remotes = {
+        key.removeprefix("remote.").removesuffix(".url") for key in before if key.startswith("remote.")
+    }
+    for key, values in after.items():
+        is_second = key.startswith("remote.") and bool(remotes) and key != "remote.origin.url"
+        is_to_known = key.startswith("branch.") and values[-1] in {*remotes, "."}
+        is_new = key not in before and (may_add or is_second or is_to_known)
+        if values != before.get(key) and not is_new:
+            return True
+    return False
+
+
+def _destinations(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for _, (key, value), _ in _lines(text):
+        if re.fullmatch(_WHERE_TO, key):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def _has_known_characters(text: str) -> bool:
+    """Otherwise git and we might not see the same lines."""
+    return not re.search(r"[^\t\n -\uffff]|\x7f", text)
+
+
+def _lines(text: str) -> Iterator[tuple[str, tuple[str, str], bool]]:
+    """Each line, the setting in it if there is one, and whether it is plain."""
     section = ""
     for line in text.split("\n"):
         if not line.strip() or re.fullmatch(r"\s*[#;][^\\]*", line):
-            continue
-        if header := re.fullmatch(_HEADER, line.strip()):
-            section = header[1] + (f".{header[2]}" if header[2] is not None else "")
-            continue
-        setting = re.fullmatch(_SETTING, line)
-        if setting is None or not re.fullmatch(_PLAIN_KEYS, f"{section}.{setting[1]}"):
-            return False
-        if setting[2].startswith("-") or "::" in setting[2]:
-            return False
-    return True
+            yield line, ("", ""), True
+        elif header := re.fullmatch(_HEADER, line.strip()):
+            section = header[1].lower() + (f".{header[2]}" if header[2] is not None else "")
+            yield line, ("", ""), True
+        else:
+            setting = re.fullmatch(_SETTING, line)
+            key, value = (f"{section}.{setting[1].lower()}", setting[2].strip()) if setting else ("", "")
+            is_plain = re.fullmatch(_PLAIN_KEYS, key) and not value.startswith("-") and "::" not in value
+            yield line, (key, value), bool(is_plain)
 
 
 def _worktree(gitdir: str) -> str:
@@ -112,6 +178,8 @@ def _hooks_paths(text: str, top: str) -> Iterator[str]:
         path = _joined(top, value.strip().strip('"'))
         if path != top:
             yield path
+            if path.endswith("/.husky/_"):
+                yield path.removesuffix("/_")  # whose files husky's own hooks run
 
 
 def _joined(folder: str, path: str) -> str:

@@ -272,6 +272,13 @@ class Guest:
         await self.end()
         self.give_up_copies()
 
+    async def stopped(self, why: str) -> Death:
+        """After a reply: end its program with all that it started, and see them dead. Copies stay."""
+        self._busy, self._end = True, self.death
+        self.kill(why)
+        await self.end()
+        return self.death or Death(how=why, ours=True)
+
     def hang_up(self) -> None:
         """The last request: the guest leaves by itself, closing the program's files. Its end is a Death."""
         self._busy = self._closing = True

@@ -14,9 +14,12 @@ from typing import Literal, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
+from pinfold.sandbox._gitdir import tracked
 from pinfold.sandbox._naming import shown
+from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.versions import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
 from pinfold.text import listed, numerous
 
@@ -42,6 +45,7 @@ class FileHistory:
 
     def __init__(self, workspace: Path, folder: Path | None = None) -> None:
         """In any thread; what can be restored is what is there now, and what `folder` holds. Without, it ends with us."""
+        self._workspace = workspace
         self._scratch = None if folder else Folder("versions")
         place = folder or cast("Folder", self._scratch).path
         self._running: int | None = None
@@ -83,6 +87,10 @@ class FileHistory:
             return cls(workspace, folder)
         except (OSError, RuntimeError, ValueError, SandboxError) as error:
             return f"Undo brings back variables only, no files: {error}."
+
+    def touched(self) -> Names:
+        """Names to which something happened since the files were last looked at."""
+        return self._versions.touched()
 
     async def before(self, cell: int) -> None:
         """Again, if it was given up before it ran."""
@@ -167,6 +175,13 @@ class FileHistory:
         """The workspace as it was after this cell. What must be said about it, a line each. Raises SandboxError."""
         await self.after()
         return _told(await anyio.to_thread.run_sync(self._versions.restore, to))
+
+    def tracked_secrets(self) -> str | None:
+        """What no mask hides, in a line: secrets that git has in its objects."""
+        found = [path for path in tracked(f"{self._workspace}/.git") if is_masked(path)]
+        if not found:
+            return None
+        return f"Git keeps copies that code in the session can read: {_names(found)}. Masking hides the files only."
 
     async def close(self) -> None:
         await anyio.to_thread.run_sync(self.close_now)

@@ -15,6 +15,7 @@ from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
+from pinfold.sandbox._keepers import Keepers
 from pinfold.sandbox._keeping import Keeper, Keeping
 from pinfold.sandbox._launcher import Ends, Launcher, begun
 from pinfold.sandbox._output import Output
@@ -50,7 +51,7 @@ class Source:
             made.remove()
             raise
         body = Jailed(ends.control, ends.pidfd)
-        keeper, history = keeper_of(mounts[0], body), FileHistory.where_possible(made.path)
+        keeper, history = keeper_of(mounts, body), FileHistory.where_possible(made.path)
         begun = Begun(ends=ends, keeper=keeper, history=history, folder=made, limits=limits)
         if not begun.says_hello(limits.start_s):
             begun.close()
@@ -113,7 +114,7 @@ class Guests:
 
         async def keep() -> Keeping:
             made_by = _view_keeper if spec.view else keeper_of
-            make = functools.partial(made_by, mounts[0], Jailed(ends.control, ends.pidfd))
+            make = functools.partial(made_by, mounts, Jailed(ends.control, ends.pidfd))
             keeper = make() if is_small else await anyio.to_thread.run_sync(make)
             if self._begins_history:
                 # That of an empty folder has begun before a thread would be reached; the session is not there yet.
@@ -158,9 +159,23 @@ def _is_small(folder: Path) -> bool:
         )
 
 
-def keeper_of(workspace: Mounted, body: Jailed) -> Keeper:
-    return Keeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)
+def keeper_of(mounts: list[Mounted], body: Jailed) -> Keeping:
+    """Of the workspace, and of every other folder that the session may change."""
+    others = [mount for mount in mounts[1:] if mount.writable and mount.source.is_dir()]
+    keepers = {mount.path: _keeper(mount, body) for mount in (mounts[0], *others)}
+    return Keepers(keepers) if others else keepers[mounts[0].path]
 
 
-def _view_keeper(workspace: Mounted, body: Jailed) -> ViewKeeper:
+def _keeper(mount: Mounted, body: Jailed) -> Keeper:
+    return Keeper(
+        str(mount.source),
+        mount.guards,
+        shown=mount.path,
+        remount=body.guard,
+        leftovers=body.has_leftovers,
+    )
+
+
+def _view_keeper(mounts: list[Mounted], body: Jailed) -> ViewKeeper:
+    workspace = mounts[0]
     return ViewKeeper(str(workspace.source), workspace.guards, shown=workspace.path, remount=body.guard)

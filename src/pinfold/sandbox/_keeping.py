@@ -8,31 +8,71 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct, field
 
-from pinfold.sandbox._beneath import Below, Content, File, Folder
-from pinfold.sandbox._gitdir import WRITTEN, is_plain_config
-from pinfold.sandbox._watch import Watch
-from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_masked, mountable
+from pinfold.sandbox._beneath import Below, Content, File, Odd
+from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, made_plain, written_folders
+from pinfold.sandbox._gitdir import is_gitdir
+from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
+from pinfold.sandbox._watch import EMPTY, FOLDERS, Watch
+from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable
+from pinfold.sandbox.autorun_files import Row
+from pinfold.text import listed
 
-_LINK_FOLDERS = 2000
-"""Of one git folder, that are searched for links."""
 _LOST = "look at it before you use it"
+_FOUGHT = 3
+"""Times that one path is put back while no cell runs, before everything that runs in the session is ended."""
+_FEW = 64
+"""Folders that are all watched: of more, the history of the files tells names, and opening a session takes no longer."""
+_NAMED = 8
+"""Paths in one line."""
 
 
 class Keeping(Protocol):
-    """What a session asks of its keeper."""
+    """What a session asks of its keeper. `names`: what the history of the files saw happen; None where there is none."""
 
-    def before(self) -> None:
+    def before(self, names: Names | None = NOTHING) -> None:
         """A cell is about to run: what differs now was not its doing."""
         ...
 
-    def after(self) -> tuple[str, ...]:
+    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         """It has ended: everything guarded is as before. One line for each thing put back, for the model and the user."""
+        ...
+
+    def allow(self, path: str) -> None:
+        """The host is about to change this, as the user agreed, before the next cell runs."""
+        ...
+
+    @property
+    def sees_names(self) -> bool:
+        """It needs nobody to tell it names."""
+        ...
+
+    @property
+    def fought(self) -> str | None:
+        """Something that does not stay as it was put back: whatever runs in the session must end."""
+        ...
+
+    def settle(self) -> tuple[str, ...]:
+        """Nothing of the session runs any more: put back what was fought over, and say what cannot be."""
+        ...
+
+    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        """As `settle`, at the end of the session, for everything."""
+        ...
+
+    def parting(self) -> tuple[str, ...]:
+        """What the user must know when the session has ended."""
+        ...
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What could not be put back: the workspace is not as promised."""
         ...
 
     @property
@@ -40,7 +80,7 @@ class Keeping(Protocol):
         """Readable when `noticed` should be called; None: only cells are looked at."""
         ...
 
-    def noticed(self) -> None: ...
+    def noticed(self, names: Names | None = NOTHING) -> None: ...
 
     def close(self) -> None: ...
 
@@ -60,6 +100,7 @@ class Keeper:
     """Of one workspace and one session. Paths inside are relative to the workspace.
 
     `mounted`: what `guards` names is mounted before any code runs. `remount` is told what must be mounted now.
+    `leftovers` says whether anything of the session can run while no cell does; unless given, it can.
     """
 
     def __init__(
@@ -70,17 +111,20 @@ class Keeper:
         shown: str | None = None,
         mounted: bool = True,
         remount: Callable[[Mounts], None] | None = None,
+        leftovers: Callable[[], bool] = lambda: True,
     ) -> None:
         self._top = top
         self._shown = shown or top
         self._mounted = mounted
         self._remount = remount
+        self._ask_leftovers = leftovers
+        self._leftovers: bool | None = None
+        """As answered in this check."""
         self._below = Below(top)
         self._running = False
-        self._said: list[str] = []
-        self._mounts = Mounts()
+        self._said, self._mounts = list[str](), Mounts()
         cut = len(self._shown) + 1
-        self._masked = {path[cut:] for path, _, _ in guards.masked}
+        self._masked = {path[cut:]: (device, inode) for path, device, inode in guards.masked}
         self._places = {path[cut:]: self._place(path[cut:]) for path in guards.pinned}
         self._steering = {
             path[len(top) + 1 :] for name in STEERING for path in followed(f"{top}/{name}", top)
@@ -95,25 +139,44 @@ class Keeper:
         """Paths that were absent, or replaced, or may have been: the session may have had its hands on them."""
         self._shared = {path for path in self._was if self._below.is_shared(path)}
         """Files with another name, by which the session may write them; no mount is in its way there."""
+        self._made: dict[str, set[str]] = {}
+        """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
+        self._rows: dict[str, Row] = {}
+        """Of what a program would obey, once seen."""
+        self._told: dict[str, Row] = {}
+        self._taken: set[str] = set()
+        """New and obeyed, made while nothing of the session ran: the user's."""
+        self._again: Counter[str] = Counter()
+        """How often a path was put back while no cell ran."""
+        self._allowed: set[str] = set()
+        self._fought: set[str] = set()
+        self._lost: dict[str, str] = {}
+        self._names = NameCheck(top, guards)
+        self._unseen = False
+        """Something ran where nobody saw all names: at the end everything is looked at."""
         self._sent: dict[str, tuple[int, int]] = {}
         self._loosen(guards)
-        self._links = {link for gitdir in self._gitdirs() for link in self._links_in(gitdir)}
+        self._links = {link for gitdir in self._gitdirs() for link in links_in(self._top, gitdir)}
         self._watch: Watch | None = None
         with suppress(OSError):
             self._watch = Watch()
-        self._sees_all = False
+        self.sees_all = False
+        """Every folder is watched that holds a guarded name."""
         self._watch_all()
+        self.sees_names = self._watch_each(guards.folders, _FEW if mounted else FOLDERS)
+        """Every folder is watched: each new name is seen at once."""
 
     @property
     def fd(self) -> int | None:
         return self._watch.fd if self._watch else None
 
     @property
-    def notice(self) -> str | None:
-        """What the user must know."""
-        if self._sees_all:
-            return None
-        return "files cannot be watched here (inotify): a guarded file that you replace is guarded again at the next cell"
+    def fought(self) -> str | None:
+        return min(self._fought, default=None)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return tuple(self._lost.values())
 
     def _loosen(self, guards: Guards) -> None:
         self._loose.update(self._shared)
@@ -123,18 +186,51 @@ class Keeper:
                 self._loose.add(path)  # it was made after the walk
                 self._protect(path)
 
-    def before(self) -> None:
-        self._check()
+    def before(self, names: Names | None = NOTHING) -> None:
+        self._check(names)
+        self._again.clear()
+        self._allowed.clear()
         self._running = True
 
-    def noticed(self) -> None:
-        self._check()
+    def noticed(self, names: Names | None = NOTHING) -> None:
+        self._check(names)
 
-    def after(self) -> tuple[str, ...]:
-        self._check()
+    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        self._check(names)
         self._running = False
-        said, self._said = self._said, []
-        return tuple(said)
+        return self._take_said()
+
+    def allow(self, path: str) -> None:
+        self._allowed.add(path)
+
+    def settle(self) -> tuple[str, ...]:
+        return self.last(NOTHING)
+
+    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        self._running = True  # whatever differs by now, the session did
+        self._check(names)
+        if self._unseen:
+            self._answer(self._names.look_everywhere())
+        self._fought.clear()
+        self._judge({path for path in self._was if not self._is_untouched(path)}, set())
+        for path in sorted(self._fought):
+            self._lose(path)
+        self._fought.clear()
+        self._running = False
+        return self._take_said()
+
+    def parting(self) -> tuple[str, ...]:
+        there = {path: row for path, row in self._told.items() if self._status(path) is not None}
+        lines = list(self._lost.values())
+        if there:
+            named = [f"{path} ({row.program})" for path, row in there.items()]
+            lines.append(
+                f"Changed in this session, and obeyed by other programs of yours: {listed(named, _NAMED)}."
+            )
+        if self._taken:
+            named = sorted(self._taken)
+            lines.append(f"Made while no cell ran, and taken as your own: {listed(named, _NAMED)}.")
+        return tuple(lines)
 
     def close(self) -> None:
         self._below.close()
@@ -144,21 +240,44 @@ class Keeper:
         if self._watch:
             self._watch.close()
 
-    def _check(self) -> None:
+    def _take_said(self) -> tuple[str, ...]:
+        said, self._said = self._said, []
+        return tuple(said)
+
+    def _check(self, names: Names | None) -> None:
         happened = self._watch.events() if self._watch else None
-        if happened is None or not self._sees_all:
+        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all
+        if is_quiet and self._mounted and not self._loose and not self._made:
+            return
+        self._leftovers = None
+        self._forget_removed()
+        renamed, written = (names_of(paths, self._top) for paths in happened or (set[str](), set[str]()))
+        if happened is None or not self.sees_all:
             self._loose.update(self._was)
             self._judge(set(self._was), set(self._places))
             self._refuse_links(self._all_links())
-        elif any(happened):
-            renamed, written = ({path[len(self._top) + 1 :] for path in paths} for paths in happened)
+        elif renamed or written:
             self._happened(renamed, written)
         elif self._loose or not self._mounted:
             self._judge(self._suspects(), set())
+        if happened is None or not self.sees_names:
+            self._look_beyond(names, is_lost=happened is None and self.sees_names)
+        if renamed or written or names:
+            also = names or NOTHING
+            self._answer(self._names.look(Names(renamed | also.renamed, written | also.written)))
         if self._mounts:
             mounts, self._mounts = self._mounts, Mounts()
             if self._remount:
                 self._remount(mounts)
+
+    def _look_beyond(self, names: Names | None, *, is_lost: bool) -> None:
+        """Where our own watch has not seen all names."""
+        if is_lost or (names is not None and names.is_lost):
+            self._watch_all()
+            self._watch_names([""])
+            self._answer(self._names.look_everywhere())
+        elif names is None or names.is_partial:
+            self._unseen = True
 
     def _suspects(self) -> set[str]:
         """Where the watch alone is not enough: a descriptor opened early writes without closing."""
@@ -166,16 +285,15 @@ class Keeper:
 
     def _happened(self, renamed: set[str], written: set[str]) -> None:
         gitdirs = tuple(f"{gitdir}/" for gitdir in self._gitdirs())
+        above = {"/".join(parts[:n]) for parts in map(_parts, self._was) for n in range(1, len(parts))}
         folders = False
         for path in renamed:
-            if path in self._was or path in self._places or self._is_above(path):
+            if path in self._was or path in self._places or path in above:
                 under = f"{path}/"
                 self._loose.update(kept for kept in self._was if kept == path or kept.startswith(under))
                 folders = True
             elif path.startswith(gitdirs):
                 folders = folders or self._is(stat.S_ISDIR, path)
-            elif path in self._masked or any(map(is_masked, path.split("/"))):
-                self._mask(path)
         touched = renamed | written
         suspects = self._suspects() | {
             kept for kept in self._was if kept in touched or kept.rpartition("/")[0] in touched
@@ -185,23 +303,57 @@ class Keeper:
             # A new folder may have been filled before it could be watched.
             self._watch_all()
             self._refuse_links(self._all_links())
+        if self.sees_names:
+            self._watch_names(path for path in renamed if self._is(stat.S_ISDIR, path))
         self._refuse_links(
             path for path in renamed if path.startswith(gitdirs) and self._is(stat.S_ISLNK, path)
         )
 
+    def _answer(self, found: Found) -> None:
+        """To what a program would obey, to git folders and secrets among names that appeared."""
+        for path in sorted(found.gitdirs - self._was.keys()):
+            if not self._places.get(path) and path not in self._made:
+                self._adopt(path)
+        new = {path for path in (*found.pointers, *found.obeyed) if path not in self._was}
+        for path in new:
+            self._was[path] = None
+            self._loose.add(path)
+        self._rows.update(found.obeyed)
+        self._judge({*found.pointers, *found.obeyed, *found.gitdirs}, set())
+        for path in sorted(found.secrets):
+            self._mask(path)
+        for path in new - self._fought - self._lost.keys():
+            if self._was[path] is None:
+                del self._was[path]
+                self._loose.discard(path)
+            elif path in found.obeyed:
+                self._taken.add(path)
+        for path, row in sorted(found.told.items()):
+            if path not in self._told and path not in self._was and not self._is_users_time():
+                self._told[path] = row
+                self._say(path, f"was made or changed: {row.program} obeys it")
+        for folder in sorted(found.closed):
+            self._unseen = True
+            self._lost.setdefault(folder, f"{folder} could not be looked into; {_LOST}")
+        if new and self._watch:
+            with suppress(OSError):  # whoever made it may make it again
+                self._watch.add(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
+
     def _judge(self, paths: set[str], places: set[str]) -> None:
         for path in sorted(places):
             self._judge_place(path)
-        for path in sorted(paths):
+        for path in sorted(paths & self._was.keys()):
             if self._is_untouched(path):
                 continue
             was, now = self._was[path], self._below.read(path)
             if now != was:
                 if self._is_the_users(path, was, now):
                     self._was[path] = now
+                elif self._is_made(path):
+                    self._take_out(path, now)
                 else:
                     self._put_back(path, was, now)
-            if path in self._loose:
+            if path in self._loose and not self._is_made(path):
                 self._protect(path)
 
     def _is_untouched(self, path: str) -> bool:
@@ -211,25 +363,55 @@ class Keeper:
 
     def _is_the_users(self, path: str, was: Content, now: Content) -> bool:
         """Or does no harm, whoever made it."""
-        mounted = self._mounted and was is not None and path not in self._shared
+        mounted = self._mounted and was is not None and path not in self._shared and not self._is_made(path)
         held = mounted and path not in self._loose
         if held or (path in self._steering and not self._running):
             return True  # what steers the agent is asked about before it is obeyed
         if mounted and not self._running:
             return True  # a session cannot replace a mount point
-        return _is_plain(path, now)
+        if self._is_users_time() or any(is_within(edit, path) for edit in self._allowed):
+            return True
+        before = None if self._is_made(path) else was
+        if is_plain(path, before, now, may_add_remotes=self._mounted):
+            return True
+        name = path.rpartition("/")[2]
+        points = name == ".git" or (name in ("commondir", "gitdir") and self._is_made(path))
+        return points and is_pointer_within(self._top, path, now, self._is_guarded)
 
-    def _put_back(self, path: str, was: Content, now: Content) -> None:
+    def _is_users_time(self) -> bool:
+        """No cell runs, and nothing of the session's does."""
+        if self._running or self._again:
+            return False
+        if self._leftovers is None:
+            self._leftovers = self._ask_leftovers()
+        return not self._leftovers
+
+    def _put_back(self, path: str, was: Content, now: Content, words: str = "") -> None:
+        """What could not be put back stays wanted as it was. `words` for what was taken out of it."""
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
-        if self._below.put_back(path, was) and self._below.read(path) == was:
-            self._say(path, f"was {how} and has {done}")
+        if isinstance(was, Odd) or (isinstance(was, File) and was.data is None):
+            self._lose(path)
+        elif self._below.put_back(path, was) and self._below.read(path) == was:
+            self._fought.discard(path)
+            why = f": {self._rows[path].program} would obey it" if path in self._rows else ""
+            self._say(path, words if words and was is not None else f"was {how} and has {done}{why}")
+            if not self._running:
+                self._again[path] += 1
+                if self._again[path] >= _FOUGHT:
+                    self._fought.add(path)
         else:
-            self._was[path] = self._below.read(path)
-            self._say(path, f"was {how} and could not be put back; {_LOST}")
+            self._fought.add(path)
+
+    def _lose(self, path: str) -> None:
+        if path not in self._lost:
+            self._lost[path] = f"{path} was changed and could not be put back; {_LOST}"
+            self._said.append(self._lost[path])
 
     def _say(self, path: str, words: str) -> None:
-        self._said.append(f"{path} {words}" if self._running else f"{path} {words}, between cells")
+        line = f"{path} {words}" if self._running else f"{path} {words}, between cells"
+        if line not in self._said:
+            self._said.append(line)
 
     def _protect(self, path: str) -> None:
         real = mountable(f"{self._top}/{path}", self._top)
@@ -243,8 +425,14 @@ class Keeper:
 
     def _mask(self, path: str) -> None:
         status = self._status(path)
-        if status and (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
-            self._mounts.masked.append((f"{self._shown}/{path}", status.st_dev, status.st_ino))
+        if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISSOCK(status.st_mode)):
+            return
+        inode = (status.st_dev, status.st_ino)
+        if self._mounted and self._masked.get(path) != inode:
+            self._mounts.masked.append((f"{self._shown}/{path}", *inode))
+        elif path not in self._masked:
+            self._say(path, "looks like a secret, and can be read here: this sandbox cannot mask it")
+        self._masked[path] = inode
 
     # Git folders
 
@@ -252,13 +440,13 @@ class Keeper:
         place, now = self._places[path], self._status(path)
         if place is None:
             if now is not None:
-                self._adopt(path, now)
+                self._adopt(path)
         elif now is None or (now.st_dev, now.st_ino) != place.inode:
             if self._mounted and not self._running:
                 os.close(place.fd)
                 self._places[path] = None
                 if now is not None:
-                    self._adopt(path, now)
+                    self._adopt(path)
             else:
                 self._bring_back(path, place)
 
@@ -268,25 +456,58 @@ class Keeper:
         if inside and self._below.rename(where[len(self._top) + 1 :], path):
             self._say(path, "was put aside and has been put back")
         else:
-            self._say(path, f"is gone or replaced and could not be put back; {_LOST}")
+            self._lost[path] = f"{path} is gone or replaced and could not be put back; {_LOST}"
+            self._said.append(self._lost[path])
         self._pin(path)
 
-    def _adopt(self, path: str, now: os.stat_result) -> None:
+    def _adopt(self, path: str) -> None:
         """A repository made meanwhile: what in it would make git run something is taken out, the rest is kept from now on."""
-        if not stat.S_ISDIR(now.st_mode):
-            gone = self._below.put_back(path, None)
-            self._say(
-                path, "was made and has been removed" if gone else f"was made and is no folder; {_LOST}"
-            )
+        now = self._status(path)
+        if now is None or not stat.S_ISDIR(now.st_mode):
+            self._was.setdefault(path, None)
+            self._loose.add(path)
+            self._judge({path}, set())
             return
-        self._places[path] = self._place(path)
-        self._pin(path)
-        for kept in guards_of_gitdir(f"{self._top}/{path}", self._top).kept:
-            name = kept[len(self._top) + 1 :]
-            self._was.setdefault(name, None)
-            self._loose.add(name)
-        self._judge({name for name in self._was if name.startswith(f"{path}/")}, set())
-        self._refuse_links(self._links_in(path))
+        is_users = self._is_users_time()
+        folder = f"{self._top}/{path}" if path else self._top
+        kept = names_of(guards_of_gitdir(folder, self._top).kept, self._top) - self._was.keys()
+        if path and (path == ".git" or is_users):
+            self._places[path] = self._place(path)
+            self._pin(path)
+        else:
+            self._made[path] = kept
+        self._loose |= kept
+        for name in sorted(kept):
+            now = self._below.read(name)
+            if is_users:
+                self._was[name] = now
+            else:
+                self._take_out(name, now)
+            if path not in self._made:
+                self._protect(name)
+        if path:
+            self._refuse_links(links_in(self._top, path))
+
+    def _take_out(self, name: str, now: Content) -> None:
+        """What is not plain of something in a git folder that the session made."""
+        points = is_pointer_within(self._top, name, now, self._is_guarded)
+        self._was[name] = was = now if points else made_plain(name, now)
+        if now != was:
+            self._put_back(name, was, now, "held what git would run; that has been taken out")
+
+    def _forget_removed(self) -> None:
+        """Git folders that the session made and that are none any more."""
+        for path in [path for path in self._made if not is_gitdir(f"{self._top}/{path}")]:
+            for name in self._made.pop(path):
+                self._was.pop(name, None)
+                self._loose.discard(name)
+
+    def _is_made(self, path: str) -> bool:
+        """By the session, in a git folder that it made."""
+        return any(path in kept for kept in self._made.values())
+
+    def _is_guarded(self, gitdir: str) -> bool:
+        return gitdir in self._made or bool(self._places.get(gitdir))
 
     def _pin(self, path: str) -> None:
         self._mounts.pinned.append(f"{self._shown}/{path}")
@@ -303,36 +524,11 @@ class Keeper:
         status = os.fstat(fd)
         return _Place(fd, (status.st_dev, status.st_ino))
 
-    # Links in git folders
-
     def _gitdirs(self) -> list[str]:
-        return [path for path, place in self._places.items() if place]
+        return [path for path, place in self._places.items() if place] + [*filter(None, self._made)]
 
     def _all_links(self) -> list[str]:
-        return [link for gitdir in self._gitdirs() for link in self._links_in(gitdir)]
-
-    def _links_in(self, gitdir: str) -> list[str]:
-        return [
-            f"{folder}/{entry.name}"
-            for folder in self._written_folders(gitdir)
-            for entry in _entries(f"{self._top}/{folder}")
-            if entry.is_symlink()
-        ]
-
-    def _written_folders(self, gitdir: str) -> list[str]:
-        found = [gitdir]
-        waiting = [f"{gitdir}/{name}" for name in WRITTEN if name]
-        while waiting and len(found) < _LINK_FOLDERS:
-            folder = waiting.pop()
-            status = self._status(folder)
-            if status and stat.S_ISDIR(status.st_mode):
-                found.append(folder)
-                waiting += [
-                    f"{folder}/{entry.name}"
-                    for entry in _entries(f"{self._top}/{folder}")
-                    if entry.is_dir(follow_symlinks=False)
-                ]
-        return found
+        return [link for gitdir in self._gitdirs() for link in links_in(self._top, gitdir)]
 
     def _refuse_links(self, links: Iterable[str]) -> None:
         for link in links:
@@ -347,24 +543,45 @@ class Keeper:
         if self._watch is None:
             return
         above = {folder for path in (*self._was, *self._places) for folder in self._above(path)}
-        written = [folder for gitdir in self._gitdirs() for folder in self._written_folders(gitdir)]
+        written = [folder for gitdir in self._gitdirs() for folder in written_folders(self._top, gitdir)]
         secret = {f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}
         try:
             self._watch.add(sorted(above))
             self._watch.add(f"{self._top}/{folder}" for folder in written)
         except OSError:
-            self._sees_all = False
+            self.sees_all = False
             return
-        self._sees_all = True
-        with suppress(OSError):  # more than can be watched: the rest is looked for when a session starts
+        self.sees_all = True
+        with suppress(
+            OSError
+        ):  # more than can be watched: they are seen where the history of the files sees them
             self._watch.add(sorted(secret))
+
+    def _watch_each(self, folders: list[str] | None, most: int) -> bool:
+        """Whether all of them are watched."""
+        if self._watch is None or folders is None or len(folders) > most:
+            return False
+        try:
+            self._watch.add(f"{self._top}/{folder}" if folder else self._top for folder in folders)
+        except OSError:
+            return False
+        return True
+
+    def _watch_names(self, folders: Iterable[str]) -> None:
+        """In these folders and below, as long as all of them can be watched."""
+        waiting = list(folders)
+        try:
+            while waiting and self._watch:
+                path = waiting.pop()
+                folder = f"{self._top}/{path}" if path else self._top
+                if self._watch.add([folder]):
+                    waiting += folders_in(self._top, path)
+        except OSError:
+            self.sees_names, self._unseen = False, True
 
     def _above(self, path: str) -> list[str]:
         parts = path.split("/")
         return ["/".join([self._top, *parts[:count]]) for count in range(len(parts))]
-
-    def _is_above(self, path: str) -> bool:
-        return any(kept.startswith(f"{path}/") for kept in self._was)
 
     def _is(self, kind: Callable[[int], bool], path: str) -> bool:
         status = self._status(path)
@@ -384,19 +601,5 @@ class _Place(Struct, frozen=True):
     inode: tuple[int, int]
 
 
-def _is_plain(path: str, now: Content) -> bool:
-    """Whether git does nothing on account of it but what it does anyway."""
-    name = path.rpartition("/")[2]
-    if name == "config" and isinstance(now, File) and now.data is not None:
-        return is_plain_config(now.data.decode("utf-8", "replace"))
-    if name == "hooks" and isinstance(now, Folder):
-        return all(key.endswith(".sample") and isinstance(it, File) for key, it in now.entries.items())
-    return name in {"branches", "remotes"} and isinstance(now, Folder) and not now.entries
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as inside:
-            return list(inside)
-    except OSError:
-        return []
+def _parts(path: str) -> list[str]:
+    return path.split("/")

@@ -20,6 +20,7 @@ from pinfold.sandbox._body import Body, Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory, uncovered
 from pinfold.sandbox._making import DEPTH_S, done, remade
+from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox._saved import RESTORE_S, Saved, Unsaved
 from pinfold.sandbox._session import GuestSession
 from pinfold.sandbox._trail import COMMAND
@@ -172,6 +173,11 @@ class LastingSession(GuestSession):
         if self._history is not None:
             self._history.hurry()
 
+    def _names(self) -> Names | None:
+        if self._keeper is not None and self._keeper.sees_names:
+            return NOTHING
+        return self._history.touched() if self._history else None
+
     def _told(self) -> tuple[str, ...]:
         notices, self._notices = self._notices, ()
         return notices
@@ -183,6 +189,9 @@ class LastingSession(GuestSession):
             await self._with_history()
         self._next = max(cell or 0, self._number + 1)  # a log that was damaged may not know of the last ones
         if self._history is not None:
+            names = self._names()
+            if self._keeper and names is not NOTHING:
+                self._keeper.noticed(names)
             await self._history.before(self._next)
 
     def _numbered(self, code: str) -> dict[str, int]:
@@ -278,11 +287,10 @@ class LastingSession(GuestSession):
             if isinstance(history, FileHistory):
                 self._history = history
                 self._number = max(self._number, history.last)  # should only it know of earlier ones
-                lacks = uncovered(history.coverage)
+                lacks = [uncovered(history.coverage), history.tracked_secrets()]
             else:
-                lacks = history
-            if lacks:
-                self._notices += (lacks,)
+                lacks = [history]
+            self._notices += tuple(filter(None, lacks))
 
     async def _restore_files(self, path: list[int]) -> None:
         """As they were after these cells. Raises UndoRefused."""

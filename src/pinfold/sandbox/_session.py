@@ -109,9 +109,10 @@ class GuestSession(Slot):
         finally:
             self._runs = None
             if self._keeper:
-                self._notices += self._keeper.after()
+                self._notices += self._keeper.after(self._names())
             (stdout, dropped_out), (stderr, dropped_err) = guest.stdout.take(), guest.stderr.take()
         rolled_back = False
+        end = await self._end_fight(guest, end)
         self._stopped_for = await self._outgrown() or self._stopped_for
         if isinstance(end, Death):
             self._guest = None
@@ -239,7 +240,8 @@ class GuestSession(Slot):
         finally:
             self._runs = None
             if self._keeper:
-                notices = self._keeper.after()
+                notices = self._keeper.after(self._names())
+        end = await self._end_fight(guest, end)
         self._stopped_for = await self._outgrown() or deadline.why
         try:
             return await self._command_ended(guest, end, command, notices, is_step=is_step, started=started)

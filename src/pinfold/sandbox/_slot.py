@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any, Literal, Protocol, Self
 
 import anyio
+import anyio.to_thread
 
 from pinfold.sandbox._answering import Answering
 from pinfold.sandbox._body import Jailed
@@ -21,6 +22,7 @@ from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._growth import Growth
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable
 
@@ -30,6 +32,7 @@ HASTE_S = 1.0
 """For looking at what a cell did that was cancelled."""
 AFTER = "the variables are as after the last cell"
 RESTLESS = "the session's processes do not stop, so nothing was run; end what it left running, or undo, and try again"
+FOUGHT = "something it left running kept changing {}, which is guarded"
 
 
 class Launcher(Protocol):
@@ -79,6 +82,8 @@ class Slot:
         self._keeper: Keeping | None = None
         self._notices: tuple[str, ...] = ()
         """What the keeper said, until a cell's outcome has."""
+        self._parting: tuple[str, ...] = ()
+        self._lost_files: tuple[str, ...] = ()
         self._lost: str | None = None
         """Why the variables are gone, until a cell's outcome has said so."""
 
@@ -94,11 +99,49 @@ class Slot:
             before.close()
         self._keeper = keeper
         if keeper and keeper.fd is not None:
-            loop.add_reader(keeper.fd, keeper.noticed)
+            loop.add_reader(keeper.fd, self._look_after_files)
+
+    def _look_after_files(self) -> None:
+        """Something happened to a name. What fights over a guarded file while no cell runs is ended."""
+        if self._keeper:
+            self._keeper.noticed()
+            if (path := self._keeper.fought) and not self._runs and self._guest is not None:
+                self._guest.kill(FOUGHT.format(path))
+
+    def _names(self) -> Names | None:
+        """What happened to names in the workspace since they were last looked at; None where nobody tells."""
+        return None
+
+    async def _end_fight(self, guest: Guest, end: End) -> End:
+        """What keeps a guarded file from being put back is ended, whatever it is."""
+        if self._keeper is None or self._keeper.fought is None:
+            return end
+        if not isinstance(end, Death):
+            end = await guest.stopped(FOUGHT.format(self._keeper.fought))
+        self._notices += self._keeper.settle()
+        return end
+
+    def allow_edit(self, path: str) -> None:
+        """The host is about to change this file of the workspace, as the user agreed."""
+        if self._keeper:
+            self._keeper.allow(path)
+
+    @property
+    def parting(self) -> tuple[str, ...]:
+        """Once it is closed: what the user must know of the workspace."""
+        return tuple(dict.fromkeys(self._parting))
+
+    @property
+    def lost_files(self) -> tuple[str, ...]:
+        """Once it is closed: guarded files that could not be put back, a line each."""
+        return self._lost_files
 
     def _keeper_left(self) -> Keeping | None:
         """The keeper, which is not woken any more, but can be again."""
         keeper, self._keeper = self._keeper, None
+        if keeper:
+            self._parting += keeper.parting()
+            self._lost_files += keeper.lost
         if keeper and keeper.fd is not None:
             asyncio.get_running_loop().remove_reader(keeper.fd)
         return keeper
@@ -190,8 +233,13 @@ class Slot:
             if self._guest is not None and self._runs:
                 self._guest.kill("the session was closed")
             async with self._lock:
+                if self._keeper:
+                    self._keeper.noticed(self._names())
                 if self._guest is not None:
                     await self._retire(self._guest)
+                if self._keeper:  # nothing runs any more: what is put back now stays so
+                    names = self._names()
+                    self._parting += await anyio.to_thread.run_sync(self._keeper.last, names)
                 await self._launcher.release()
                 self._kept_by(None)
 
@@ -214,6 +262,9 @@ class Slot:
         guest = self._guest
         if guest is not None and guest.death is not None:
             self._forget(f"died between cells: {guest.death.how}")
+            if self._keeper:
+                self._keeper.noticed(self._names())
+                self._notices += self._keeper.settle()
             if await self._came_back(guest, guest.death, ran=False):
                 self._notices += (f"The interpreter died between cells: {guest.death.how}; {AFTER}.",)
                 self._lost = None

@@ -14,7 +14,9 @@ _ONLY_FOLDERS, _NO_LINKS = 0x1000000, 0x2000000
 _ASKED = _CREATE | _DELETE | _FROM | _TO | _WRITTEN | _ATTRIB | 0x400 | 0x800
 _HEADER = struct.Struct("iIII")
 _BUFFER = 1 << 16
-_NOTHING: tuple[set[str], set[str]] = (set(), set())
+_READS = 64
+"""At once: a program that never stops must not keep us from putting back what it did. The rest is told next time."""
+EMPTY: tuple[set[str], set[str]] = (set(), set())
 FOLDERS = 256
 """That one session watches; a machine gives each user some thousands."""
 
@@ -43,8 +45,9 @@ class Watch:
         self._folders: dict[int, str] = {}
         self._watched: set[str] = set()
 
-    def add(self, folders: Iterable[str]) -> None:
-        """A missing one is left out: that it is made is seen in the one above. Raises OSError."""
+    def add(self, folders: Iterable[str]) -> bool:
+        """A missing one is left out: that it is made is seen in the one above. Whether any was new. Raises OSError."""
+        any_new = False
         for folder in folders:
             if folder in self._watched:
                 continue
@@ -60,19 +63,21 @@ class Watch:
                 continue
             self._folders[number] = folder
             self._watched.add(folder)
+            any_new = True
+        return any_new
 
     def events(self) -> tuple[set[str], set[str]] | None:
         """Paths whose name now means something else, and paths written in place; None: too much happened to say."""
         if not self._poll.poll(0):
-            return _NOTHING
+            return EMPTY
         renamed: set[str] = set()
         written: set[str] = set()
         lost = False
-        while True:
+        for _ in range(_READS):
             try:
                 data = os.read(self.fd, _BUFFER)
             except BlockingIOError:
-                return None if lost else (renamed, written)
+                break
             at = 0
             while at < len(data):
                 number, mask, _, length = _HEADER.unpack_from(data, at)
@@ -91,6 +96,7 @@ class Watch:
                 elif name:
                     path = f"{folder}/{os.fsdecode(name)}"
                     (written if mask & (_WRITTEN | _ATTRIB) else renamed).add(path)
+        return None if lost else (renamed, written)
 
     def close(self) -> None:
         """Not always the descriptor: that takes the kernel ten milliseconds and more, and the next one is glad of it."""

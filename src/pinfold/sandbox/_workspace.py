@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from msgspec import Struct, field
 
-from pinfold.sandbox._gitdir import is_gitdir, obeyed, usual_hooks
+from pinfold.sandbox import autorun_files
+from pinfold.sandbox._gitdir import DATA, is_gitdir, obeyed, usual_hooks
+from pinfold.sandbox._watch import FOLDERS
 from pinfold.sandbox.contract import Mount, SandboxUnavailable
+from pinfold.sandbox.name_patterns import NamePatterns
+from pinfold.sandbox.secret_files import NAMES, PATTERNS, is_masked
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
@@ -42,16 +45,16 @@ _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
 _OWN_PLACES = ("/mnt/datasets", "/mnt/servers")
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
-_HIDDEN = r"\.env|\.env\.(?!(?:example|sample|template)\Z).*|.*\.pem|id_rsa.*|id_ed25519.*|id_ecdsa.*|\.netrc"
-_NOTED = re.compile(rf"(?is)(?:(?P<secret>{_HIDDEN})|\.git)\Z").match
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _LONGEST = 3800
 """Characters of a folder's path: of what is in it, not all can be named to the kernel (PATH_MAX)."""
 _FEW = 64
 _LINKS = 10
 """That are followed from one name."""
-_GIT_DATA = frozenset({"objects", "refs", "logs"})
-"""Of a git folder: never walked, for a branch may be called `x.pem`."""
+
+
+Stamp: TypeAlias = tuple[int, int]
+"""Inode, and when it last changed."""
 
 
 class Guards(Struct, frozen=True, kw_only=True):
@@ -66,6 +69,12 @@ class Guards(Struct, frozen=True, kw_only=True):
     """Folders that lie too deep to be looked through: as a whole."""
     kept: list[str] = field(default_factory=list[str])
     """Everything that must be after a cell as it was before, or as absent: for the keeper."""
+    told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
+    """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
+    environments: list[str] = field(default_factory=list[str])
+    """Folders with an interpreter of their own."""
+    folders: list[str] | None = None
+    """Every folder, but those of git's data; None if they are more than can be watched."""
 
 
 def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
@@ -76,13 +85,14 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
     top = str(source)
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
-    found = _Walk(top)
+    found = Walk(top, steers=steers)
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _kept_of(gitdir, top)))
     kept += found.pointers
     if steers:
         kept += [path for name in STEERING for path in followed(f"{top}/{name}", top)]
         if f"{top}/.git" not in found.gitdirs and f"{top}/.git" not in found.pointers:
             kept.append(f"{top}/.git")
+        kept += [path for name in found.put_back() for path in followed(f"{top}/{name}", top)]
     protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
     if steers:
         protected += ours_within(top)
@@ -93,6 +103,9 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
         protected=sorted({shown + path[cut:] for path in protected}),
         hidden=[shown + path[cut:] for path in fewer(found.too_deep)],
         kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
+        told={name: stamp_of(f"{top}/{name}") for name in found.told()},
+        environments=found.environments,
+        folders=found.folders if len(found.folders) <= FOLDERS else None,
     )
 
 
@@ -113,11 +126,6 @@ def why_not_mountable(mount: Mount) -> str | None:
     if mount.writable and any(path.is_relative_to(ours) for ours in _installed()):
         return "Pinfold's own program lies there and must not be changed from inside; mount it read-only"
     return None
-
-
-def is_masked(name: str) -> bool:
-    noted = _NOTED(name)
-    return noted is not None and noted["secret"] is not None
 
 
 def mountable(path: str, top: str) -> str | None:
@@ -182,7 +190,8 @@ class _Opened:
         for folder, mode in reversed(self._modes):
             _chmod(folder, mode)
 
-    def listed(self, folder: str) -> list[os.DirEntry[str]]:
+    def list(self, folder: str) -> list[os.DirEntry[str]] | None:
+        """None: it is somebody else's, and closed."""
         try:
             with os.scandir(folder) as inside:
                 entries = list(inside)
@@ -192,7 +201,7 @@ class _Opened:
         except PermissionError:
             mode = _chmod(folder, None)
             if mode is None:
-                return []
+                return None
             self._modes.append((folder, mode))
         with os.scandir(folder) as inside:
             return list(inside)
@@ -211,10 +220,11 @@ def _chmod(folder: str, mode: int | None) -> int | None:
     return None
 
 
-class _Walk:
+class Walk:
     """Looks at every name once, and at no file that has none of interest. What cannot be looked at refuses."""
 
-    def __init__(self, top: str) -> None:
+    def __init__(self, top: str, *, steers: bool, is_last: bool = False) -> None:
+        """`steers`: what a program would obey is noted too. `is_last`: of a session, so it goes on whatever it meets."""
         self.masked: list[tuple[str, int, int]] = []
         self.gitdirs: dict[str, None] = {}
         """In order: one that lies in another comes after it."""
@@ -222,7 +232,16 @@ class _Walk:
         """`.git` that is no folder: it says where git is to look."""
         self.set_id: list[str] = []
         self.too_deep: set[str] = set()
+        self.closed: list[str] = []
+        """Folders that could not be looked into."""
+        self.autorun: dict[str, autorun_files.Row] = {}
+        """By path relative to the top: what a program would obey, git's apart."""
+        self.folders: list[str] = []
+        """The first that are not of git's data, by path relative to the top."""
         self._top = top
+        self._steers = steers
+        self._is_last = is_last
+        self._names = _noted(autorun_files.TABLE)
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
         # A session writes as the owner of its workspace; any other's set-id file gives nobody more than that.
@@ -234,6 +253,23 @@ class _Walk:
         if self._linked:  # a secret by its other name
             self._seen = {path for path, _, _ in self.masked}
             self._walk(self._other_names)
+
+    @property
+    def environments(self) -> list[str]:
+        """Folders relative to the top."""
+        return [path.rpartition("/")[0] for path, row in self.autorun.items() if row.pattern == "pyvenv.cfg"]
+
+    def put_back(self) -> list[str]:
+        homes = self.environments
+        return [
+            path
+            for path, row in self.autorun.items()
+            if row.response == "put back"
+            and (row.only_in != "environment" or any(is_within(path, home) for home in homes))
+        ]
+
+    def told(self) -> list[str]:
+        return [path for path, row in self.autorun.items() if row.response == "tell"]
 
     def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
@@ -249,15 +285,21 @@ class _Walk:
                 self.too_deep.add(folder)
                 continue
             try:
-                entries = opened.listed(folder)
+                entries = opened.list(folder)
+                if entries is None:
+                    self.closed.append(folder)
+                    continue
                 look(folder, entries, secret)
-                passed = _GIT_DATA if folder in self.gitdirs else ()
+                passed = DATA if folder in self.gitdirs else ()
                 waiting += [
-                    (entry.path, secret or is_masked(entry.name))
+                    (entry.path, secret or (PATTERNS.may_end(entry.name) and self._names_secret(entry.path)))
                     for entry in entries
                     if entry.is_dir(follow_symlinks=False) and entry.name not in passed
                 ]
             except OSError as error:
+                if self._is_last:
+                    self.closed.append(folder)
+                    continue
                 words = f"{error.filename or folder} cannot be looked at for secrets: {error.strerror}"
                 raise SandboxUnavailable(f"{words}; make it readable or choose another folder") from error
             count += len(entries)
@@ -267,13 +309,21 @@ class _Walk:
                 )
 
     def _note(self, folder: str, entries: list[os.DirEntry[str]], secret: bool) -> None:
+        names = self._names
+        exact, endings, starts, length = names.exact, names.endings, names.starts, names.length
         is_git = folder.endswith("/.git")
+        if len(self.folders) <= FOLDERS:
+            self.folders.append(folder[len(self._top) + 1 :])
         for entry in entries:
             name = entry.name
-            if name == "HEAD":
-                is_git = is_git or is_gitdir(folder)
+            low = name.lower()
+            # As `names.may_end`, without a call for each name.
+            if noted := low in exact or low[low.rfind(".") :] in endings or low[:length] in starts:
+                is_git = is_git or (name == "HEAD" and is_gitdir(folder))
+                if self._steers:
+                    self._note_autorun(entry.path)
             if entry.is_file(follow_symlinks=False):
-                if secret or _NOTED(name):
+                if noted or secret:
                     self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
                 elif self._wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
                     self.set_id.append(entry.path)
@@ -284,8 +334,17 @@ class _Walk:
         if is_git:
             self.gitdirs[folder] = None
 
+    def _note_autorun(self, path: str) -> None:
+        found = autorun_files.match(path[len(self._top) + 1 :])
+        if found and found.row.only_in != "git":
+            self.autorun[found.path] = found.row
+
+    def _names_secret(self, path: str) -> bool:
+        """By its path in the mount; a file that is mounted alone goes by its name."""
+        return is_masked(path[len(self._top) + 1 :] or path.rpartition("/")[2])
+
     def _look(self, path: str, name: str, status: os.stat_result, *, secret: bool = False) -> None:
-        if secret or is_masked(name) or stat.S_ISSOCK(status.st_mode):
+        if secret or self._names_secret(path) or stat.S_ISSOCK(status.st_mode):
             self._mask(path, status)
         elif name == ".git":
             self.pointers.append(path)
@@ -294,7 +353,7 @@ class _Walk:
         """What it leads to is guarded under its own name, unless only this one gives it away."""
         if name == ".git":
             self.pointers.append(path)
-        elif secret or is_masked(name):
+        elif secret or self._names_secret(path):
             target = os.path.realpath(path)
             if target.startswith(f"{self._top}/") and os.path.isfile(target):  # noqa: PTH113
                 self._mask(target, os.lstat(target))
@@ -310,6 +369,26 @@ class _Walk:
                 status = entry.stat(follow_symlinks=False)
                 if (status.st_dev, status.st_ino) in self._linked:
                     self.masked.append((entry.path, status.st_dev, status.st_ino))
+
+
+@functools.lru_cache(maxsize=2)
+def _noted(table: tuple[autorun_files.Row, ...]) -> NamePatterns:
+    """What is looked at more closely."""
+    return NamePatterns([*NAMES, ".git", "HEAD", *(row.pattern.rstrip("/") for row in table)])
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Or is it. All relative to the same top, which is the empty path."""
+    return not folder or path == folder or path.startswith(f"{folder}/")
+
+
+def stamp_of(path: str) -> Stamp:
+    """By which it is seen whether something changed; of a folder, whether names in it did."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return (0, 0)
+    return (status.st_ino, status.st_ctime_ns)
 
 
 def ours_within(top: str) -> list[str]:

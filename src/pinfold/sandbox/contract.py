@@ -351,6 +351,25 @@ class Session(Protocol):
 
 
 @runtime_checkable
+class Parting(Protocol):
+    """A session that looks after the files of its workspace until everything in it has ended."""
+
+    def allow_edit(self, path: str) -> None:
+        """The host is about to change this protected file, named relative to the workspace, as the user agreed."""
+        ...
+
+    @property
+    def parting(self) -> tuple[str, ...]:
+        """Once it is closed: what the user must know of the workspace, a line each."""
+        ...
+
+    @property
+    def lost_files(self) -> tuple[str, ...]:
+        """Once it is closed: guarded files that could not be put back, a line each."""
+        ...
+
+
+@runtime_checkable
 class Saving(Protocol):
     """A session that saves its variables beside the cells, and can be asked not to be late."""
 

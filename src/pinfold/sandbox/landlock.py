@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import select
 import stat
 import sys
 import tempfile
@@ -23,7 +22,8 @@ import anyio.to_thread
 from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Watched
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._keepers import Keepers
+from pinfold.sandbox._keeping import Keeper, Keeping
 from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._remade import opened_session
@@ -309,12 +309,14 @@ class _Guests:
             ends = await self._lent.launcher.open(self._request())
         cap = self._spec.limits.output_bytes
         outputs = Output("stdout", ends.stdout, cap), Output("stderr", ends.stderr, cap)
-        guest = Guest(Watched(ends.control, ends.pidfd), ends.channel, *outputs)
+        body = Watched(ends.control, ends.pidfd)
+        guest = Guest(body, ends.channel, *outputs)
         guest.scratch = ends.folder
-        return await begun(guest, self._spec.limits, self._keep if self._place.writable else None)
 
-    async def _keep(self) -> _Keepers:
-        return await anyio.to_thread.run_sync(_Keepers, self._place)
+        async def keep() -> Keeping:
+            return await anyio.to_thread.run_sync(_keepers, self._place, body)
+
+        return await begun(guest, self._spec.limits, keep if self._place.writable else None)
 
     async def sweep(self) -> None:
         """A session's init has ended everything before it said so."""
@@ -339,39 +341,17 @@ class _Guests:
         }
 
 
-class _Keepers:
-    """One for each folder a session may change: no mount is in its way there, so cells are looked after."""
-
-    def __init__(self, place: _Place) -> None:
-        self._workspace = place.workspace
-        self._keepers = {
-            path: Keeper(path, guarded(Path(path), path, steers=True), mounted=False)
+def _keepers(place: _Place, body: Watched) -> Keepers:
+    """No mount is in a session's way here, so cells are looked after in each folder it may change."""
+    return Keepers(
+        {
+            path: Keeper(
+                path,
+                guarded(Path(path), path, steers=True),
+                mounted=False,
+                leftovers=body.has_leftovers,
+            )
             for path in place.writable
             if Path(path).is_dir()
         }
-        self._poll = select.epoll()
-        for keeper in self._keepers.values():
-            if keeper.fd is not None:
-                self._poll.register(keeper.fd, select.EPOLLIN)
-
-    @property
-    def fd(self) -> int:
-        return self._poll.fileno()
-
-    def before(self) -> None:
-        for keeper in self._keepers.values():
-            keeper.before()
-
-    def noticed(self) -> None:
-        for keeper in self._keepers.values():
-            keeper.noticed()
-
-    def after(self) -> tuple[str, ...]:
-        """What lies in the workspace is named by its path in there."""
-        said = [(path, line) for path, keeper in self._keepers.items() for line in keeper.after()]
-        return tuple(line if path == self._workspace else f"{path}/{line}" for path, line in said)
-
-    def close(self) -> None:
-        self._poll.close()
-        for keeper in self._keepers.values():
-            keeper.close()
+    )

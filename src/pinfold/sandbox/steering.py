@@ -1,4 +1,4 @@
-"""The files of a workspace that steer the agent: which they are, and the one way to change one, from the host."""
+"""The files of a workspace that steer the agent, or that a program obeys: the one way to change one, from the host."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from msgspec.structs import replace
 
 from pinfold.sandbox._beneath import FILE_BYTES, Below, File
 from pinfold.sandbox._workspace import STEERING
+from pinfold.sandbox.autorun_files import Match, match
 from pinfold.sandbox.contract import FileRefused
 
 _OF_GIT = ("hooks", "config", "commondir", "modules", "worktrees")
 
 
 def steering_path(path: str, workspace: Path) -> str | None:
-    """Relative to the workspace, if it names a file that steers. Only by its name: where links lead is the sandbox's to say."""
+    """Relative to the workspace, if it names a file that is protected. Only by its name: where links lead is the sandbox's
+    to say."""
     top = str(workspace)
     whole = os.path.normpath(os.path.join(top, path))  # noqa: PTH118 - `..` must go
     if not whole.startswith(f"{top}/"):
@@ -27,7 +29,22 @@ def steering_path(path: str, workspace: Path) -> str | None:
     git = parts.index(".git") if ".git" in parts else None
     if git is not None and parts[git + 1 : git + 2] and parts[git + 1] in _OF_GIT:
         return inside
-    return None
+    found = match(inside)
+    return (
+        inside if found and found.row.response == "put back" and not _is_elsewhere(found, workspace) else None
+    )
+
+
+def _is_elsewhere(found: Match, workspace: Path) -> bool:
+    """Named as a file of a Python environment, where there is none; or within a git folder, which is looked at by name."""
+    if found.row.only_in != "environment":
+        return found.row.only_in == "git"
+    return not any((folder / "pyvenv.cfg").exists() for folder in (workspace / found.path).parents)
+
+
+def steers_agent(path: str) -> bool:
+    """Whether a protected file, relative to the workspace, is the agent's own and not another program's."""
+    return path.partition("/")[0] in STEERING
 
 
 def read_steering(path: str, workspace: Path) -> bytes | None:

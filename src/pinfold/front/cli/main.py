@@ -155,7 +155,20 @@ def run_command_line(args: list[str] | None = None) -> None:
         code = 130
     except Exception as error:  # noqa: BLE001 - the last handler there is
         code = 130 if _was_interrupted(error) else _report(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    sys.exit(_say_last_words() or code)
+
+
+def _say_last_words() -> int:
+    """What a session left to say of its workspace when it was closed. The exit code, if that is not as promised."""
+    if "pinfold.app.parting" not in sys.modules:
+        return 0
+    from pinfold.app import take_parting
+
+    lines, is_broken = take_parting()
+    for line in lines:
+        _complain(line)
+    return 1 if is_broken else 0
 
 
 def _was_interrupted(error: BaseException) -> bool:

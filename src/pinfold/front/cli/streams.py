@@ -38,7 +38,11 @@ class Streams:
                 show_notice(item)
             case ApprovalDecided(by="nobody"):
                 write(sys.stderr, f"pinfold: {ALLOWED}\n")
-            case ActionFinished(id=id_, value=value, error=error, outcome=outcome) if id_ == self._cell:
+            case ActionFinished(id=id_, value=value, error=error, outcome=outcome, notices=notices) if (
+                id_ == self._cell
+            ):
+                for notice in notices:
+                    write(sys.stderr, f"pinfold: {presentable(notice)}\n")
                 if value is not None:
                     write(sys.stdout, f"{value}\n")
                 if error or outcome != "ok":

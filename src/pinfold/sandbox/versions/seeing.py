@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from pinfold.sandbox._workspace import is_masked
+from pinfold.sandbox._new_names import NOTHING, Names
+from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.versions.entries import (
     Entry,
     File,
@@ -100,6 +101,8 @@ class Seeing:
         self.is_cut = False
         """The last look was ended before it had seen everything; the next sees it."""
         self._make_room = make_room
+        self._is_partial = False
+        """There is a folder that is not looked into."""
         self._unread: list[str] = []
         self._started = False
         self._compares_held = not top.tells_of_maps
@@ -144,6 +147,15 @@ class Seeing:
     def sure_stamps(self) -> dict[str, Stamp]:
         """By which another process may know what has not changed."""
         return {path: stamp for path, stamp in self.known.stamps.items() if path not in self.known.unsure}
+
+    def touched(self) -> Names:
+        """Names to which something happened since the last look."""
+        if self.is_quiet and not self._is_partial and not self.crowded:
+            return NOTHING
+        touched = self._watch.touched() if self._watch else None
+        if touched is None:
+            return Names(is_lost=True)
+        return Names(*touched, is_lost=bool(self.crowded), is_partial=self._is_partial)
 
     def look(self) -> None:
         happened = self._watch.happened() if self._watch else None
@@ -294,6 +306,7 @@ class Seeing:
             # It was just closed. Nobody gets in, so everything in it is as it was.
             self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
         else:
+            self._is_partial = True
             self.known.drop_below(folder)
             thing = status.st_ino if status else 0, 0, 0
             if self.known.entries.get(folder) != Uncovered("beyond the disk limit", thing, is_folder=True):
@@ -350,7 +363,7 @@ class Seeing:
         if status.st_size > self._largest:
             return "too large"
         # Secrets are not copied anywhere. In a git folder such a name is a branch.
-        return "secret" if whole(path) == path and any(map(is_masked, path.split("/"))) else None
+        return "secret" if whole(path) == path and is_masked(path) else None
 
     def _knows(self, path: str, stamp: Stamp) -> bool:
         """A file of a folder that was renamed: nothing about it changed but its path."""

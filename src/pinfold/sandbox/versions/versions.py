@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
+from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
 from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.versions.history import History, Target, Users
@@ -169,6 +170,11 @@ class Versions:
                 return False
             self._begin(cell)
             return True
+
+    def touched(self) -> Names:
+        """Names to which something happened since the files were last looked at."""
+        with self._lock:
+            return self._seen.touched()
 
     def after(self, cell: int, *, spilled: bool = False) -> Changes:
         """It has ended, and what guards files has put back what it must: what changed until now is the cell's doing.

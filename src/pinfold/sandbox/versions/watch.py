@@ -88,6 +88,14 @@ class Watch:
         lost, self._lost = self._lost, False
         return None if lost else happened
 
+    def touched(self) -> tuple[set[str], set[str]] | None:
+        """What `happened` will say: paths whose name means something else, and paths written. None: too much to say."""
+        self.collect()
+        if self._lost:
+            return None
+        renamed = {path for path, mask in self._happened.items() if mask & NAMED}
+        return renamed, {path for path, mask in self._happened.items() if mask & (WRITTEN | ATTRIB)}
+
     def close(self) -> None:
         os.close(self._fd)
 

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pinfold.sandbox._keeping import Mounts
+from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox._watch import Watch
-from pinfold.sandbox._workspace import Guards, is_masked
+from pinfold.sandbox._workspace import Guards
+from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.views.place import IN_VIEW
 
 
@@ -28,6 +30,7 @@ class ViewKeeper:
         self._watch: Watch | None = None
         cut = len(shown)
         folders = {(top + path[cut:]).rpartition("/")[0] for path, _, _ in guards.masked}
+        folders.update(f"{top}/{folder}" for folder in guards.folders or () if folder)
         with suppress(OSError):
             self._watch = Watch()
             self._watch.add([top, *sorted(folders - {top})])
@@ -36,14 +39,30 @@ class ViewKeeper:
     def fd(self) -> int | None:
         return self._watch.fd if self._watch else None
 
-    def before(self) -> None:
-        self.noticed()
+    fought = None
+    sees_names = True
+    lost: tuple[str, ...] = ()
 
-    def after(self) -> tuple[str, ...]:
-        self.noticed()
+    def before(self, names: Names | None = NOTHING) -> None:
+        self.noticed(names)
+
+    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        self.noticed(names)
         return ()
 
-    def noticed(self) -> None:
+    def allow(self, path: str) -> None:
+        """Whatever changes in the workspace is the user's."""
+
+    def settle(self) -> tuple[str, ...]:
+        return ()
+
+    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def parting(self) -> tuple[str, ...]:
+        return ()
+
+    def noticed(self, names: Names | None = NOTHING) -> None:  # noqa: ARG002
         renamed, _ = (self._watch.events() if self._watch else None) or (set[str](), set[str]())
         for path in sorted(renamed):
             if (secret := self._secret(path)) and self._remount:
@@ -55,7 +74,7 @@ class ViewKeeper:
 
     def _secret(self, path: str) -> tuple[str, int, int] | None:
         inner = path[len(self._top) + 1 :]
-        if not any(map(is_masked, inner.split("/"))):
+        if not is_masked(inner):
             return None
         try:
             status = os.lstat(path)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import NAMES
-from pinfold.sandbox._workspace import guarded, is_masked
+from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.versions.entries import (
     File,
     Folder,
@@ -57,7 +59,7 @@ class Planning:
     def __init__(self, workspace: Path, top: Top, layer: Layer) -> None:
         self._top = top
         self._layer = layer
-        self._guards = _Guarded(workspace)
+        self._guards = _Guarded(workspace, layer)
         self._owner = owner_of(workspace.stat())
         self._plan = Plan()
 
@@ -227,9 +229,11 @@ def _is_as_it_was(was: Stamp | None, now: os.stat_result | None) -> bool:
 class _Guarded:
     """What no session may change in this workspace."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, layer: Layer) -> None:
         top = str(workspace)
         cut = len(top) + 1
+        self._workspace = workspace
+        self._layer = layer
         guards = guarded(workspace, top, steers=True)
         self._masked = {path[cut:] for path, _, _ in guards.masked}
         self._kept = {path[cut:] for path in (*guards.kept, *guards.protected) if path.startswith(f"{top}/")}
@@ -241,7 +245,7 @@ class _Guarded:
         parts = path.split("/")
         git = len(parts) - parts[::-1].index(".git") if ".git" in parts else 0
         inside = parts[git:] if git else []
-        if path in self._masked or self._is_secret(parts if inside[:1] not in _DATA else parts[:git]):
+        if path in self._masked or is_masked("/".join(parts if inside[:1] not in _DATA else parts[:git])):
             return BY_NAME
         if is_below(path, self._kept) or (isinstance(wanted, Link) and path in self._over):
             return GUARDED
@@ -249,11 +253,28 @@ class _Guarded:
             return GUARDED  # it would say where git is to look
         if isinstance(wanted, Link) and (inside or is_below(path, self._gitdirs)):
             return GUARDED  # git would write through it
-        return GUARDED if inside and _is_obeyed(inside) else None
+        if inside:
+            return GUARDED if _is_obeyed(inside) else None
+        found = autorun_files.match(path)
+        if found and found.row.response == "put back" and found.row.only_in != "git":
+            return f"{found.row.program} would obey it"
+        return GUARDED if self._is_in_bare(path) else None
 
-    @staticmethod
-    def _is_secret(parts: Iterable[str]) -> bool:
-        return any(map(is_masked, parts))
+    def _is_in_bare(self, path: str) -> bool:
+        """Obeyed by git, in a folder that has the shape of a git folder, whatever its name."""
+        parts = path.split("/")
+        return any(
+            _is_obeyed(parts[at:]) and self._is_gitdir("/".join(parts[:at])) for at in range(len(parts))
+        )
+
+    def _is_gitdir(self, folder: str) -> bool:
+        whole = self._is_there(folder, "objects") and self._is_there(folder, "refs")
+        return self._is_there(folder, "HEAD") and (whole or self._is_there(folder, "commondir"))
+
+    def _is_there(self, folder: str, name: str) -> bool:
+        """In the view or in the workspace: one of them is enough."""
+        path = joined(folder, name)
+        return self._layer.entries.get(path) is not None or os.path.lexists(self._workspace / path)
 
 
 def _is_obeyed(inside: list[str]) -> bool:

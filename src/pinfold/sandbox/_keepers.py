@@ -1,0 +1,82 @@
+"""Keepers of all folders that one session may change, as one."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping
+
+from pinfold.sandbox._keeping import Keeper
+from pinfold.sandbox._new_names import NOTHING, Names
+
+
+class Keepers:
+    """The first is of the workspace: of it the history of the files tells names, and its lines name paths in there."""
+
+    def __init__(self, keepers: Mapping[str, Keeper]) -> None:
+        """By the path of the folder."""
+        self._keepers = keepers
+        self._workspace = next(iter(keepers), "")
+        self._poll = select.epoll()
+        for keeper in self._keepers.values():
+            if keeper.fd is not None:
+                self._poll.register(keeper.fd, select.EPOLLIN)
+
+    @property
+    def fd(self) -> int:
+        return self._poll.fileno()
+
+    def before(self, names: Names | None = NOTHING) -> None:
+        for path, keeper in self._keepers.items():
+            keeper.before(self._names(path, names))
+
+    def noticed(self, names: Names | None = NOTHING) -> None:
+        for path, keeper in self._keepers.items():
+            keeper.noticed(self._names(path, names))
+
+    def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        return self._named({path: it.after(self._names(path, names)) for path, it in self._keepers.items()})
+
+    def allow(self, path: str) -> None:
+        for keeper in self._keepers.values():
+            keeper.allow(path)
+
+    @property
+    def sees_names(self) -> bool:
+        return self._keepers[self._workspace].sees_names
+
+    @property
+    def fought(self) -> str | None:
+        return next((keeper.fought for keeper in self._keepers.values() if keeper.fought), None)
+
+    def settle(self) -> tuple[str, ...]:
+        return self._named({path: keeper.settle() for path, keeper in self._keepers.items()})
+
+    def last(self, names: Names | None = NOTHING) -> tuple[str, ...]:
+        return self._named({path: it.last(self._names(path, names)) for path, it in self._keepers.items()})
+
+    def parting(self) -> tuple[str, ...]:
+        return tuple(
+            line if path == self._workspace else f"In {path}: {line}"
+            for path, keeper in self._keepers.items()
+            for line in keeper.parting()
+        )
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return self._named({path: keeper.lost for path, keeper in self._keepers.items()})
+
+    def close(self) -> None:
+        self._poll.close()
+        for keeper in self._keepers.values():
+            keeper.close()
+
+    def _names(self, path: str, names: Names | None) -> Names | None:
+        """Of other folders nobody tells, unless only what they saw themselves is asked for."""
+        return names if path == self._workspace or names is NOTHING else None
+
+    def _named(self, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(
+            line if path == self._workspace else f"{path}/{line}"
+            for path, said in lines.items()
+            for line in said
+        )
