@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -81,9 +81,9 @@ def unguarded(code: str, workspace: Path) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("attack", [nested, bare])
 async def test_git_runs_nothing_of_a_repository_that_a_cell_made(
-    attack: object, level: str, workspace: Path, tmp_path: Path
+    attack: Callable[[Path], str], level: str, workspace: Path, tmp_path: Path
 ) -> None:
-    canary, code = tmp_path / "canary", attack(tmp_path / "canary")  # type: ignore[operator]
+    canary, code = tmp_path / "canary", attack(tmp_path / "canary")
     if attack is nested:
         repository(workspace)
     control = tmp_path / "control"

@@ -14,7 +14,8 @@ import pytest
 
 from pinfold.app.observing import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
-from pinfold.sandbox._keeping import Keeper, Mounts
+from pinfold.sandbox._keeper_ports import Mounts
+from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._workspace import guarded
 
 pytestmark = [

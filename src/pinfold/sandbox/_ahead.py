@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._keeper_ports import Keeping
 from pinfold.sandbox._launcher import Ends
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.folders import Folder

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from msgspec.structs import asdict
 
 from pinfold.sandbox._asking import asked
-from pinfold.sandbox._keeping import Mounts
+from pinfold.sandbox._keeper_ports import Mounts
 from pinfold.sandbox._paper import MESSAGE_BYTES, paper
 
 INIT_S = 10.0

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pinfold.sandbox._awake import Ear
 from pinfold.sandbox._body import Body, Report
 from pinfold.sandbox._deaths import Death, End, how_it_died
-from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._keeper_ports import Keeping
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._values import Encoded
 from pinfold.sandbox.channel import (

@@ -15,8 +15,9 @@ from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._history import FileHistory
+from pinfold.sandbox._keeper_ports import Keeping
 from pinfold.sandbox._keepers import Keepers
-from pinfold.sandbox._keeping import Keeper, Keeping
+from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import Ends, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._request import Mounted, mounts_of, request

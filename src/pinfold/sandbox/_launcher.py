@@ -22,7 +22,7 @@ from pinfold.sandbox import warm
 from pinfold.sandbox._asking import LauncherGone, asked, question, received
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._keeper_ports import Keeping
 from pinfold.sandbox._paper import MESSAGE_BYTES
 from pinfold.sandbox.contract import Limits, SandboxUnavailable
 from pinfold.sandbox.processes import stamp

@@ -21,7 +21,7 @@ from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline
 from pinfold.sandbox._growth import Growth
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._keeping import Keeping
+from pinfold.sandbox._keeper_ports import Keeping
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_outcome
 from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable

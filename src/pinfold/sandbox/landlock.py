@@ -22,8 +22,9 @@ import anyio.to_thread
 from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Watched
 from pinfold.sandbox._guest import Guest
+from pinfold.sandbox._keeper_ports import Keeping
 from pinfold.sandbox._keepers import Keepers
-from pinfold.sandbox._keeping import Keeper, Keeping
+from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import GUEST, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._remade import opened_session

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from pinfold.sandbox._keeping import Mounts
+from pinfold.sandbox._keeper_ports import Mounts
 from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox._watch import Watch
 from pinfold.sandbox._workspace import Guards
