@@ -48,7 +48,6 @@ PLANTED = (
     "planting: a gitlink, added",
     "planting: a git folder's shape by hand",
     "planting: renames onto commondir",
-    "planting: a second name",
     "planting: a line that imports",
     "planting: the file .vscode/tasks.json",
 )
