@@ -1,9 +1,10 @@
-"""Sends hostile programs into sessions of provider `namespaces` and looks, from outside, whether any gets out.
+"""Sends hostile programs into sessions and looks, from outside, whether any gets out.
 
-    ./.venv/bin/python bench/escape.py [--python PATH] [--as-user [UID]] [--only GLOB ...] [--json FILE]
+    ./.venv/bin/python bench/escape.py [--python PATH] [--as-user [UID]] [--level LEVEL] [--only GLOB ...] [--json FILE]
     ./.venv/bin/python bench/escape.py --smallest     also: with any one layer put back, each program is held
     ./.venv/bin/python bench/escape.py --list
 
+Level `landlock` has only the programs that plant something for the user's own tools: the others are about namespaces.
 A hostile program counts only if it gets out of a build with layers removed; one about a system call that this machine
 never had is counted out, and named. Benign programs must all work: a sandbox in which nothing runs has no escapes
 either. Everything happens in a cage of namespaces of its own, weakened builds besides under user ids that mean nothing
@@ -25,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
-from bench.escaping.program import Benign, Hostile
+from bench.escaping.program import Benign, Hostile, Level
 from bench.escaping.suite import CageBroke, Report, Suite, kind_here
 
 from pinfold.sandbox.environment import default_python
@@ -93,9 +94,9 @@ def too_much_removed(suite: Suite, hostile: Sequence[Hostile]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    python = default_python() or Path(sys.executable)
-    parser.add_argument("--python", type=Path, default=python, help="runs the cells")
+    parser.add_argument("--python", type=Path, help="runs the cells")
     parser.add_argument("--as-user", type=int, nargs="?", const=1234, metavar="UID", help="not as root")
+    parser.add_argument("--level", choices=("namespaces", "landlock"), default="namespaces")
     parser.add_argument("--only", action="append", metavar="GLOB", help="names of programs")
     parser.add_argument("--smallest", action="store_true", help="check that no fewer layers would do")
     parser.add_argument("--awaited", action="store_true", help="only what is known not to be held yet")
@@ -103,10 +104,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     patterns: list[str] = given.only or ["*"]
-    suite = Suite(given.python.absolute(), given.as_user or 1234)
-    named = [p for p in HOSTILE if any(fnmatch(p.name, pattern) for pattern in patterns)]
+    level: Level = given.level
+    # In landlock each workspace has a zygote of its own, which would import all of the data stack each time.
+    usual = default_python() if level == "namespaces" else None
+    python: Path = given.python or usual or Path(sys.executable)
+    suite = Suite(python.absolute(), given.as_user or 1234, level)
+    named = [p for p in HOSTILE if level in p.levels and any(fnmatch(p.name, each) for each in patterns)]
     hostile = [program for program in named if not program.out_of_place]
-    wanted = [p for p in BENIGN if any(fnmatch(p.name, pattern) for pattern in patterns)]
+    wanted = [p for p in BENIGN if level in p.levels and any(fnmatch(p.name, each) for each in patterns)]
     if given.list:
         listed(named, wanted)
         return 0
@@ -121,7 +126,7 @@ def main() -> int:
         product = suite.product(kind, [*benign, *hostile])
         proofs = suite.proofs(hostile)
         found = failures(hostile, benign, product, proofs)
-        print(f"As {kind}, {time.monotonic() - began:.0f} s.\n")
+        print(f"As {kind}, in {level}, {time.monotonic() - began:.0f} s.\n")
         table(hostile, product, proofs)
         worked = sum(product[program.name].fine for program in benign)
         print(

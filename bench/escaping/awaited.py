@@ -11,7 +11,6 @@ DISK = {
 }
 NEW = {
     # What is not there when the session starts is guarded at the top of the workspace alone.
-    "a new repository": "os.makedirs('new/.git/hooks'); open('new/.git/config', 'w').write('x'); escaped()",
     "new instructions": "os.mkdir('other'); open('other/AGENTS.md', 'w').write('x'); escaped()",
 }
 

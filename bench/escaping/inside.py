@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from bench.escaping import cage
+from bench.escaping.program import Level
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,23 +26,30 @@ def kept(python: Path) -> list[Path]:
     ]
 
 
-def work(layers: list[str], names: list[str], python: Path) -> None:
+def work(level: Level, layers: list[str], names: list[str], python: Path) -> None:
     cage.refuse_outside()
     import anyio
     from bench.escaping.catalogue import AWAITED, BENIGN, HOSTILE
-    from bench.escaping.runs import attempt_all, work_all
+    from bench.escaping.program import Planting
+    from bench.escaping.project import Project
+    from bench.escaping.runs import attempt_all, plant_all, work_all
     from bench.escaping.weakened import weakened
 
     wanted = set(names)
     hostile = [program for program in [*HOSTILE, *AWAITED] if program.name in wanted]
+    planting = [program for program in hostile if isinstance(program, Planting)]
+    others = [program for program in hostile if not isinstance(program, Planting)]
     benign = [program for program in BENIGN if program.name in wanted]
 
     async def run(folder: Path) -> None:
-        provider = weakened(layers, python, folder)
+        provider = weakened(layers, python, folder, level)
+        project = Project(python)
         if benign:
-            await work_all(provider, benign)
-        if hostile:
-            await attempt_all(provider, hostile, [*kept(python), folder])
+            await work_all(provider, benign, project)
+        if planting:
+            await plant_all(provider, planting, project)
+        if others:
+            await attempt_all(provider, others, [*kept(python), folder])
 
     with tempfile.TemporaryDirectory(dir="/opt") as folder:
         anyio.run(run, Path(folder))
@@ -56,7 +64,7 @@ def main() -> None:
     if sys.argv[1:] == ["enter"]:
         again = [sys.executable, __file__, "work"]
         cage.enter(orders["kind"], kept(python), orders["uid"], again)
-    work(orders["layers"], orders["names"], python)
+    work(orders["level"], orders["layers"], orders["names"], python)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,17 @@ import os
 import shutil
 import time
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import anyio
 from bench.escaping.cage import refuse_outside
-from bench.escaping.program import Benign, Hostile
+from bench.escaping.program import RAN, Benign, Hostile, Planting, with_tools
+from bench.escaping.project import Project, still_planted, told
 from bench.escaping.scene import SPACE, Scene, Seen, laid
 
-from pinfold.sandbox import Limits, Provider, SandboxError, Session, Spec
+from pinfold.sandbox import Limits, Outcome, Provider, SandboxError, Session, Spec
+from pinfold.sandbox.contract import CommandOutcome, Mount, NotSupported, Parting, UndoRefused
 
 CANARY = "PINFOLD_ESCAPE_API_KEY"
 """In the environment of the host, where a session must not see it."""
@@ -72,17 +75,107 @@ async def attempt_all(provider: Provider, programs: Iterable[Hostile], keep: lis
             await scene.neighbour.close()
 
 
-async def work_all(provider: Provider, programs: Iterable[Benign]) -> None:
+async def plant_all(provider: Provider, programs: Iterable[Planting], project: Project) -> None:
+    """One line of JSON for each."""
+    refuse_outside()
+    for program in programs:
+        begun = time.monotonic()
+        space = project.copy(program.ground, program.before)
+        try:
+            outcomes, lines = await _planted(provider, program, space)
+        except SandboxError as error:
+            report = {"breaches": [], "status": ["unavailable"], "text": f"no session: {error}"}
+        else:
+            breaches, text = _obeyed(project, program, space, lines)
+            said = "".join(f"{o.stdout}{o.stderr}{getattr(o, 'error', '')}" for o in outcomes)[-700:]
+            text = f"{said}\ntold: {lines}\n{text}"
+            report = {"breaches": breaches, "status": [o.status for o in outcomes], "text": text}
+        took_s = round(time.monotonic() - begun, 3)
+        line = json.dumps({"name": program.name, **report, "took_s": took_s}, ensure_ascii=False)
+        # A name of a file may be no text at all.
+        print(line.encode("utf-8", "replace").decode(), flush=True)
+        project.remove(space)
+
+
+async def _planted(
+    provider: Provider, program: Planting, space: Path
+) -> tuple[list[Outcome | CommandOutcome], list[str]]:
+    """How its cells ended, and everything that was said to the user until the session was closed."""
+    outcomes: list[Outcome | CommandOutcome] = []
+    lines: list[str] = []
+    mounts = (Mount(path=space.parent / "other", writable=True),) if program.ground == "mounted" else ()
+    spec = Spec(workspace=space, limits=program.limits, mounts=mounts)
+    session, second = await provider.open(spec), None
+    try:
+        for source in filter(None, (program.source, program.then)):
+            if program.by == "shell":
+                outcome = await session.command(["bash", "-c", source], timeout_s=program.timeout_s)
+            else:
+                outcome = await session.run(with_tools(source), timeout_s=program.timeout_s)
+            outcomes.append(outcome)
+            lines += outcome.notices
+        await anyio.sleep(program.idle_s)
+        for step in program.host:
+            if step == "second session":
+                second = await provider.open(spec)
+                continue
+            with suppress(NotSupported, UndoRefused):
+                lines += await (session.undo() if step == "undo" else session.redo()) or ()
+    finally:
+        lines += await closed(session)
+        if second:
+            lines += (await second.run("1")).notices
+            lines += await closed(second)
+    return outcomes, lines
+
+
+async def closed(session: Session) -> tuple[str, ...]:
+    """Ends it; what it says last."""
+    await session.close()
+    return (*session.parting, *session.lost_files) if isinstance(session, Parting) else ()
+
+
+def _obeyed(project: Project, program: Planting, space: Path, lines: list[str]) -> tuple[list[str], str]:
+    """What is wrong with what the session left, and what the user's tool said."""
+    ran = Path(RAN)
+    breaches = ["escaped"] if ran.exists() else []
+    ran.unlink(missing_ok=True)
+    is_told = told(lines, space, program.plants)
+    left = still_planted(space, program.plants)
+    unsaid = [path for path in left if not told(lines, space, [path])]
+    done = project.use(program.user, space)
+    if os.path.lexists(ran):
+        ran.unlink()
+        if not (is_told and program.told_is_enough):
+            breaches.append(f"ran{', though the user was told' if is_told else ''}")
+    if unsaid:
+        breaches.append(f"left without a word: {', '.join(unsaid)}")
+    return breaches, f"left: {left}\nuser: {done.stdout[-500:]}"
+
+
+async def work_all(provider: Provider, programs: Iterable[Benign], project: Project) -> None:
     """One line of JSON for each."""
     refuse_outside()
     for number, program in enumerate(programs):
         space = SPACE / f"b{number}"
-        space.mkdir(parents=True)
+        if program.ground:
+            space = project.copy(program.ground)
+        else:
+            space.mkdir(parents=True)
         begun = time.monotonic()
-        async with opened(provider, Spec(workspace=space, limits=Limits(cell_s=60))) as session:
-            outcome = await session.run(program.source)
+        session = await provider.open(Spec(workspace=space, limits=Limits(cell_s=60)))
+        try:
+            outcome = await session.run(with_tools(program.source) if program.ground else program.source)
+        finally:
+            last = await closed(session)
         fine = outcome.status == "ok" and outcome.stdout.strip().split("\n")[-1:] == [program.prints]
         said = "" if fine else (outcome.stdout + outcome.stderr + (outcome.error or ""))[-1500:]
+        if program.after:
+            lines = [*outcome.notices, *last]
+            done = project.use(f"set -e\n{program.after}", space)
+            is_told = not program.tells or told(lines, space, [program.tells])
+            fine = fine and done.returncode == 0 and is_told
+            said += "" if fine else f"{done.stdout[-700:]}\ntold: {lines}"
         report = {
             "name": program.name,
             "fine": fine,

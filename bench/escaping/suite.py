@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 from bench.escaping import cage
-from bench.escaping.program import Benign, Hostile
+from bench.escaping.program import Benign, Hostile, Level
 from bench.escaping.runs import CANARY
 
 INSIDE = Path(__file__).with_name("inside.py")
@@ -57,6 +57,7 @@ class Job:
 class Suite:
     python: Path
     uid: int = 1234
+    level: Level = "namespaces"
 
     def product(self, kind: cage.Kind, programs: Iterable[Hostile | Benign]) -> dict[str, Report]:
         """How they fare in the real thing."""
@@ -114,6 +115,7 @@ class Suite:
     def _reports(self, job: Job) -> dict[str, Report]:
         orders = {
             "kind": job.kind,
+            "level": self.level,
             "layers": job.layers,
             "names": job.names,
             "python": str(self.python),

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench.escaping.cage import refuse_outside
+from bench.escaping.program import Level
 from msgspec.structs import replace
 
-from pinfold.sandbox import Provider, _endings, _guest, _jail, _output, _request, namespaces
+from pinfold.sandbox import Provider, _endings, _guest, _jail, _output, _request, landlock, namespaces
 from pinfold.sandbox._launcher import GUEST as GUEST_FOLDER
 from pinfold.sandbox._launcher import Launcher
 from pinfold.sandbox._workspace import Guards, guarded
@@ -147,6 +148,7 @@ def _no_keeper() -> None:
         pass
 
     _jail.keeper_of = none  # pyright: ignore[reportAttributeAccessIssue]
+    landlock._keepers = none  # noqa: SLF001 # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 
 
 class Credulous(ReplyReader):
@@ -230,16 +232,22 @@ class Unproven(namespaces.Namespaces):
         launcher.proven = True
 
 
-def weakened(layers: Iterable[str], python: Path, folder: Path) -> Provider:
+class UnprovenLandlock(landlock.Landlock):
+    async def _prove(self, owner: tuple[int, int]) -> None:
+        pass
+
+
+def weakened(layers: Iterable[str], python: Path, folder: Path, level: Level = "namespaces") -> Provider:
     """The provider with these layers taken out, for the rest of this process; none is the product itself."""
     refuse_outside()
     wanted = sorted(layers, key=LAYERS.index)
     if not wanted:
-        return namespaces.Namespaces(python)
+        return landlock.Landlock(python) if level == "landlock" else namespaces.Namespaces(python)
     for layer in wanted:
         if layer in HOST:
             HOST[layer]()
-    return Unproven(python, guest=_without([layer for layer in wanted if layer in GUEST], folder))
+    guest = _without([layer for layer in wanted if layer in GUEST], folder)
+    return (UnprovenLandlock if level == "landlock" else Unproven)(python, guest=guest)
 
 
 def _without(layers: list[str], folder: Path) -> Path:
