@@ -55,12 +55,6 @@ def in_words(spec: ServerSpec) -> str:
     return f"a sandbox of its own (reach {spec.reach})" if is_boxed(spec) else "this machine"
 
 
-def _boxes(spec: ServerSpec) -> str:
-    if spec.is_confined:
-        return f"pinfold mcp trust {spec.name} --reach workspace"
-    return f'add `"reach": "workspace"` to it in {spec.origin}'
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """How to start it."""
@@ -84,7 +78,7 @@ def on_this_machine(spec: ServerSpec, workspace: Path) -> Started:
     if inside := _from_workspace(spec, program, cwd, workspace):
         raise BadCall(
             f"{spec.name} would run {inside} on this machine, and the agent can change it; "
-            f"let it run in a sandbox: {_boxes(spec)}"
+            f'add `"reach": "workspace"` to it in {spec.origin}, and it runs in a sandbox'
         )
     return Started(argv=(str(program), *spec.args), env=env, cwd=str(cwd))
 
