@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,8 +32,10 @@ _HASHED = 256 << 20
 """Bytes; a larger file is known by its size and times."""
 _KNOWN = 32 << 20
 """Bytes of files that are read when a session turns untrusted."""
+_COARSE = 5
+"""CLOCK_REALTIME_COARSE, by which Linux sets the times of files: it is behind the clock by up to a tick."""
 _COARSE_NS = 20_000_000
-"""How far the times of files are behind the clock."""
+"""How far they are behind it elsewhere, at most."""
 _WHOLE = "*"
 """In place of a digest: a folder, whatever is in it."""
 _GITS_OWN = frozenset(
@@ -82,13 +85,13 @@ class Writer:
 
     def acts(self) -> None:
         """What it does next may bring in others' words and write them down before it ends."""
-        self._began_ns = time.time_ns()
+        self._began_ns = _now_ns()
 
     def turn_untrusted(self) -> None:
         """On disk before this returns. Raises ConfigError."""
         if self._writing or not self._folders:
             return
-        since_ns = (self._began_ns or time.time_ns()) - _COARSE_NS
+        since_ns = self._began_ns or _now_ns()
         writing = _Writing(
             folders=tuple(map(str, self._folders)),
             since_ns=since_ns,
@@ -332,6 +335,11 @@ def _is_in(path: str, tops: Iterable[Path]) -> bool:
 
 def _meets(folder: Path, tops: Iterable[Path]) -> bool:
     return any(folder.is_relative_to(top) or top.is_relative_to(folder) for top in tops)
+
+
+def _now_ns() -> int:
+    """No later than the time of a file that is changed from now on."""
+    return time.clock_gettime_ns(_COARSE) if sys.platform == "linux" else time.time_ns() - _COARSE_NS
 
 
 def _lives(writing: _Writing) -> bool:
