@@ -114,9 +114,14 @@ class Writer:
             _write(msgspec.structs.replace(store, writing=rest))
 
 
+def is_any_marked() -> bool:
+    """In any folder, perhaps: quick to ask before looking."""
+    return _path().exists()
+
+
 def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
     """Those that are still as they were marked, at or below any of these places. Raises ConfigError."""
-    if not _path().exists():
+    if not is_any_marked():
         return {}
     tops = [place.resolve() for place in places]
     with changing(_path()):
