@@ -35,9 +35,9 @@ __all__ = [
     "Serving",
     "known_names",
     "models_dir",
+    "models_here",
     "pull_model",
     "pulled",
-    "models_here",
     "reachable_models",
     "serve_model",
 ]
