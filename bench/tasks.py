@@ -6,6 +6,7 @@
     ./.venv/bin/python bench/tasks.py --report RUN RUN ...  what several runs came to together
     ./.venv/bin/python bench/tasks.py --self-test           do the checkers judge rightly?
 
+Needs the file mbpp/sanitized-mbpp.json of google-research, in bench/out/ or as `--mbpp FILE`.
 Tokens are counted between agent and server, for both alike. Results and transcripts are under bench/out/tasks/RUN/.
 Of the held-out half (`test`) only totals by kind are shown: what became of its single tasks is in files only, and
 not for the eyes of whoever tunes.

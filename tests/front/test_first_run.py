@@ -115,6 +115,17 @@ async def test_a_server_that_never_answers_holds_nothing_up(monkeypatch: pytest.
     assert seen.builtin_size == "1,117 MB"
 
 
+async def test_what_is_known_without_asking_is_told_when_there_was_no_time_to_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    with ollama(monkeypatch):
+        seen = await found(limit_s=0)
+    assert (seen.servers, seen.isolation) == ((), "unknown")
+    assert seen.builtin_size == "1,117 MB"
+    assert await settled(seen, Person("OPENAI_API_KEY").agrees) == "openai:gpt-5-mini"
+
+
 def test_the_first_time_is_once() -> None:
     assert [is_first(), is_first()] == [True, False]
 

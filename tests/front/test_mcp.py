@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shlex
 import socket
@@ -21,7 +22,7 @@ pytestmark = [
 ]
 Pinfold = Callable[..., Any]
 NOTES = Path(__file__).parents[1] / "app" / "mcp" / "servers" / "notes.py"
-UP_S = 20
+UP_S = 100
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +82,9 @@ def serve(folder: Path) -> Generator[Callable[[], str]]:
         while time.monotonic() < until:
             with socket.socket() as one:
                 if one.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-        return f"http://127.0.0.1:{port}/mcp"
+                    return f"http://127.0.0.1:{port}/mcp"
+            time.sleep(0.02)
+        raise TimeoutError("the server did not come up")
 
     yield begin
     end()
@@ -288,8 +290,9 @@ def test_all_that_a_projects_servers_are_given_is_shown_before_they_are_trusted(
     assert "env NODE_OPTIONS" in refused.out
     pinfold("mcp", "trust", "others", "--reach", "outside", "--yes", cwd=workspace)
     assert where() == "this machine"
-    THEIRS["others"]["env"]["NODE_OPTIONS"] = "--require ./worse.js"
-    file.write_text(json.dumps({"mcpServers": THEIRS}), encoding="utf-8")
+    worse: Any = copy.deepcopy(THEIRS)
+    worse["others"]["env"]["NODE_OPTIONS"] = "--require ./worse.js"
+    file.write_text(json.dumps({"mcpServers": worse}), encoding="utf-8")
     assert pinfold("trust", str(workspace), "--yes").code == 0
     assert where() == "a sandbox of its own (reach nothing)"
     own = pinfold("mcp", "trust", "notes", "--reach", "outside", "--yes", cwd=workspace)

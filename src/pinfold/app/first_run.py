@@ -16,7 +16,7 @@ from pinfold.app.choosing import SUGGESTED, choice
 from pinfold.app.config import load_config
 from pinfold.app.environment import environment_standing, is_news
 from pinfold.app.errors import ConfigError
-from pinfold.app.local_models import Key, Reachable, reachable_models
+from pinfold.app.local_models import Key, Reachable, models_here, reachable_models
 from pinfold.app.models import Calling
 from pinfold.app.paths import config_dir, private_dir
 from pinfold.model import BUILTIN, DIRECT, destination_of
@@ -80,10 +80,13 @@ def is_first() -> bool:
     return is_news("first-run")
 
 
-async def found() -> Found:
-    """Everything, within LIMIT_S. No provider is asked, nothing is started. Raises ConfigError for a broken file."""
+async def found(limit_s: float = LIMIT_S) -> Found:
+    """Everything; servers and the kernel only as far as they answer in time. No provider is asked, nothing is started.
+
+    Raises ConfigError for a broken file.
+    """
     config = load_config().config
-    there = Reachable(inside=(), servers=(), keys=())
+    there = models_here()
     facts: Facts | None = None
 
     async def look_at_models() -> None:
@@ -94,7 +97,7 @@ async def found() -> Found:
         nonlocal facts
         facts = await anyio.to_thread.run_sync(gathered, abandon_on_cancel=True)
 
-    with anyio.move_on_after(LIMIT_S):
+    with anyio.move_on_after(limit_s):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(look_at_models)
             tasks.start_soon(look_at_kernel)
@@ -162,8 +165,6 @@ def remember_model(name: str) -> str:
 
 
 def _chosen(there: Reachable, calling: Calling) -> tuple[str, str]:
-    if not there.inside:  # not even this machine's own folders were seen in time
-        return "", ""
     try:
         chosen = choice(there)
     except ConfigError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pinfold.app.models import uv_path
@@ -35,6 +35,7 @@ __all__ = [
     "Serving",
     "known_names",
     "models_dir",
+    "models_here",
     "pull_model",
     "pulled",
     "reachable_models",
@@ -101,10 +102,15 @@ class Reachable:
 
 async def reachable_models() -> Reachable:
     """What is here, what answers on this machine, and whose keys are set. No provider is asked."""
+    return replace(models_here(), servers=await probe(os.environ))
+
+
+def models_here() -> Reachable:
+    """What is known without asking any server."""
     folder = models_dir()
     return Reachable(
         inside=tuple(Inside(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
-        servers=await probe(os.environ),
+        servers=(),
         keys=tuple(
             Key(provider=provider, variable=variable)
             for provider, variable in _KEYS
