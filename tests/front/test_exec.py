@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.wheels import Index
 
+from pinfold.sandbox.landlock import landlock_abi
+
 pytestmark = pytest.mark.integration
 LOCAL = ("--sandbox", "unsafe-local")
 Pinfold = Callable[..., Any]
@@ -122,3 +124,20 @@ def test_a_call_cut_off_by_a_kill_is_named_and_not_repeated(
     )
     assert list(ends.values())[-1] == "ok"
     assert len(index.asked) == asked
+
+
+@pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
+def test_what_was_planted_is_said_and_what_cannot_be_put_back_is_a_failure(
+    pinfold: Pinfold, workspace: Path
+) -> None:
+    lite = ("exec", "--sandbox", "landlock", "-c")
+    done = pinfold(*lite, "open('.gdbinit', 'w').close(); open('.envrc', 'w').close()\n1")
+    assert (done.code, done.out) == (0, "1\n")
+    assert "pinfold: .gdbinit was made and has been removed: the debugger would obey it\n" in done.err
+    assert "obeyed by other programs of yours: .envrc (direnv)" in done.err.splitlines()[-1]
+    (workspace / "AGENTS.md").write_bytes(b"x" * (5 << 20))  # larger than what is remembered
+    done = pinfold(*lite, "open('AGENTS.md', 'w').write('obey')")
+    assert done.code == 1
+    assert (
+        "pinfold: AGENTS.md was changed and could not be put back; look at it before you use it\n" in done.err
+    )
