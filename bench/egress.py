@@ -87,7 +87,7 @@ async def measure(count: int, folder: Path) -> dict[str, Figure]:
                 for name, path in turns if number % 2 else reversed(turns):
                     took, session = await opened(provider, workspace, path)
                     times.setdefault(name, []).append(took)
-                    if path is not None and number < count // 5:
+                    if path is not None and number < max(1, count // 5):
                         await session.run(FETCH.format(port=port))
                         times.setdefault("first request", []).extend(await value(session, "[fetch('')[0]]"))
                         small = await value(session, f"[fetch('')[0] for _ in range({REQUESTS})]")

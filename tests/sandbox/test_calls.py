@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.sandbox.asking import value
 
 from pinfold.events import Json
 from pinfold.sandbox import Answer, Limits, Outcome, Session, open_session
@@ -270,29 +271,27 @@ async def test_instant_calls_without_end_are_the_cells_own_time_and_waiting_is_n
     await in_step(session, host)
 
 
-async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(session: Session, host: Host) -> None:
-    async def silent(_tool: str, _args: Mapping[str, Json]) -> Answer:
-        return Answer(status="ok")
-
-    many = f"text = 'x' * {CALL_BYTES - 20}\nfor n in range({CALLS_BYTES // CALL_BYTES}): call('x', t=text)"
-    outcome = await session.run(many, on_call=silent, timeout_s=120)
-    assert outcome.status == "ok", outcome
-    outcome = await session.run(f"{many}\ncall('x', t=text)", on_call=silent, timeout_s=120)
-    assert (outcome.error or "").endswith(
-        "ToolRefused: the calls of a cell may have 256 MB, and these have\n"
+async def test_the_calls_of_a_cell_are_bounded_in_bytes_both_ways(
+    session: Session, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call_all = "for n in range(4): call('x', text='x' * 1000)"
+    less = (
+        f"import _pinfold_guest.calls as calls\nwas, calls.CALLS_BYTES = calls.CALLS_BYTES, 3500\n{call_all}"
     )
-
-    half = b"x" * (ANSWERS_BYTES // 8)
-
-    async def large(_tool: str, _args: Mapping[str, Json]) -> Answer:
-        return Answer(status="ok", value=half)
-
-    told = "\n".join(
-        ["for n in range(7): call('x')", "try: call('x'); call('x')", "except Exception as e: print(e)"]
+    outcome = await session.run(less, on_call=host)
+    assert (outcome.error or "").endswith("ToolRefused: the calls of a cell may have 0 MB, and these have\n")
+    assert len(host.asked) == 3
+    assert await value(session, "calls.CALLS_BYTES = was; was", host) == str(CALLS_BYTES)
+    assert (await session.run(call_all, on_call=host)).status == "ok"
+    monkeypatch.setattr("pinfold.sandbox._answering.ANSWERS_BYTES", 3500)
+    outcome = await session.run(call_all, on_call=host)
+    assert "ToolFailed: a cell can be given 0 MB by tools, and this one has; go on in another" in (
+        outcome.error or ""
     )
-    outcome = await session.run(told, on_call=large, timeout_s=120)
-    assert "a cell can be given 4,096 MB by tools" in outcome.stdout, outcome
-    await in_step(session, host)
+    monkeypatch.setattr("pinfold.sandbox._answering.ANSWERS_BYTES", ANSWERS_BYTES)
+    monkeypatch.setattr("pinfold.sandbox.channel.CALLS_BYTES", 3500)
+    outcome = await session.run(call_all, on_call=host)
+    assert "it made calls with more than 0 MB in one cell" in (outcome.error or "")
 
 
 async def test_a_result_that_is_too_large_is_a_failure(session: Session, host: Host) -> None:

@@ -102,10 +102,12 @@ class Growth:
         if self._grown > self.limit:
             await self._count()
 
-    async def ended(self, *, has_changed: bool) -> str | None:
-        """What ran has ended; `has_changed`: files, perhaps. Words, if it is too much."""
+    async def ended(self, *, has_changed: bool | None) -> str | None:
+        """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if nobody knows."""
         self._runs = False
-        if not self._is_due(has_changed=has_changed):
+        if has_changed is False and len(self._folders) == 1:
+            return None  # most cells, which wait for nothing here
+        if not self._is_due(has_changed=bool(has_changed)):
             return None
         await self._count()
         return self.words if self._grown > self._allowed else None

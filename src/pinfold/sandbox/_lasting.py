@@ -220,8 +220,8 @@ class LastingSession(GuestSession):
             self._saved.trail.ended(self._number)
             self._save_soon()
 
-    def _has_changed_files(self) -> bool:
-        return self._history is not None and not self._history.is_quiet
+    def _has_changed_files(self) -> bool | None:
+        return None if self._history is None else not self._history.is_quiet
 
     def _note_way(self) -> None:
         self._saved.trail.at(self._path, [one.cells for one in self._undone])

@@ -219,9 +219,9 @@ class Slot:
             return None
         return await self._growth.ended(has_changed=self._has_changed_files())
 
-    def _has_changed_files(self) -> bool:
-        """Perhaps, what has just run."""
-        return False
+    def _has_changed_files(self) -> bool | None:
+        """What has just run, of the workspace; None if nobody knows."""
+        return None
 
     async def close(self) -> None:
         if self._closed:
