@@ -25,13 +25,17 @@ HOST = ("anyio", "click", "msgspec", "pydantic")
 PACKAGES = (*DATA, *BASELINES, *HOST)
 
 
+def make() -> None:
+    from pinfold.sandbox.environment import preferred_python
+
+    make_environment(PYTHON.parents[1], PACKAGES, preferred_python().base)
+
+
 def enter() -> None:
     """Go on in the environment: this program again, by the other interpreter."""
     if Path(sys.prefix) == PYTHON.parents[1]:
         return
-    from pinfold.sandbox.environment import preferred_python
-
-    make_environment(PYTHON.parents[1], PACKAGES, preferred_python().base)
+    make()
     compileall.compile_dir(SOURCE, quiet=2)
     os.execve(PYTHON, [str(PYTHON), "-P", *sys.argv], environment())
 

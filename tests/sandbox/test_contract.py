@@ -104,9 +104,16 @@ class Faulty:
         stdin: bytes = b"",
         workdir: str = "",
         on_output: OnOutput | None = None,
+        read_only: bool = False,
     ) -> CommandOutcome:
         return await self.real.command(
-            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+            argv,
+            timeout_s=timeout_s,
+            env=env,
+            stdin=stdin,
+            workdir=workdir,
+            on_output=on_output,
+            read_only=read_only,
         )
 
     async def close(self) -> None:
