@@ -121,7 +121,7 @@ def _imported(scene: Scene, name: str, events: Sequence[Mapping[str, object]]) -
     session = "s_" + "0" * 26
     with path.open("w", encoding="utf-8") as file:
         for seq, event in enumerate(events, 1):
-            at = "2026-01-01T00:00:00.000000+00:00"
+            at = "2026-01-01T00:00:00.000000Z"
             file.write(json.dumps({"seq": seq, "session": session, "at": at, **event}) + "\n")
     return path
 

@@ -352,11 +352,18 @@ class OneAtATime(Faulty):
         stdin: bytes = b"",
         workdir: str = "",
         on_output: OnOutput | None = None,
+        read_only: bool = False,
     ) -> CommandOutcome:
         if self.runs:
             raise SandboxUnavailable("a cell runs")
         return await super().command(
-            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+            argv,
+            timeout_s=timeout_s,
+            env=env,
+            stdin=stdin,
+            workdir=workdir,
+            on_output=on_output,
+            read_only=read_only,
         )
 
 
@@ -370,8 +377,11 @@ class DeafToCommands(Faulty):
         stdin: bytes = b"",
         workdir: str = "",
         on_output: OnOutput | None = None,  # noqa: ARG002 - that is the fault
+        read_only: bool = False,
     ) -> CommandOutcome:
-        return await super().command(argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir)
+        return await super().command(
+            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, read_only=read_only
+        )
 
 
 class CommandsCountForNothing(Faulty):
@@ -410,10 +420,17 @@ class CommandsCountForNothing(Faulty):
         stdin: bytes = b"",
         workdir: str = "",
         on_output: OnOutput | None = None,
+        read_only: bool = False,
         cell: int | None = None,  # noqa: ARG002 - that is the fault
     ) -> CommandOutcome:
         return await super().command(
-            argv, timeout_s=timeout_s, env=env, stdin=stdin, workdir=workdir, on_output=on_output
+            argv,
+            timeout_s=timeout_s,
+            env=env,
+            stdin=stdin,
+            workdir=workdir,
+            on_output=on_output,
+            read_only=read_only,
         )
 
 

@@ -30,7 +30,7 @@ _HASHED = 256 << 20
 """Bytes; of a larger file, its size and times are bound."""
 _SHOWN = 16_000
 """Characters of their contents, together."""
-_PLAIN = re.compile(r"[^\s'\"`;&|<>(){}$=,:]+")
+_PLAIN = r"[^\s'\"`;&|<>(){}$=,:]+"
 _DEFAULTS = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "just": ("justfile", "Justfile", ".justfile"),
@@ -108,7 +108,7 @@ def described(files: Iterable[NamedFile], folder: Path) -> Iterator[str]:
 
 def _words(command: str) -> Iterator[str]:
     """As a shell would split them, and once more at all that separates words."""
-    found = dict.fromkeys(_PLAIN.findall(command))
+    found = dict.fromkeys(re.findall(_PLAIN, command))
     with suppress(ValueError):  # a quote that is never closed
         found |= dict.fromkeys(shlex.split(command, comments=False))
     for word in found:

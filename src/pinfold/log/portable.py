@@ -29,7 +29,7 @@ from pinfold.log.store import Log
 
 _LAST_NUMBER = 1 << 53
 """More than any log reaches, and room to go on from there."""
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
+_TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z"
 _LINE_LIMIT = 256 << 20
 _BLOB_LIMIT = 1 << 30
 _TOTAL_LIMIT = 20 << 30
@@ -179,7 +179,7 @@ def _row(line: bytes) -> tuple[Row, SessionId]:
     entry = decode_line(line)
     if not isinstance(entry, Entry):
         raise BadEvent("a delta, which is never stored")
-    if not _TIME.fullmatch(entry.at):
+    if not re.fullmatch(_TIME, entry.at):
         raise BadEvent("its time is none")
     if entry.at > f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%S}":
         # It would be taken for the session that was used last.
