@@ -105,7 +105,7 @@ WORK: dict[str, tuple[str, str, str, Ground]] = {
     "a virtual environment": ("sh(f'{sys.executable} -m venv --without-pip env')", "env/bin/python -c pass", "", "repository"),
     "a path file in an environment made inside": ("sh(f'{sys.executable} -m venv --without-pip env'); put(SITE.replace('.venv', 'env') + '/mine.pth', str(Path('src').absolute()))", "ls env/lib/*/site-packages/mine.pth", "env/lib/*/site-packages/mine.pth", "repository"),
     "a package put into the user's environment": ("put(f'{SITE}/mine/__init__.py', 'x = 1'); put(f'{SITE}/mine-1.dist-info/METADATA', 'Name: mine')", ".venv/bin/python -c 'import mine'", "", "repository"),
-    "a makefile beside an editor's settings": ("put('Makefile', 'all:\\n\\ttrue\\n'); put('.vscode/tasks.json', '{}')", "make", ".vscode/tasks.json", "repository"),
+    "a makefile beside an editor's settings": ("put('Makefile', 'all:\\n\\ttrue\\n')\ntry: put('.vscode/tasks.json', '{}')\nexcept OSError: pass", "make", ".vscode/tasks.json", "repository"),
     "checks before a commit": ("put('.pre-commit-config.yaml', 'repos: []\\n')", "test -e README.md", ".pre-commit-config.yaml", "repository"),
     "package.json, .gitignore and a README": ("put('package.json', '{\"scripts\": {\"hi\": \"true\"}}'); add('.gitignore', 'x\\n'); add('README.md', 'more\\n'); put('docs/config', 'x'); put('docs/HEAD', 'x')", "grep true package.json && grep x .gitignore && grep more README.md && grep x docs/config && git diff --stat | grep README", "", "repository"),
     "attributes": ("put('.gitattributes', '*.csv text eol=lf\\n')", "git status && grep eol .gitattributes", "", "repository"),

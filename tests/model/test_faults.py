@@ -45,7 +45,6 @@ def fields(failure: RequestFailed) -> tuple[int | None, bool, float | None, str]
     return failure.status, failure.retryable, failure.retry_after_s, failure.request_id
 
 
-IN_A_MINUTE = format_datetime(datetime.now(UTC) + timedelta(seconds=600), usegmt=True)
 PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
 
 
@@ -219,7 +218,8 @@ async def test_a_server_that_falls_silent_is_not_waited_for(
 
 
 async def test_a_wait_may_be_told_as_a_date() -> None:
-    with serving(failing(503, b"", retry_after=IN_A_MINUTE)) as server:
+    in_ten_minutes = format_datetime(datetime.now(UTC) + timedelta(seconds=600), usegmt=True)
+    with serving(failing(503, b"", retry_after=in_ten_minutes)) as server:
         failed = await failure(compatible(server.url))
     assert failed.retry_after_s is not None
     assert 100 < failed.retry_after_s <= 600

@@ -42,7 +42,7 @@ async def test_the_first_level_that_proves_itself_is_taken_and_remembered(worksp
     assert (auto.name, auto.notice, auto.capabilities) == (
         "auto",
         None,
-        Capabilities(isolated=True, site=True, commands=True),
+        Capabilities(isolated=True, site=True, commands=True, read_only_commands=True),
     )
     for _ in range(2):
         await (await auto.open(Spec(workspace=workspace))).close()

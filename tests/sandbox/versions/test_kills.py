@@ -18,6 +18,8 @@ from pinfold.sandbox.versions import Versions
 pytestmark = [pytest.mark.safety, pytest.mark.alone]
 KILLS = int(os.environ.get("KILLS", "6"))
 FILES = 40
+STATE_S = 60.0
+"""For an owner to tell its first state, on a busy machine."""
 OWNER = """
 import random, shutil, sys
 from pathlib import Path
@@ -69,7 +71,10 @@ def test_after_any_kill_every_state_that_was_told_comes_back(workspace: Path, tm
             [sys.executable, "-c", OWNER, str(workspace), str(store), str(told), str(kill)],
             env={**os.environ, "PYTHONPATH": path},
         )
-        time.sleep(0.4 + chance.random() * 0.6)
+        before, give_up_at = told.stat().st_size, time.monotonic() + STATE_S
+        while told.stat().st_size == before and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.6)
         owner.kill()
         assert owner.wait() == -9
         states = {int(cell): it for cell, it in map(str.split, told.read_text().splitlines())}
