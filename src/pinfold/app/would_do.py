@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pinfold.app.command_files import FOLDER, parsed
 from pinfold.app.dotenv import keys_of, names_of
+from pinfold.text import redacted
 
 _FIRST = 60
 """Characters of its first line that are quoted."""
@@ -15,9 +16,10 @@ _FIRST = 60
 def would_do(name: str, data: bytes, workspace: Path) -> tuple[str, ...]:
     """In lines; `name` is its path from the workspace. Holds no secret, but may hold anything else: not fit to print as it is."""
     if name == ".mcp.json":
-        return _servers(data, str(workspace / name))
+        return tuple(map(redacted, _servers(data, str(workspace / name))))
     if name.startswith("tools/"):
-        return ("adds a tool:", *(f"    {line}" for line in data.decode("utf-8", "replace").splitlines()))
+        text = redacted(data.decode("utf-8", "replace"))
+        return ("adds a tool:", *(f"    {line}" for line in text.splitlines()))
     return (_in_a_line(name, data),)
 
 

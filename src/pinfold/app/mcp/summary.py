@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.secrets import secrets_in
-from pinfold.text import exact_line
+from pinfold.text import exact_line, redacted
 from pinfold.tools.mcp.spec import ServerSpec
 
 _BLANKS = re.compile(r"\s{20,}")
@@ -26,7 +26,9 @@ def described(spec: ServerSpec) -> tuple[str, ...]:
 
 
 def _lines(spec: ServerSpec) -> Iterator[str]:
-    yield f"{spec.name}: {spec.url or shlex.join((spec.command, *spec.args))}"
+    # Each word by itself: quoted, a key would not be known for one.
+    words = (redacted(word) for word in (spec.command, *spec.args))
+    yield f"{redacted(spec.name)}: {redacted(spec.url) if spec.url else shlex.join(words)}"
     for name, value in spec.env.items():
         is_secret = bool(secrets_in({name: value}))
         yield f"    env {name}={_value(value, is_secret=is_secret)}"
@@ -56,7 +58,7 @@ def _place(spec: ServerSpec) -> str:
 def _value(value: str, *, is_secret: bool) -> str:
     if is_secret and _WORD.fullmatch(value):
         return f"(a secret of {len(value)} characters, not shown)"
-    return value
+    return redacted(value)
 
 
 def _line(text: str) -> str:
