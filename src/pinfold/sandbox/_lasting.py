@@ -296,10 +296,16 @@ class LastingSession(GuestSession):
         """As they were after these cells. Raises UndoRefused."""
         if self._history is None:
             return
+        keeper = self._keeper
+        if keeper:  # a version may hold what was planted before it could be put back: it is not the user's
+            keeper.before()
         try:
             self._notices += tuple(await self._history.restore(path[-1] if path else 0))
         except SandboxError as error:
             raise UndoRefused(str(error)) from error
+        finally:
+            if keeper:
+                self._notices += keeper.settle()
 
     async def _forget_undone(self) -> None:
         undone, self._undone = self._undone, []
