@@ -49,7 +49,7 @@ PROGRAMS = [
     *planting("processes left running", git.LEFT_RUNNING),
     *planting("by the back", git.BY_THE_BACK),
     *planting("environments", tools.ENVIRONMENTS, tool="sh"),
-    *planting("files", tools.BY_FILE | tools.EVERY_ROW),
+    *planting("files", tools.BY_FILE | tools.BY_A_LINK | tools.EVERY_ROW),
     *planting("start files", tools.STARTS, tool="sh", told_is_enough=True),
 ]
 BENIGN = [

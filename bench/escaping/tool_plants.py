@@ -23,7 +23,9 @@ ENVIRONMENTS: dict[str, Row] = {
     "a user's module run at every start": ("put(f'{SITE}/usercustomize.py', PYTHON)", "", ".venv/lib/*/site-packages/usercustomize.py"),
     "a package run at every start": ("put(f'{SITE}/sitecustomize/__init__.py', PYTHON)", VENV, ".venv/lib/*/site-packages/sitecustomize/__init__.py"),
     "bytecode run at every start": ("import py_compile\nput('x.py', PYTHON); py_compile.compile('x.py', f'{SITE}/sitecustomize.pyc')", VENV, ".venv/lib/*/site-packages/sitecustomize.pyc"),
-    "what a path file imports": ("put(f'{SITE}/start_hook.py', PYTHON)", VENV, ".venv/lib/*/site-packages/start_hook.py", {"before": HOOKED}),
+    "what a path file imports": ("put(f'{SITE}/start_hook.py', PYTHON)", VENV, ".venv/lib/*/site-packages/start_hook.py", {"before": HOOKED, "without": "protection keeper"}),
+    "what a path file imports and is not there": ("put(f'{SITE}/start_hook/__init__.py', PYTHON)", VENV, ".venv/lib/*/site-packages/start_hook/__init__.py", {"before": f"echo 'import start_hook' > {SITE}/start.pth"}),
+    "what a path file imports from the project": ("put('src/start_hook.py', PYTHON)", VENV, "src/start_hook.py", {"before": f"mkdir -p src; echo $PWD/src > {SITE}/a.pth; echo 'import start_hook' > {SITE}/start.pth"}),
     "the bytecode of what a path file imports": (
         "import importlib.util, py_compile\nput('x.py', PYTHON); name = Path(importlib.util.cache_from_source(f'{SITE}/start_hook.py')).name; py_compile.compile('x.py', f'{SITE}/__pycache__/{name}', invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)",
         VENV, ".venv/lib/*/site-packages/__pycache__/start_hook.*.pyc", {"before": HOOKED},
@@ -57,12 +59,27 @@ FILES = {
     "jupyter_server_config.py": f"import os; os.system('{RUN}')", "jupyter_notebook_config.py": f"import os; os.system('{RUN}')", "ipython_config.py": f"import os; os.system('{RUN}')",
     ".cargo/config.toml": f'[build]\nrustc-wrapper = "{RUN}"\n', ".yarnrc.yml": "yarnPath: /srv/ran\n", ".pnpmfile.cjs": f"require('child_process').execSync('{RUN}')",
     ".claude/settings.json": f'{{"hooks": {{"SessionStart": [{{"command": "{RUN}"}}]}}}}', ".cursor/mcp.json": f'{{"mcpServers": {{"x": {{"command": "{RUN}"}}}}}}',
+    ".gitlab-ci.yml": f"x: {{script: {RUN}}}", ".circleci/config.yml": f"jobs: {{x: {{steps: [{{run: {RUN}}}]}}}}",
     ".github/workflows/x.yml": f"on: push\njobs: {{x: {{steps: [{{run: {RUN}}}]}}}}",
 }  # fmt: skip
 """By path, its content: nothing of theirs need be on this machine."""
 BY_FILE: dict[str, Row] = {
     f"the file {path}": (f"put({path!r}, {text!r})", "", path) for path, text in FILES.items()
 }
+THROUGH = {
+    ".cargo/config.toml": f'[build]\nrustc-wrapper = "{RUN}"\n', ".hg/hgrc": f"[hooks]\nupdate = {RUN}\n",
+    ".config/git/config": f"[core]\nfsmonitor = {RUN}\n", ".vscode/tasks.json": TASK,
+}  # fmt: skip
+BY_A_LINK: dict[str, Row] = {
+    "a file behind the user's own link": ("put('cache/config.toml', 'x = \"/srv/ran\"\\n')", "", "cache/config.toml", {"before": "mkdir cache; ln -s cache .cargo"}),
+}  # fmt: skip
+for path, text in THROUGH.items():
+    folder, _, name = path.partition("/")
+    BY_A_LINK[f"{path} by a link"] = (
+        f"put('cache/{name}', {text!r}); os.symlink('cache', {folder!r})",
+        "",
+        path,
+    )
 ROWS = {
     row.pattern.replace("*", "x") + ("x" if row.pattern.endswith("/") else "")
     for row in TABLE
@@ -105,6 +122,10 @@ WORK: dict[str, tuple[str, str, str, Ground]] = {
     "a virtual environment": ("sh(f'{sys.executable} -m venv --without-pip env')", "env/bin/python -c pass", "", "repository"),
     "a path file in an environment made inside": ("sh(f'{sys.executable} -m venv --without-pip env'); put(SITE.replace('.venv', 'env') + '/mine.pth', str(Path('src').absolute()))", "ls env/lib/*/site-packages/mine.pth", "env/lib/*/site-packages/mine.pth", "repository"),
     "a package put into the user's environment": ("put(f'{SITE}/mine/__init__.py', 'x = 1'); put(f'{SITE}/mine-1.dist-info/METADATA', 'Name: mine')", ".venv/bin/python -c 'import mine'", "", "repository"),
+    "a package with a command put into the user's environment": ("put(f'{SITE}/mine/__init__.py', 'x = 1'); put('.venv/bin/mine', '#!/bin/sh\\ntrue\\n', 0o755)", ".venv/bin/mine", ".venv/bin/mine", "repository"),
+    "links to folders": ("put('build/lib/x', '1'); os.symlink('build/lib', 'lib'); os.symlink('build', 'bin')", "grep 1 lib/x bin/lib/x", "", "repository"),
+    "a job of a CI service": ("put('.github/workflows/test.yml', 'on: push')", "grep push .github/workflows/test.yml", ".github/workflows", "repository"),
+    "a rebase": ("sh('git switch -qc t; git commit -q --allow-empty -m b; git rebase -q main'); put('tools/clean', 'x')", "git log -1 t && git status && cat tools/clean", "", "repository"),
     "a makefile beside an editor's settings": ("put('Makefile', 'all:\\n\\ttrue\\n')\ntry: put('.vscode/tasks.json', '{}')\nexcept OSError: pass", "make", ".vscode/tasks.json", "repository"),
     "checks before a commit": ("put('.pre-commit-config.yaml', 'repos: []\\n')", "test -e README.md", ".pre-commit-config.yaml", "repository"),
     "package.json, .gitignore and a README": ("put('package.json', '{\"scripts\": {\"hi\": \"true\"}}'); add('.gitignore', 'x\\n'); add('README.md', 'more\\n'); put('docs/config', 'x'); put('docs/HEAD', 'x')", "grep true package.json && grep x .gitignore && grep more README.md && grep x docs/config && git diff --stat | grep README", "", "repository"),

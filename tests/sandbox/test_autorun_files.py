@@ -181,7 +181,12 @@ OBEYED = [
     ".venv/lib/python3.11/site-packages/evil.pth",
     ".venv/lib/python3.11/site-packages/sitecustomize.py",
 ]
-TOLD = {".envrc": "direnv", "web/.husky/pre-commit": "husky", ".gitmodules": "git"}
+TOLD = {
+    ".github/workflows/x.yml": "GitHub Actions",
+    ".envrc": "direnv",
+    "web/.husky/pre-commit": "husky",
+    ".gitmodules": "git",
+}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -214,14 +219,129 @@ async def test_what_a_program_would_obey_is_gone_after_the_cell_or_told(level: s
     assert (home / "bin" / "activate").read_text() == "mine"
 
 
+def environment(workspace: Path) -> Path:
+    """The user's: its path files import a module, one that is not there, and one of the project's."""
+    home = workspace / ".venv"
+    site = home / "lib" / "python3.11" / "site-packages"
+    (site / "__pycache__").mkdir(parents=True)
+    (home / "bin").mkdir()
+    (home / "lib64").symlink_to("lib")
+    (home / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (home / "bin" / "black").write_text("mine")
+    (site / "start.pth").write_text("import os, start_hook; start_hook.go()\nimport absent\n")
+    (site / "project.pth").write_text(f"# a comment\n{workspace / 'src'}\n")
+    (site / "start_hook.py").write_text("mine")
+    return site
+
+
+ENVIRONMENT = """
+import os, shutil
+site = '.venv/lib/python3.11/site-packages'
+def put(path, text='planted'):
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        open(path, 'w').write(text)
+    except OSError: pass  # read-only, in namespaces
+put(f'{site}/start_hook.py'); put(f'{site}/__pycache__/start_hook.cpython-311.pyc')
+put(f'{site}/absent/__init__.py'); put('src/start_hook.py'); put('src/other.py'); put(f'{site}/os.py')
+put('.venv/bin/ls'); put('.venv/bin/black'); put('.venv/bin/mine')
+"""
+PLANTED = [
+    "lib/python3.11/site-packages/__pycache__/start_hook.cpython-311.pyc",
+    "lib/python3.11/site-packages/absent",
+    "bin/ls",
+    "../src/start_hook.py",
+]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_what_path_files_import_and_what_stands_in_for_a_command_is_not_planted(
+    level: str, workspace: Path
+) -> None:
+    site = environment(workspace)
+    async with opened(level, workspace) as session:
+        said = "\n".join((await ran(session, ENVIRONMENT)).notices)
+    assert [name for name in PLANTED if (workspace / ".venv" / name).exists()] == []
+    assert (site / "start_hook.py").read_text() == "mine"
+    assert "bin/ls was made and has been removed: the shell would obey it" in said
+    assert ".venv/bin/black was made or changed" in said
+    assert ".venv/bin/mine was made or changed" in said
+    assert all(path.exists() for path in (workspace / "src" / "other.py", site / "os.py"))
+
+
+def test_an_environments_library_is_not_led_elsewhere(workspace: Path) -> None:
+    for path_file in environment(workspace).glob("*.pth"):
+        path_file.unlink()
+    library = workspace / ".venv" / "lib"
+    for is_seen in (True, False):
+        with keeping(workspace) as keeper:
+            keeper.before()
+            library.rename(workspace / ".venv" / "old")
+            (workspace / "cache").mkdir()
+            library.symlink_to("../cache")
+            said = keeper.after() if is_seen else keeper.last(Names(is_lost=True))
+            assert ".venv/lib was made and has been removed: Python would obey it" in said
+            assert (workspace / ".venv" / "lib64").is_symlink()
+        (workspace / ".venv" / "old").rename(library)
+        (workspace / "cache").rmdir()
+
+
+def test_what_is_obeyed_behind_a_link_is_not_planted(workspace: Path) -> None:
+    (workspace / "own").mkdir()
+    (workspace / ".cargo").symlink_to("own")
+    with keeping(workspace) as keeper:
+        keeper.before()
+        (workspace / "own" / "config.toml").write_text("planted")
+        (workspace / "own" / "notes").write_text("fine")
+        (workspace / "cache").mkdir()
+        (workspace / ".hg").symlink_to("cache")
+        assert keeper.after() == (
+            "own/config.toml was made and has been removed",
+            ".hg was made and has been removed: Mercurial would obey it",
+        )
+        assert keeper.last() == ()
+    assert [path.name for path in (workspace / "own").iterdir()] == ["notes"]
+    assert (workspace / ".cargo").is_symlink()
+
+
+def test_what_gits_config_names_is_not_planted_though_it_was_not_there(workspace: Path) -> None:
+    repository(workspace)
+    git(workspace, "config", "filter.x.clean", "sh tools/clean --fast=1/2")
+    git(workspace, "config", "alias.x", "!./go.sh")
+    git(workspace, "config", "include.path", "../team.gitconfig")
+    with keeping(workspace) as keeper:
+        keeper.before()
+        (workspace / "tools").mkdir()
+        for name in ("tools/clean", "tools/other", "go.sh", "team.gitconfig", "sh"):
+            (workspace / name).write_text("planted")
+        assert len(keeper.after()) == 3
+    assert sorted(path.name for path in workspace.iterdir()) == [".git", "notes.txt", "sh", "tools"]
+    assert [path.name for path in (workspace / "tools").iterdir()] == ["other"]
+
+
+def test_a_command_added_to_a_rebase_left_half_done_is_told(workspace: Path) -> None:
+    repository(workspace)
+    todo = workspace / ".git" / "rebase-merge" / "git-rebase-todo"
+    todo.parent.mkdir()
+    todo.write_text("pick 1234 x\nexec make test\n")
+    for line, is_told in (("drop 1235 exec is a word\n", False), ("  x touch ran\n", True)):
+        with keeping(workspace) as keeper:
+            keeper.before()
+            todo.write_text(todo.read_text() + line)
+            keeper.after()
+            keeper.last()
+            assert ("git-rebase-todo (git)" in "".join(keeper.parting())) is is_told
+
+
 async def test_an_empty_table_plants_everything(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the test above: it is the table that holds."""
     monkeypatch.setattr(autorun_files, "TABLE", ())
-    (workspace / ".venv").mkdir()
-    (workspace / ".venv" / "pyvenv.cfg").touch()
+    site = environment(workspace)
     async with opened("namespaces", workspace) as session:
-        await ran(session, PLANT.replace("NAMES", repr(OBEYED)))
+        await ran(session, PLANT.replace("NAMES", repr(OBEYED)) + ENVIRONMENT)
     assert all((workspace / name).exists() for name in OBEYED)
+    assert all((workspace / ".venv" / name).exists() for name in PLANTED)
+    assert (site / "start_hook.py").read_text() == "planted"
 
 
 def test_between_cells_a_change_is_the_users_if_nothing_of_the_session_runs(workspace: Path) -> None:
@@ -300,6 +420,19 @@ async def test_in_landlock_no_cell_changes_where_a_push_goes(workspace: Path) ->
         git(workspace, "remote", "set-url", "origin", "https://example.org/moved")  # the user, between cells
         assert (await ran(session, "1")).notices == ()
     assert git(workspace, "remote", "get-url", "origin") == "https://example.org/moved\n"
+
+
+def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when_it_has_ended(
+    workspace: Path,
+) -> None:
+    with keeping(workspace) as keeper:
+        keeper.before()
+        (workspace / ".vscode").mkdir()
+        keeper.noticed()
+        (workspace / ".vscode" / "tasks.json").write_text("{}")
+        keeper.noticed()
+        assert keeper.after() == (".vscode was made and has been removed: VS Code would obey it",)
+    assert not (workspace / ".vscode").exists()
 
 
 async def test_what_is_closed_around_is_found_and_removed(workspace: Path) -> None:

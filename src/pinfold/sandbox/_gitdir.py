@@ -19,6 +19,8 @@ NAMES = (
     "branches",
 )
 """Obeyed, not only read. The rest of a git folder is data, as long as no link in it leads git to write elsewhere."""
+REBASE = "rebase-merge/git-rebase-todo"
+_EXEC = r"(?m)^\s*(?:x|exec)\b.*"
 DATA = frozenset({"objects", "refs", "logs"})
 """Never walked: a branch may be called `x.pem`."""
 WRITTEN = ("", "refs", "logs")
@@ -41,6 +43,10 @@ _WHERE_TO = r"remote\..*\.url|branch\..*\.(remote|pushremote)|push\.default"
 _DATA_KEYS = frozenset(
     {"remote", "merge", "url", "pushurl", "fetch", "name", "email", "template", "worktree"}
 )
+_LOOKS_LIKE_A_PATH = (
+    r"(?!-)(?!.*//)[\w.~@+-]*/[\w./@+-]*[\w@+-]|[\w@+-]+\.(sh|bash|py|pl|rb|js|mjs|cjs|ts|lua)"
+)
+"""A program that is not there yet, and would be run as soon as it is."""
 _HOOKS_PATH = r"(?im)^[^#;\n]*\bhookspath\s*=\s*(.+)$"
 
 
@@ -66,6 +72,11 @@ def usual_hooks(top: str) -> Iterator[str]:
     xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     for config in (f"{home}/.gitconfig", f"{xdg}/git/config", "/etc/gitconfig"):
         yield from _hooks_paths(_text(config), top)
+
+
+def rebase_commands(gitdir: str) -> frozenset[str]:
+    """Lines of a rebase left half done that run a command when it is continued."""
+    return frozenset(re.findall(_EXEC, _text(f"{gitdir}/{REBASE}")))
 
 
 def tracked(gitdir: str) -> list[str]:
@@ -154,7 +165,7 @@ def _worktree(gitdir: str) -> str:
 
 
 def _named(config: str, top: str, depth: int) -> Iterator[str]:
-    """Hooks folders, includes and programs: whatever a value names that is there."""
+    """Hooks folders, includes and programs: whatever a value names that is there, or looks like a path."""
     text = _text(config)
     yield from _hooks_paths(text, top)
     folder = os.path.dirname(config)  # noqa: PTH120
@@ -166,7 +177,8 @@ def _named(config: str, top: str, depth: int) -> Iterator[str]:
         for word in re.split(r"[\s\"'!;=]+", value or key):
             included = key.strip().lower() == "path"
             path = _joined(folder if included else top, word)
-            if word and _is_file(path) and not path.startswith(f"{folder}/refs/"):
+            is_meant = included or re.fullmatch(_LOOKS_LIKE_A_PATH, word)
+            if word and (is_meant or _is_file(path)) and not path.startswith(f"{folder}/refs/"):
                 found += 1
                 yield path
                 if included and depth:

@@ -16,21 +16,19 @@ from msgspec import Struct
 
 from pinfold.sandbox._beneath import Below, Content, File, Odd
 from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, made_plain, written_folders
-from pinfold.sandbox._gitdir import is_gitdir
+from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
 from pinfold.sandbox._keeper_ports import Mounts
+from pinfold.sandbox._keeper_report import ADVICE, KeeperReport
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
 from pinfold.sandbox._watch import EMPTY, FOLDERS, Watch
 from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable
-from pinfold.sandbox.autorun_files import Row
-from pinfold.text import listed
+from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
 
-_LOST = "look at it before you use it"
+_CHANGED = "was changed and could not be put back"
 _FOUGHT = 3
 """Times that one path is put back while no cell runs, before everything that runs in the session is ended."""
 _FEW = 64
 """Folders that are all watched: of more, the history of the files tells names, and opening a session takes no longer."""
-_NAMED = 8
-"""Paths in one line."""
 
 
 class Keeper:
@@ -59,7 +57,7 @@ class Keeper:
         """As answered in this check."""
         self._below = Below(top)
         self._running = False
-        self._said, self._mounts = list[str](), Mounts()
+        self._mounts = Mounts()
         cut = len(self._shown) + 1
         self._masked = {path[cut:]: (device, inode) for path, device, inode in guards.masked}
         self._places = {path[cut:]: self._place(path[cut:]) for path in guards.pinned}
@@ -80,19 +78,19 @@ class Keeper:
         """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
         self._rows: dict[str, Row] = {}
         """Of what a program would obey, once seen."""
-        self._told: dict[str, Row] = {}
-        self._taken: set[str] = set()
-        """New and obeyed, made while nothing of the session ran: the user's."""
+        self._report = KeeperReport()
         self._again: Counter[str] = Counter()
         """How often a path was put back while no cell ran."""
         self._allowed: set[str] = set()
         self._fought: set[str] = set()
-        self._lost: dict[str, str] = {}
         self._names = NameCheck(top, guards)
+        self._later = NOTHING
+        """Names that a cell has made and that are answered when it has ended."""
         self._unseen = False
         """Something ran where nobody saw all names: at the end everything is looked at."""
         self._sent: dict[str, tuple[int, int]] = {}
         self._loosen(guards)
+        self._rebases = {gitdir: rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
         self._links = {link for gitdir in self._gitdirs() for link in links_in(self._top, gitdir)}
         self._watch: Watch | None = None
         with suppress(OSError):
@@ -113,7 +111,7 @@ class Keeper:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        return tuple(self._lost.values())
+        return tuple(self._report.lost.values())
 
     def _loosen(self, guards: Guards) -> None:
         self._loose.update(self._shared)
@@ -130,12 +128,12 @@ class Keeper:
         self._running = True
 
     def noticed(self, names: Names | None = NOTHING) -> None:
-        self._check(names)
+        self._check(names, is_midway=self._running)
 
     def after(self, names: Names | None = NOTHING) -> tuple[str, ...]:
         self._check(names)
         self._running = False
-        return self._take_said()
+        return self._report.take_lines()
 
     def allow(self, path: str) -> None:
         self._allowed.add(path)
@@ -151,23 +149,14 @@ class Keeper:
         self._fought.clear()
         self._judge({path for path in self._was if not self._is_untouched(path)}, set())
         for path in sorted(self._fought):
-            self._lose(path)
+            self._report.lose(path, _CHANGED)
         self._fought.clear()
+        self._tell_rebases()
         self._running = False
-        return self._take_said()
+        return self._report.take_lines()
 
     def parting(self) -> tuple[str, ...]:
-        there = {path: row for path, row in self._told.items() if self._status(path) is not None}
-        lines = list(self._lost.values())
-        if there:
-            named = [f"{path} ({row.program})" for path, row in there.items()]
-            lines.append(
-                f"Changed in this session, and obeyed by other programs of yours: {listed(named, _NAMED)}."
-            )
-        if self._taken:
-            named = sorted(self._taken)
-            lines.append(f"Made while no cell ran, and taken as your own: {listed(named, _NAMED)}.")
-        return tuple(lines)
+        return self._report.parting(lambda path: self._status(path) is not None)
 
     def close(self) -> None:
         self._below.close()
@@ -177,13 +166,10 @@ class Keeper:
         if self._watch:
             self._watch.close()
 
-    def _take_said(self) -> tuple[str, ...]:
-        said, self._said = self._said, []
-        return tuple(said)
-
-    def _check(self, names: Names | None) -> None:
+    def _check(self, names: Names | None, *, is_midway: bool = False) -> None:
+        """`is_midway`: a cell runs on. What it has made of the table stays until its end, so that it meets no error."""
         happened = self._watch.events() if self._watch else None
-        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all
+        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and not self._later
         if is_quiet and self._mounted and not self._loose and not self._made:
             return
         self._leftovers = None
@@ -199,9 +185,14 @@ class Keeper:
             self._judge(self._suspects(), set())
         if happened is None or not self.sees_names:
             self._look_beyond(names, is_lost=happened is None and self.sees_names)
-        if renamed or written or names:
-            also = names or NOTHING
-            self._answer(self._names.look(Names(renamed | also.renamed, written | also.written)))
+        if renamed or written or names or self._later:
+            new = Names(renamed, written).merged(names or NOTHING).merged(self._later)
+            found = self._names.look(new)
+            self._later = NOTHING
+            if is_midway and (found.obeyed or found.told):
+                self._later = new
+                found.obeyed, found.told = {}, {}
+            self._answer(found)
         if self._mounts:
             mounts, self._mounts = self._mounts, Mounts()
             if self._remount:
@@ -259,19 +250,19 @@ class Keeper:
         self._judge({*found.pointers, *found.obeyed, *found.gitdirs}, set())
         for path in sorted(found.secrets):
             self._mask(path)
-        for path in new - self._fought - self._lost.keys():
+        for path in new - self._fought - self._report.lost.keys():
             if self._was[path] is None:
                 del self._was[path]
                 self._loose.discard(path)
             elif path in found.obeyed:
-                self._taken.add(path)
+                self._report.taken.add(path)
         for path, row in sorted(found.told.items()):
-            if path not in self._told and path not in self._was and not self._is_users_time():
-                self._told[path] = row
+            if path not in self._report.told and path not in self._was and not self._is_users_time():
+                self._report.told[path] = row
                 self._say(path, f"was made or changed: {row.program} obeys it")
         for folder in sorted(found.closed):
             self._unseen = True
-            self._lost.setdefault(folder, f"{folder} could not be looked into; {_LOST}")
+            self._report.lose(folder, "could not be looked into")
         if new and self._watch:
             with suppress(OSError):  # whoever made it may make it again
                 self._watch.add(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
@@ -328,7 +319,7 @@ class Keeper:
         how = "made" if was is None else "changed" if now is not None else "removed"
         done = "been removed" if was is None else "been put back"
         if isinstance(was, Odd) or (isinstance(was, File) and was.data is None):
-            self._lose(path)
+            self._report.lose(path, _CHANGED)
         elif self._below.put_back(path, was) and self._below.read(path) == was:
             self._fought.discard(path)
             why = f": {self._rows[path].program} would obey it" if path in self._rows else ""
@@ -340,15 +331,8 @@ class Keeper:
         else:
             self._fought.add(path)
 
-    def _lose(self, path: str) -> None:
-        if path not in self._lost:
-            self._lost[path] = f"{path} was changed and could not be put back; {_LOST}"
-            self._said.append(self._lost[path])
-
     def _say(self, path: str, words: str) -> None:
-        line = f"{path} {words}" if self._running else f"{path} {words}, between cells"
-        if line not in self._said:
-            self._said.append(line)
+        self._report.say(f"{path} {words}" if self._running else f"{path} {words}, between cells")
 
     def _protect(self, path: str) -> None:
         real = mountable(f"{self._top}/{path}", self._top)
@@ -393,8 +377,7 @@ class Keeper:
         if inside and self._below.rename(where[len(self._top) + 1 :], path):
             self._say(path, "was put aside and has been put back")
         else:
-            self._lost[path] = f"{path} is gone or replaced and could not be put back; {_LOST}"
-            self._said.append(self._lost[path])
+            self._report.lose(path, "is gone or replaced and could not be put back")
         self._pin(path)
 
     def _adopt(self, path: str) -> None:
@@ -431,6 +414,11 @@ class Keeper:
         self._was[name] = was = now if points else made_plain(name, now)
         if now != was:
             self._put_back(name, was, now, "held what git would run; that has been taken out")
+
+    def _tell_rebases(self) -> None:
+        for gitdir in self._gitdirs():
+            if rebase_commands(f"{self._top}/{gitdir}") - self._rebases.get(gitdir, frozenset()):
+                self._report.told[f"{gitdir}/{REBASE}"] = GIT_FOLDER
 
     def _forget_removed(self) -> None:
         """Git folders that the session made and that are none any more."""
@@ -472,7 +460,7 @@ class Keeper:
             if link not in self._links and link not in self._was:
                 gone = self._below.put_back(link, None)
                 words = "was made a link and has been removed"
-                self._say(link, words if gone else f"was made a link and could not be removed; {_LOST}")
+                self._say(link, words if gone else f"was made a link and could not be removed; {ADVICE}")
 
     # Watching
 

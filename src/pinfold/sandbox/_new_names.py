@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._beneath import open_up
 from pinfold.sandbox._gitdir import DATA, NAMES, is_gitdir
+from pinfold.sandbox._virtual_environment import link_target
 from pinfold.sandbox._workspace import Guards, Walk, is_within, stamp_of
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
 from pinfold.sandbox.secret_files import is_masked
@@ -36,6 +37,9 @@ class Names(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.renamed or self.written)
+
+    def merged(self, other: Names) -> Names:
+        return Names(self.renamed | other.renamed, self.written | other.written)
 
 
 NOTHING = Names()
@@ -82,7 +86,11 @@ class NameCheck:
             found.gitdirs.update(path[cut:] for path in walk.gitdirs)
             found.pointers.update(path[cut:] for path in walk.pointers)
         found.closed.update(path[cut:] for path in (*walk.closed, *walk.too_deep))
-        for path, row in walk.autorun.items():
+        for path, row in (
+            *walk.autorun.items(),
+            *((match.path, match.row) for each in self._environments for match in each.matches(self._top)),
+            *((link, match.row) for link, match in walk.through_links),
+        ):
             if row.response == "tell" and self._told.get(path) == stamp_of(f"{self._top}/{path}"):
                 continue
             self._sort_row(path, row, found)
@@ -116,15 +124,21 @@ class NameCheck:
                     waiting.append(path)
 
     def _sort(self, path: str, found: Found) -> None:
-        if self._status(path) is None:
+        status = self._status(path)
+        if status is None:
             return
         if GIT_FOLDER in autorun_files.TABLE:
             self._sort_git(path, found)
         match = autorun_files.match(path)
         if match is not None and match.row.only_in == "git":
             return  # a branch may be called `x.pem`
-        if match is not None:
-            self._sort_row(match.path, match.row, found)
+        target = link_target(f"{self._top}/{path}") if stat.S_ISLNK(status.st_mode) else None
+        matches = [match] if match else [each.match(path, target) for each in self._environments]
+        for one in filter(None, matches):
+            self._sort_row(one.path, one.row, found)
+        if target is not None:
+            for one in autorun_files.match_link(path):
+                self._sort_row(path, one.row, found)
         if is_masked(path):
             found.secrets.add(path)
 
@@ -139,7 +153,7 @@ class NameCheck:
 
     def _sort_row(self, path: str, row: Row, found: Found) -> None:
         if row.only_in == "environment":
-            if any(is_within(path, home) for home in self._environments):
+            if any(is_within(path, environment.home) for environment in self._environments):
                 found.obeyed[path] = row
             elif (home := self._environment_of(path)) is not None:
                 found.told[home or "pyvenv.cfg"] = row

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import DATA, is_gitdir, obeyed, usual_hooks
+from pinfold.sandbox._virtual_environment import VirtualEnvironment, read_environment
 from pinfold.sandbox._watch import FOLDERS
 from pinfold.sandbox.contract import Mount, SandboxUnavailable
 from pinfold.sandbox.name_patterns import NamePatterns
@@ -71,8 +72,7 @@ class Guards(Struct, frozen=True, kw_only=True):
     """Everything that must be after a cell as it was before, or as absent: for the keeper."""
     told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
     """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
-    environments: list[str] = field(default_factory=list[str])
-    """Folders with an interpreter of their own."""
+    environments: list[VirtualEnvironment] = field(default_factory=list[VirtualEnvironment])
     folders: list[str] | None = None
     """Every folder, but those of git's data; None if they are more than can be watched."""
 
@@ -86,13 +86,16 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
     found = Walk(top, steers=steers)
+    environments = [read_environment(top, home) for home in found.environments]
+    found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _kept_of(gitdir, top)))
     kept += found.pointers
     if steers:
         kept += [path for name in STEERING for path in followed(f"{top}/{name}", top)]
         if f"{top}/.git" not in found.gitdirs and f"{top}/.git" not in found.pointers:
             kept.append(f"{top}/.git")
-        kept += [path for name in found.put_back() for path in followed(f"{top}/{name}", top)]
+        through = [match.path for _, match in found.through_links if match.row.response == "put back"]
+        kept += [path for name in (*found.put_back(), *through) for path in followed(f"{top}/{name}", top)]
     protected = [real for path in kept if (real := mountable(path, top))] + found.set_id
     if steers:
         protected += ours_within(top)
@@ -104,7 +107,7 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
         hidden=[shown + path[cut:] for path in fewer(found.too_deep)],
         kept=[shown + path[cut:] for path in dict.fromkeys(kept)],
         told={name: stamp_of(f"{top}/{name}") for name in found.told()},
-        environments=found.environments,
+        environments=environments,
         folders=found.folders if len(found.folders) <= FOLDERS else None,
     )
 
@@ -132,6 +135,8 @@ def mountable(path: str, top: str) -> str | None:
     """Where `path` really is, if that is below `top`, exists, and may be read-only as a whole."""
     if not os.path.lexists(path) or (path.endswith("/.git") and not os.path.isfile(path)):  # noqa: PTH113
         return None  # a `.git` folder is pinned, under its own name
+    if os.path.islink(path) and os.path.isdir(path):  # noqa: PTH112, PTH114
+        return None  # what is obeyed in the folder is kept by its own name
     real = os.path.realpath(path)
     return real if real.startswith(f"{top}/") and os.path.lexists(real) else None
 
@@ -236,6 +241,8 @@ class Walk:
         """Folders that could not be looked into."""
         self.autorun: dict[str, autorun_files.Row] = {}
         """By path relative to the top: what a program would obey, git's apart."""
+        self.through_links: list[tuple[str, autorun_files.Match]] = []
+        """Links, each with what a program would obey by a path through it, there or not."""
         self.folders: list[str] = []
         """The first that are not of git's data, by path relative to the top."""
         self._top = top
@@ -269,7 +276,8 @@ class Walk:
         ]
 
     def told(self) -> list[str]:
-        return [path for path, row in self.autorun.items() if row.response == "tell"]
+        through = ((link, match.row) for link, match in self.through_links)
+        return [path for path, row in (*self.autorun.items(), *through) if row.response == "tell"]
 
     def _walk(self, look: Callable[[str, list[os.DirEntry[str]], bool], None]) -> None:
         """Shows each folder with what lies in it, and whether its name or one above makes all of it secret."""
@@ -351,6 +359,9 @@ class Walk:
 
     def _look_at_link(self, path: str, name: str, *, secret: bool) -> None:
         """What it leads to is guarded under its own name, unless only this one gives it away."""
+        if self._steers:
+            link = path[len(self._top) + 1 :]
+            self.through_links += [(link, match) for match in autorun_files.match_link(link)]
         if name == ".git":
             self.pointers.append(path)
         elif secret or self._names_secret(path):

@@ -6,6 +6,7 @@ on the user's command, the user is told.
 
 from __future__ import annotations
 
+import functools
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -54,8 +55,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("lefthook", "lefthook.* .lefthook.* lefthook-local.* .lefthook-local.* .lefthook/", "tell"),
     *_rows("overcommit", ".overcommit.yml", "tell"),
     *_rows("Python", "pyvenv.cfg bin/python* bin/activate*", only_in="environment"),
-    *_rows("Python", "site-packages/*.pth site-packages/__editable__*", only_in="environment"),
-    *_rows("Python", "site-packages/_distutils_hack/ site-packages/_virtualenv.py", only_in="environment"),
+    *_rows("Python", "site-packages/*.pth", only_in="environment"),
     *_rows("Python", "site-packages/sitecustomize* site-packages/usercustomize*", only_in="environment"),
     *_rows("Python", "sitecustomize.* sitecustomize/ usercustomize.* usercustomize/"),
     *_rows("Python", ".pythonrc .pythonrc.py .pystartup .pdbrc .pdbrc.py"),
@@ -99,6 +99,12 @@ TABLE: tuple[Row, ...] = (
     *_rows("Maven and Gradle", ".mvn/ init.gradle init.gradle.kts", "tell"),
     *_rows("Bazel", ".bazelrc", "tell"),
     *_rows("Ansible", "ansible.cfg .ansible.cfg", "tell"),
+    *_rows("GitHub Actions", ".github/workflows/ .github/actions/", "tell"),
+    *_rows("GitLab CI", ".gitlab-ci.yml", "tell"),
+    *_rows(
+        "a CI service", ".forgejo/workflows/ .gitea/workflows/ .circleci/ .buildkite/ .travis.yml", "tell"
+    ),
+    *_rows("a CI service", "azure-pipelines.yml bitbucket-pipelines.yml Jenkinsfile .drone.yml", "tell"),
 )
 """A build with no rows plants everything: the escape suite proves its programs on that (`autorun_files.TABLE = ()`)."""
 
@@ -116,12 +122,35 @@ def match(path: str) -> Match | None:
     if found is None:
         return None
     number, thing = found
-    row = TABLE[number]
+    return Match(_for_installed(TABLE[number], path), thing)
+
+
+def _for_installed(row: Row, path: str) -> Row:
+    """A package that brings its own is obeyed only in that folder."""
     if row.response == "put back" and not row.only_in and is_installed(path):
-        row = Row(
-            row.pattern, row.program, "tell"
-        )  # a package that brings its own: obeyed only in that folder
-    return Match(row, thing)
+        return Row(row.pattern, row.program, "tell")
+    return row
+
+
+def match_link(path: str) -> list[Match]:
+    """What a program would obey through a link at this path, by the path it would use."""
+    parts = path.split("/")
+    ends = ("/".join(parts[-count:]) for count in (1, 2))
+    below = _below(TABLE)
+    return [
+        Match(_for_installed(row, path), f"{path}/{rest}") for end in ends for row, rest in below.get(end, ())
+    ]
+
+
+@functools.lru_cache(maxsize=2)
+def _below(table: tuple[Row, ...]) -> dict[str, list[tuple[Row, str]]]:
+    """By each folder that rows of the table name on the way: those rows, and what is left of their patterns."""
+    found: dict[str, list[tuple[Row, str]]] = {}
+    for row in table:
+        parts = row.pattern.rstrip("/").split("/")
+        for count in range(1, len(parts) if not row.only_in else 0):
+            found.setdefault("/".join(parts[:count]), []).append((row, "/".join(parts[count:])))
+    return found
 
 
 _made = (TABLE[:0], NamePatterns(()))
