@@ -435,6 +435,31 @@ def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when
     assert not (workspace / ".vscode").exists()
 
 
+async def test_no_undo_and_no_redo_brings_back_what_was_planted(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant = "open('.gdbinit', 'w').write('planted'); open('kept', 'w').write('1')"
+    remove = "import os; os.remove('.gdbinit'); os.remove('kept')"
+    async with opened("namespaces", workspace) as session:
+        await ran(session, "1")
+        with monkeypatch.context() as without_the_table:
+            without_the_table.setattr(autorun_files, "TABLE", ())
+            await ran(session, plant)  # so a version of the files holds it
+            await ran(session, remove)
+            await session.undo()
+            assert (workspace / ".gdbinit").exists()
+            await session.redo()
+        await session.undo()
+        assert (workspace / "kept").exists()
+        assert not (workspace / ".gdbinit").exists()
+        await session.undo()
+        await session.redo()
+        assert (workspace / "kept").exists()
+        assert not (workspace / ".gdbinit").exists()
+        await ran(session, "1")
+    assert not (workspace / ".gdbinit").exists()
+
+
 async def test_what_is_closed_around_is_found_and_removed(workspace: Path) -> None:
     code = (
         "import os\nos.makedirs('shut/in/.vscode'); open('shut/in/.vscode/tasks.json', 'w').close()\n"
