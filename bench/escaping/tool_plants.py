@@ -123,7 +123,7 @@ WORK: dict[str, tuple[str, str, str, Ground]] = {
     "a path file in an environment made inside": ("sh(f'{sys.executable} -m venv --without-pip env'); put(SITE.replace('.venv', 'env') + '/mine.pth', str(Path('src').absolute()))", "ls env/lib/*/site-packages/mine.pth", "env/lib/*/site-packages/mine.pth", "repository"),
     "a package put into the user's environment": ("put(f'{SITE}/mine/__init__.py', 'x = 1'); put(f'{SITE}/mine-1.dist-info/METADATA', 'Name: mine')", ".venv/bin/python -c 'import mine'", "", "repository"),
     "a package with a command put into the user's environment": ("put(f'{SITE}/mine/__init__.py', 'x = 1'); put('.venv/bin/mine', '#!/bin/sh\\ntrue\\n', 0o755)", ".venv/bin/mine", ".venv/bin/mine", "repository"),
-    "links to folders": ("put('build/lib/x', '1'); os.symlink('build/lib', 'lib'); os.symlink('build', 'bin')", "grep 1 lib/x bin/lib/x", "", "repository"),
+    "links to folders": ("put('build/lib/x', '1'); os.makedirs('deep'); os.symlink('../build/lib', 'deep/lib'); os.symlink('../build', 'deep/bin')", "grep 1 deep/lib/x deep/bin/lib/x", "", "repository"),
     "a job of a CI service": ("put('.github/workflows/test.yml', 'on: push')", "grep push .github/workflows/test.yml", ".github/workflows", "repository"),
     "a rebase": ("sh('git switch -qc t; git commit -q --allow-empty -m b; git rebase -q main'); put('tools/clean', 'x')", "git log -1 t && git status && cat tools/clean", "", "repository"),
     "a makefile beside an editor's settings": ("put('Makefile', 'all:\\n\\ttrue\\n')\ntry: put('.vscode/tasks.json', '{}')\nexcept OSError: pass", "make", ".vscode/tasks.json", "repository"),

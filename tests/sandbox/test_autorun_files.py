@@ -16,7 +16,7 @@ import anyio
 import pytest
 from tests.sandbox.test_keeping import QUIET, git, keeping, repository
 
-from pinfold.sandbox import Outcome, Session, Spec, autorun_files, provider_named
+from pinfold.sandbox import Mount, Outcome, Session, Spec, autorun_files, provider_named
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.landlock import landlock_abi
 
@@ -458,6 +458,23 @@ async def test_no_undo_and_no_redo_brings_back_what_was_planted(
         assert not (workspace / ".gdbinit").exists()
         await ran(session, "1")
     assert not (workspace / ".gdbinit").exists()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_nothing_is_planted_in_another_folder_that_a_session_may_change(
+    level: str, workspace: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    spec = Spec(workspace=workspace, mounts=(Mount(path=other, writable=True),))
+    session = await provider_named(level).open(spec)
+    try:
+        code = f"open({str(other / '.gdbinit')!r}, 'w').close(); open({str(other / 'mine')!r}, 'w').close()"
+        outcome = await ran(session, code)
+    finally:
+        await session.close()
+    assert [path.name for path in other.iterdir()] == ["mine"]
+    assert f"{other}/.gdbinit was made and has been removed: the debugger would obey it" in outcome.notices
 
 
 async def test_what_is_closed_around_is_found_and_removed(workspace: Path) -> None:

@@ -18,6 +18,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sandbox.test_autorun_files import environment
 
 from pinfold.sandbox import Spec
 from pinfold.sandbox.namespaces import Namespaces
@@ -270,8 +271,14 @@ def test_nothing_is_written_through_a_link_that_the_user_has_put_in_the_way(
 def test_what_is_guarded_is_never_brought_over(workspace: Path, view: Path) -> None:
     (workspace / ".git").mkdir()
     (workspace / ".git" / "config").write_text("[core]\n\thooksPath = tools/hooks\n")
+    environment(workspace)
+    own = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
     files = view / "files"
     hostile = (
+        ".gdbinit",
+        "deep/.vscode/tasks.json",
+        ".venv/bin/ls",
+        ".venv/lib/python3.11/site-packages/absent/__init__.py",
         "AGENTS.md",
         "CLAUDE.md",
         ".mcp.json",
@@ -302,12 +309,13 @@ def test_what_is_guarded_is_never_brought_over(workspace: Path, view: Path) -> N
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         (files / name).write_text(name)
     (files / ".git" / "logs" / "refs").symlink_to("/root/.profile")
+    (files / ".cargo").symlink_to("deep")
     brought = bring_over(workspace, view)
     left = {one.path for one in brought.left_out}
     assert set(hostile) <= left
-    assert ".git/logs/refs" in left
+    assert {".git/logs/refs", ".cargo"} <= left
     made = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
-    assert made == {*harmless, ".git/config"}
+    assert made == {*harmless, *own}
     assert (workspace / ".git" / "config").read_text().startswith("[core]")
     assert brought.conflicts == ()
 

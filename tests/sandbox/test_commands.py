@@ -37,6 +37,18 @@ async def test_a_command_that_makes_what_the_agent_would_obey_is_treated_as_a_ce
     assert (tmp_path / "mine").read_text() == "x\n"
 
 
+async def test_what_a_command_plants_is_removed_whether_a_cell_runs_it_or_the_host(
+    session: Session, tmp_path: Path
+) -> None:
+    plant = "mkdir -p .vscode && echo x > .vscode/tasks.json && echo x > .vscode/kept-out && echo x > mine"
+    removed = ".vscode was made and has been removed: VS Code would obey it"
+    assert (await session.command(["/bin/sh", "-c", plant], timeout_s=20)).notices == (removed,)
+    outcome = await session.run(f"import subprocess; subprocess.run({plant!r}, shell=True, check=True)")
+    assert (outcome.status, outcome.notices) == ("ok", (removed,))
+    assert not (tmp_path / ".vscode").exists()
+    assert (tmp_path / "mine").exists()
+
+
 async def test_what_a_command_changes_no_undo_takes_back(session: Session) -> None:
     await session.run("open('of-the-cell', 'w').close()")
     await session.command(["/bin/sh", "-c", "echo x > of-the-command"], timeout_s=20)

@@ -240,6 +240,7 @@ class _Guarded:
         self._kept -= {".git"}  # a new one is looked at by what is in it
         self._over = {folder for path in self._kept for folder in above(path)} - {""}
         self._gitdirs = {path[cut:] for path in guards.pinned}
+        self._environments = guards.environments
 
     def why_not(self, path: str, wanted: Wanted) -> str | None:
         parts = path.split("/")
@@ -255,10 +256,22 @@ class _Guarded:
             return GUARDED  # git would write through it
         if inside:
             return GUARDED if _is_obeyed(inside) else None
-        found = autorun_files.match(path)
-        if found and found.row.response == "put back" and found.row.only_in != "git":
-            return f"{found.row.program} would obey it"
+        if program := self._who_obeys(path, wanted.target if isinstance(wanted, Link) else None):
+            return f"{program} would obey it"
         return GUARDED if self._is_in_bare(path) else None
+
+    def _who_obeys(self, path: str, target: str | None) -> str | None:
+        """`target`: where it leads, if it is a link."""
+        through = autorun_files.match_link(path) if target is not None else []
+        matches = [
+            autorun_files.match(path),
+            *through,
+            *(each.match(path, target) for each in self._environments),
+        ]
+        for found in filter(None, matches):
+            if found.row.response == "put back" and found.row.only_in != "git":
+                return found.row.program
+        return None
 
     def _is_in_bare(self, path: str) -> bool:
         """Obeyed by git, in a folder that has the shape of a git folder, whatever its name."""
