@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox.asking import as_user
 
 from pinfold.sandbox import Limits, Provider, Resumable, Spec
-from pinfold.sandbox._growth import counted
+from pinfold.sandbox._growth import FEW, counted
 from pinfold.sandbox.landlock import Landlock, landlock_abi
 from pinfold.sandbox.namespaces import Namespaces
 
@@ -198,6 +198,19 @@ async def test_a_folder_with_endless_paths_and_closed_folders_can_be_opened_agai
         assert found.value == ("[]" if session.capabilities.mounts else "['.env']"), found
         await session.undo(to=0)
         assert not (workspace / "a").exists()
+
+
+async def test_in_a_large_workspace_a_large_file_that_a_cell_adds_to_is_no_growth(workspace: Path) -> None:
+    for number in range(FEW + 1):
+        (workspace / str(number)).touch()
+    with (workspace / "large").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 3 * LIMIT)
+    async with opened(Namespaces(), workspace) as session:
+        for code in ("1", "open('large', 'ab').write(b'more'); open('new', 'wb').write(b'x')"):
+            outcome = await session.run(code)
+            assert outcome.status == "ok", outcome
+        outcome = await session.run(BOMBS["a file in one go"] + "\nimport time; time.sleep(60)")
+        assert STOPPED in (outcome.error or ""), outcome
 
 
 def test_holes_are_not_counted_and_long_paths_are(tmp_path: Path) -> None:

@@ -95,7 +95,8 @@ class Growth:
             self._start = self._count_few()
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
             if self._start is None:
-                self._look_soon()
+                # It takes a while: a cell that ends sooner, and changes nothing, is not held up by it.
+                self._counted_at, self._took_s = perf_counter(), TICK_S * SHARE
 
     async def settle(self) -> None:
         """Before something runs: an undo may have taken back what was too much."""
@@ -144,11 +145,13 @@ class Growth:
             count = self._count_few()
             if count is None:
                 count = await anyio.to_thread.run_sync(self._count_all)
-            if self._start is None:
-                # What was written since the beginning is no part of what was there.
-                self._start = await anyio.to_thread.run_sync(self._count_all, self._since_s)
-            grown = count.allocated - self._start.allocated
             lost = self._free_at_start - free
+            if self._start is None:
+                # What was written since the beginning is no part of what was there, unless it only was added to.
+                old = await anyio.to_thread.run_sync(self._count_all, self._since_s)
+                allocated = max(old.allocated, count.allocated - max(0, lost))
+                self._start = Count(allocated, old.closed, old.is_whole)
+            grown = count.allocated - self._start.allocated
             if not count.is_whole or count.closed > self._start.closed:
                 grown = max(grown, lost)
             elif self._body is not None and (self._runs or lost - grown > self._allowed):
