@@ -279,6 +279,22 @@ async def test_modes_and_times_of_the_workspaces_files_can_be_changed(workspace:
     ]
 
 
+async def test_files_are_moved_between_folders_of_the_workspace_and_not_out_of_it(
+    workspace: Path, tmp_path: Path
+) -> None:
+    if landlock_abi() < 2:
+        pytest.skip("this Landlock moves nothing between folders")
+    (workspace / "sub" / "deep").mkdir(parents=True)
+    (workspace / "sub" / "file").write_text("x")
+    code = (
+        "import os\nos.rename('sub/file', 'file')\nos.rename('sub/deep', 'deep')\nos.link('file', 'deep/again')\n"
+        f"try: os.rename('file', {str(tmp_path / 'out')!r})\nexcept OSError: print('held')"
+    )
+    assert await said(LITE, Spec(workspace=workspace), code) == "held"
+    assert (workspace / "deep" / "again").read_text() == (workspace / "file").read_text() == "x"
+    assert not (tmp_path / "out").exists()
+
+
 async def test_a_link_does_not_lead_a_change_of_mode_out(workspace: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("x")

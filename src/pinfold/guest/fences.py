@@ -6,6 +6,7 @@ import os
 
 from .kernel import Landlock, landlock_abi
 from .requests import Request
+from .read_only import MOVE
 from .root import DEVICES
 from .session import FILE, FS_BITS, READ
 
@@ -51,7 +52,10 @@ def init_fence(settings: Request) -> bool:
     """Bounds whom a session's processes may signal to the session; False where the kernel cannot."""
     if abi_of(settings) < 6:
         return False
-    Landlock(0, scoped=SIGNALS).restrict()
+    # Every layer refuses to move files between folders unless it allows just that.
+    rules = Landlock(MOVE, scoped=SIGNALS)
+    rules.allow(MOVE, ["/"])
+    rules.restrict()
     return True
 
 
