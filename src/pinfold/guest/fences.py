@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from .kernel import Landlock, landlock_abi
-from .requests import Request
 from .read_only import MOVE
+from .requests import Request
 from .root import DEVICES
 from .session import FILE, FS_BITS, READ
 
