@@ -6,14 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import time
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.someone_else import as_someone
 
 from pinfold import Agent, tool
+from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.untrusted_files import Writer, clean, untrusted_in
-from pinfold.events import SessionOpened
+from pinfold.app.untrusted_store import store_path
+from pinfold.events import ActionFinished, SessionOpened
 
 pytestmark = [
     pytest.mark.safety,
@@ -136,6 +141,75 @@ async def test_a_mark_follows_its_file_through_renames_and_copies(
     assert await sessions.is_untrusted()
 
 
+def test_a_mark_follows_folders_that_are_moved_and_those_around_them(workspace: Path, tmp_path: Path) -> None:
+    top = workspace / "around" / "top"
+    (top / "sub").mkdir(parents=True)
+    writer = writing(top)
+    (top / "sub" / "notes.md").write_text("words")
+    writer.end()
+    (workspace / "around").rename(workspace / "other")
+    assert marked(workspace / "other") == {"top/sub/notes.md"}
+    (workspace / "other" / "top" / "sub").rename(tmp_path / "sub")
+    assert marked(tmp_path / "sub") == {"notes.md"}
+    assert marked(workspace) == set()
+
+
+def test_another_path_to_the_same_folder_leads_to_its_marks(workspace: Path, tmp_path: Path) -> None:
+    writer = writing(workspace)
+    (workspace / "notes.md").write_text("words")
+    writer.end()
+    other = tmp_path / "other"
+    other.mkdir()
+    look = (
+        "import sys; from pathlib import Path; from pinfold.app.untrusted_files import untrusted_in, clean\n"
+        "print([path.name for path in untrusted_in([Path(sys.argv[1])])], clean([Path(sys.argv[1])]))"
+    )
+    mount = f'mount --bind "{workspace}" "{other}" && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", look, str(other)], capture_output=True, text=True, check=False
+    )
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("a namespace of one's own is not allowed here")
+    assert done.stdout == "['notes.md'] 1\n", done.stderr
+    assert untrusted_in([workspace]) == {}
+
+
+async def test_a_session_that_is_open_turns_untrusted_when_another_one_writes_others_words(
+    sessions: Sessions, workspace: Path
+) -> None:
+    def untrusted(agent: Agent) -> list[bool]:
+        live = agent._entered()  # pyright: ignore[reportPrivateUsage]
+        return [one.event.untrusted for one in live.log.read() if isinstance(one.event, ActionFinished)]
+
+    reads = [calls("python", code=f"print({number}, *__import__('os').listdir())") for number in range(3)]
+    async with sessions.agent(reads[0], {"text": "ok"}, reads[1], {"text": "ok"}, reads[2]) as one:
+        await one.run("go")
+        async with sessions.agent(calls("page"), {"text": "ok"}, writes("notes.md")) as other:
+            await other.run("go")
+            await one.run("go")
+            assert untrusted(one) == [False, False]  # nothing was written yet
+            await other.run("go")
+            await one.run("go")
+            assert untrusted(one) == [False, False, True]
+
+
+async def test_where_it_cannot_be_read_nothing_of_others_comes_in_and_no_session_begins(
+    sessions: Sessions, workspace: Path
+) -> None:
+    async with sessions.agent(writes("mine.md"), {"text": "ok"}, calls("page")) as agent:
+        await agent.run("go")
+        store_path().parent.mkdir(parents=True, exist_ok=True)
+        store_path().write_text('{"version": 2}')
+        store_path().chmod(0o600)
+        with pytest.raises(TurnError, match="of a newer Pinfold"):
+            await agent.run("go")
+    with pytest.raises(ConfigError, match="of a newer Pinfold"):
+        await sessions.is_untrusted()
+    store_path().unlink()
+    assert not await sessions.is_untrusted()
+
+
 def test_what_a_session_wrote_that_was_killed_is_found_by_whoever_looks_next(workspace: Path) -> None:
     (workspace / "mine.md").write_text("mine\n")
     program = (
@@ -163,21 +237,133 @@ def test_while_a_tainted_session_lives_another_one_sees_what_it_has_written(work
     assert {path.name for path in untrusted_in([workspace])} == {"two.md"}
 
 
-def test_nothing_is_hidden_among_what_git_and_python_write_by_themselves(workspace: Path) -> None:
-    writer = Writer("s_hides", [workspace])
+def git(workspace: Path, *args: str) -> None:
+    own = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(workspace)]
+    subprocess.run([*own, *args], check=True, capture_output=True)
+
+
+def marked(*places: Path) -> set[str]:
+    return {os.path.relpath(path, places[0]) for path in untrusted_in(places)}
+
+
+def writing(workspace: Path, name: str = "s_one") -> Writer:
+    """A session that is untrusted from now on; what is there by now is older."""
+    latest = max((entry.lstat().st_ctime_ns for entry in workspace.rglob("*")), default=0)
+    while time.clock_gettime_ns(5) <= latest:
+        pass
+    writer = Writer(name, [workspace])
     writer.turn_untrusted()
-    for name in (
-        ".git/index",
-        ".git/objects/ab",
-        "__pycache__/a.pyc",
-        ".git/notes.md",
-        "__pycache__/notes.md",
-    ):
-        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / name).write_text("words")
+    return writer
+
+
+def test_nothing_is_hidden_among_what_git_and_python_write_by_themselves(workspace: Path) -> None:
+    git(workspace, "init", "-q")
+    (workspace / "mine.py").write_text("mine = 1\n")
+    git(workspace, "add", "-A")
+    git(workspace, "commit", "-qm", "mine")
+    old = workspace / "__pycache__" / "mine.pyc"
+    old.parent.mkdir()
+    old.write_bytes(b"the user's")
+    writer = writing(workspace)
+    (workspace / "mine.py").touch()
+    git(workspace, "status")  # writes the index anew
+    (workspace / "__pycache__" / "new.pyc").write_bytes(b"code")
     writer.end()
-    found = {str(path.relative_to(workspace)) for path in untrusted_in([workspace])}
-    assert found == {".git/notes.md", "__pycache__/notes.md"}
+    assert marked(workspace) == set()
+    # Bytecode runs unread, and Python makes it again.
+    assert [path.name for path in old.parent.iterdir()] == ["mine.pyc"]
+    writer = writing(workspace)
+    git(workspace, "checkout", "-qb", "side")
+    (workspace / "notes.md").write_text("words")
+    git(workspace, "add", "notes.md")
+    git(workspace, "commit", "-qm", "words")
+    git(workspace, "checkout", "-q", "-")
+    (workspace / "__pycache__" / "notes.md").write_text("words")
+    writer.end()
+    assert not (workspace / "notes.md").exists()
+    assert marked(workspace) == {".git", "__pycache__/notes.md"}
+    git(workspace, "checkout", "-q", "side")
+    assert ".git" in marked(workspace)
+
+
+def test_words_in_names_links_and_mapped_memory_are_marked_too(workspace: Path) -> None:
+    for name in ("mapped.bin", "same.bin"):
+        (workspace / name).write_bytes(bytes(4096))
+    (workspace / "sub").mkdir()
+    with (workspace / "mapped.bin").open("r+b") as file, mmap(file.fileno(), 4096) as memory:
+        memory[0] = 1  # the page is dirty, so that its next change has no time of its own
+        writer = writing(workspace)
+        memory[:5] = b"words"
+        (workspace / "link").symlink_to("words of others")
+        (workspace / "words of others" / "more").mkdir(parents=True)
+        odd = workspace / os.fsdecode(b"\xff.md")
+        odd.write_text("words")
+        (workspace / "sub" / "gone").touch()
+        (workspace / "sub" / "gone").unlink()
+        writer.end()
+    assert marked(workspace) == {"mapped.bin", "link", "words of others/more", odd.name}
+    odd.unlink()
+    (workspace / "link").unlink()
+    (workspace / "words of others" / "more" / "mine.md").write_text("the user's")
+    assert marked(workspace) == {"mapped.bin"}
+
+
+CLOSES = """
+import os, sys
+from pathlib import Path
+from pinfold.app.untrusted_files import Writer, untrusted_in
+top = Path(sys.argv[1])
+(top / "mine").mkdir(mode=0)
+while Writer("", [])._opened_ns <= (top / "mine").stat().st_ctime_ns: pass
+writer = Writer("s_closes", [top])
+writer.turn_untrusted()
+(top / "file.md").write_text("words")
+(top / "file.md").chmod(0)
+(top / "folder").mkdir()
+(top / "folder" / "file.md").write_text("words")
+(top / "folder").chmod(0)
+writer.end()
+print(sorted(path.name for path in untrusted_in([top])))
+(top / "folder").chmod(0o700)
+(top / "file.md").chmod(0o600)
+print(sorted(path.name for path in untrusted_in([top])))
+(top / "file.md").write_text("the user's")
+print(sorted(path.name for path in untrusted_in([top])))
+"""
+
+
+def test_what_is_closed_to_the_user_counts_as_written(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    command = [sys.executable, "-c", CLOSES, str(workspace)]
+    if os.geteuid() == 0:
+        for folder in (tmp_path, *tmp_path.rglob("*")):
+            os.chown(folder, 1234, 1234)
+        command = as_someone(1234, *command, where=tmp_path)
+    done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["['file.md', 'folder']", "['file.md', 'folder']", "['folder']"], done
+
+
+def test_no_session_makes_more_marks_than_can_be_kept(workspace: Path) -> None:
+    (workspace / "small").mkdir()
+    writer = writing(workspace / "small")
+    (workspace / "small" / "notes.md").write_text("words")
+    writer.end()
+    deep = workspace
+    for number in range(4):
+        top = workspace / f"large-{number}"
+        deep = top.joinpath(*["x" * 200] * 3)
+        deep.mkdir(parents=True)
+        writer = writing(top, f"s_{number}")
+        for name in range(1_500):
+            (top / f"{name:0200}").touch()
+        writer.end()
+    assert store_path().stat().st_size < 4 << 20
+    found = marked(workspace)
+    assert "small/notes.md" in found
+    assert {path.split("/")[0] for path in found} == {"small", *(f"large-{number}" for number in range(4))}
+    assert marked(deep)  # what stands for a folder stands for those in it
 
 
 def test_so_many_files_that_they_are_marked_by_their_folder(workspace: Path) -> None:
@@ -188,6 +374,9 @@ def test_so_many_files_that_they_are_marked_by_their_folder(workspace: Path) -> 
         (workspace / "many" / str(number)).touch()
     writer.end()
     assert set(untrusted_in([workspace])) == {workspace / "many"}
+    assert marked(workspace / "many")
+    (workspace / "many").rename(workspace / "others")
+    assert marked(workspace) == {"others"}
 
 
 def test_marks_are_listed_and_taken_away_by_the_user(pinfold: Any, workspace: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.parting import note_parting
 from pinfold.app.privacy import Privacy
 from pinfold.app.toolbox import shown_to
-from pinfold.app.untrusted_files import Writer
+from pinfold.app.untrusted_files import Writer, notice
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
     Action,
@@ -171,12 +171,33 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         *,
         read_only: bool = False,
     ) -> Performed:
-        if self.writer and not self.way.is_running:
+        is_part = self.way.is_running
+        if self.writer and not is_part:
             self.writer.acts()
+            await self._look_for_others_words()
         performed = await self._performed(id, action, on_output, on_call, cell, read_only=read_only)
+        if not is_part:
+            await self._look_for_others_words()
+        if self.judging.has_met_others_words:
+            performed = replace(performed, untrusted=True)
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
         return performed
+
+    async def _look_for_others_words(self) -> None:
+        """Another session in the same folder may have brought them in since this one began."""
+        if self.writer is None or self.judging.has_met_others_words or not self.writer.has_news:
+            return
+        try:
+            found = await anyio.to_thread.run_sync(self.writer.look)
+        except ConfigError as error:
+            said = f"{error}; until then this session counts as having read outside text"
+        else:
+            if not found:
+                return
+            said = notice(found, self.spec.workspace)
+        self.judging.has_met_others_words = True
+        await self.journal.append(Noticed(text=said))
 
     async def _performed(
         self,

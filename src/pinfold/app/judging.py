@@ -58,6 +58,8 @@ class Judging(Struct, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         self.is_untrusted = False
         """As of what was judged last, the session has read others' words."""
+        self.has_met_others_words = False
+        """Files with others' words were found where this session reads; its log says so when the action ends."""
         self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
         """Of tools that do the same whatever they are given."""
 
@@ -68,9 +70,9 @@ class Judging(Struct, kw_only=True, dict=True):
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
         facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
-        self.is_untrusted = given.untrusted
+        self.is_untrusted = given.untrusted or self.has_met_others_words
         # A cell that runs has read what there is to read, though its end is not on record yet.
-        taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=given.untrusted)
+        taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
         if connects and taint.is_full:
             return Deny(NO_TUNNELS, rule="taint")
         how: dict[str, Any] = {

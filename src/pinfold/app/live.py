@@ -26,7 +26,7 @@ from pinfold.app.models import NoModel, Pauses, Purse, asked_of, native_form
 from pinfold.app.options import Options, Standing
 from pinfold.app.switching import Switching
 from pinfold.app.tasks import background
-from pinfold.app.untrusted_files import Writer, is_any_marked, notice, untrusted_in
+from pinfold.app.untrusted_files import Writer, notice
 from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
 from pinfold.events import (
     Action,
@@ -276,8 +276,8 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
 
 async def _with_marks(hands: SandboxAndTools, session: SessionId, untrusted: bool) -> tuple[str, ...]:
     """A line on the files there are of others' words. Those that the session writes are marked from when it is untrusted."""
-    found = await anyio.to_thread.run_sync(untrusted_in, hands.spec.places) if is_any_marked() else {}
-    hands.writer = Writer(session, hands.spec.writable_places)
+    hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
+    found = await anyio.to_thread.run_sync(hands.writer.look)
     if found or untrusted:
         await anyio.to_thread.run_sync(hands.writer.turn_untrusted)
     return (notice(found, hands.spec.workspace),) if found else ()

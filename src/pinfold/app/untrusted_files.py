@@ -6,7 +6,6 @@ since is found when it ends, or, if it never did, by whoever looks next. A file 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import sys
@@ -15,73 +14,56 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 
-from pinfold.app.errors import ConfigError
-from pinfold.app.paths import data_dir
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import changing
+from pinfold.app.untrusted_store import WHOLE, Mark, Store, Writing, load, save, store_path
+from pinfold.app.written_files import NAMES, UNREAD, TooMany, content, contents_before, walk, written
 from pinfold.text import listed, numerous, printable_line
 
-MOST = 2_000
-"""Files of one session that are marked one by one; of more, the folders they are in."""
-_WALKED = 200_000
-_HASHED = 256 << 20
-"""Bytes; a larger file is known by its size and times."""
-_KNOWN = 32 << 20
-"""Bytes of files that are read when a session turns untrusted."""
 _COARSE = 5
 """CLOCK_REALTIME_COARSE, by which Linux sets the times of files: it is behind the clock by up to a tick."""
 _COARSE_NS = 20_000_000
 """How far they are behind it elsewhere, at most."""
-_WHOLE = "*"
-"""In place of a digest: a folder, whatever is in it."""
-_GITS_OWN = frozenset(
-    {"objects", "refs", "logs", "index", "HEAD", "ORIG_HEAD", "COMMIT_EDITMSG", "packed-refs"}
-)
-"""What git writes by itself, in a `.git`; as bytecode, it is told from nothing else that a session wrote there."""
 _NAMED = 3
 
 
-class Mark(Struct, frozen=True, kw_only=True):
-    digest: str
-    size: int = 0
-    seen: tuple[int, int] = (0, 0)
-    """Number and time of change when it had that digest: as long as both are so, it is not read again."""
-    session: str = ""
-    at: str = ""
-
-
-class _Writing(Struct, frozen=True, kw_only=True):
-    """A session that is untrusted and may write to these folders."""
-
-    folders: tuple[str, ...]
-    since_ns: int
-    pid: int
-    started: str
-
-
-class _Store(Struct, frozen=True, kw_only=True):
-    version: Literal[1] = 1
-    files: dict[str, Mark] = {}
-    """By whole path."""
-    folders: dict[str, tuple[int, int]] = {}
-    """Where there are any: device and number, by which a folder is known under another name."""
-    writing: dict[str, _Writing] = {}
-
-
 class Writer:
-    """One session, as far as the files it may write to are concerned."""
+    """One session, as far as files with others' words are concerned."""
 
-    def __init__(self, session: str, folders: Sequence[Path]) -> None:
+    def __init__(self, session: str, folders: Sequence[Path], places: Sequence[Path] = ()) -> None:
+        """`folders` it may write to; `places` it may read as well."""
         self._session = session
         self._folders = tuple(folders)
-        self._began_ns = 0
+        self._places = (*folders, *places)
+        self._opened_ns = self._began_ns = _now_ns()
         self._known: dict[str, str] = {}
         """Contents from before: a file that an undo has brought back to them is as it was."""
-        self._writing: _Writing | None = None
+        self._writing: Writing | None = None
+        self._looked_at: tuple[int, int] | None = None
+        """The store, when it was last looked into."""
+        self._has_met_any = self._has_company = False
+        """Another session is untrusted by then, and may write what this one reads."""
+
+    @property
+    def has_news(self) -> bool:
+        """Others' words may be in its places since it looked last, and it has met none yet; cheap to ask."""
+        if self._writing or self._has_met_any:
+            return False
+        return self._has_company or _seen(str(store_path())) != self._looked_at
+
+    def look(self) -> dict[Path, Mark]:
+        """Files with others' words in its places. Raises ConfigError."""
+        self._looked_at = _seen(str(store_path()))
+        if self._looked_at is None:
+            return {}
+        found = untrusted_in(self._places)
+        self._has_met_any = bool(found)
+        others = (one for name, one in load().writing.items() if name != self._session)
+        tops = [place.resolve() for place in self._places]
+        self._has_company = any(_meets(Path(folder), tops) for one in others for folder in one.folders)
+        return found
 
     def acts(self) -> None:
         """What it does next may bring in others' words and write them down before it ends."""
@@ -91,42 +73,38 @@ class Writer:
         """On disk before this returns. Raises ConfigError."""
         if self._writing or not self._folders:
             return
-        since_ns = self._began_ns or _now_ns()
-        writing = _Writing(
+        writing = Writing(
             folders=tuple(map(str, self._folders)),
-            since_ns=since_ns,
+            since_ns=self._began_ns,
+            opened_ns=self._opened_ns,
             pid=os.getpid(),
             started=_started(os.getpid()),
         )
-        with changing(_path()):
-            store = _read()
-            _write(msgspec.structs.replace(store, writing={**store.writing, self._session: writing}))
+        with changing(store_path()):
+            store = load()
+            save(replace(store, writing={**store.writing, self._session: writing}))
         self._writing = writing
-        self._known = _contents_before(since_ns, self._folders)
+        self._known = contents_before(self._began_ns, self._folders)
 
     def end(self) -> None:
         """Nothing of it runs any more. Raises ConfigError."""
         if self._writing is None:
             return
-        with changing(_path()):
-            store = _settled(_read(), {self._session: self._writing}, self._known)
+        with changing(store_path()):
+            store = _settled(load(), {self._session: self._writing}, self._known)
             rest = {name: one for name, one in store.writing.items() if name != self._session}
-            _write(msgspec.structs.replace(store, writing=rest))
-
-
-def is_any_marked() -> bool:
-    """In any folder, perhaps: quick to ask before looking."""
-    return _path().exists()
+            save(replace(store, writing=rest))
 
 
 def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
     """Those that are still as they were marked, at or below any of these places. Raises ConfigError."""
-    if not is_any_marked():
+    if not store_path().exists():
         return {}
     tops = [place.resolve() for place in places]
-    with changing(_path()):
-        before = store = _read()
+    with changing(store_path()):
+        before = store = load()
         store = _renamed(store, tops)
+        tops += _also_known_as(store, tops)
         near = {
             name: one
             for name, one in store.writing.items()
@@ -135,21 +113,22 @@ def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
         store = _settled(store, near)
         dead = {name for name, one in near.items() if not _lives(one)}
         rest = {name: one for name, one in store.writing.items() if name not in dead}
-        store = _looked_at(msgspec.structs.replace(store, writing=rest), tops)
+        store = _checked(replace(store, writing=rest), tops)
         if store != before:
-            _write(store)
-    return {Path(path): mark for path, mark in store.files.items() if _is_in(path, tops)}
+            save(store)
+    return {Path(path): mark for path, mark in store.files.items() if _concerns(path, mark, tops)}
 
 
 def clean(paths: Iterable[Path]) -> int:
     """The user has read them: whatever is marked at or below these paths no longer is. How many. Raises ConfigError."""
     tops = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - a link is meant as it is
-    with changing(_path()):
-        store = _read()
-        gone = {path for path in store.files if _is_in(path, [*tops, *(top.resolve() for top in tops)])}
+    tops += [top.resolve() for top in tops]
+    with changing(store_path()):
+        store = load()
+        tops += _also_known_as(store, tops)
+        gone = {path for path in store.files if _is_in(path, tops)}
         if gone:
-            files = {path: mark for path, mark in store.files.items() if path not in gone}
-            _write(msgspec.structs.replace(store, files=files))
+            save(replace(store, files={path: mark for path, mark in store.files.items() if path not in gone}))
     return len(gone)
 
 
@@ -162,138 +141,102 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     )
 
 
-def _settled(
-    store: _Store, sessions: Mapping[str, _Writing], known: Mapping[str, str] | None = None
-) -> _Store:
+def _settled(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
     """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
-    files, folders = dict(store.files), dict(store.folders)
+    files, folders, ways = dict(store.files), dict(store.folders), dict(store.ways)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for session, writing in sessions.items():
         for top in map(Path, writing.folders):
-            for path in _written(top, writing.since_ns):
-                mark = Mark(digest=_WHOLE) if path.is_dir() else _content(path)
-                before = files.get(str(path))
-                is_new = mark and (before is None or before.digest != mark.digest)
-                if mark and is_new and (known or {}).get(str(path)) != mark.digest:
-                    files[str(path)] = msgspec.structs.replace(mark, session=session, at=at)
-            if number := _number(str(top)):
+            found = written(top, writing.since_ns, writing.opened_ns, known or {})
+            for path, mark in found.items():
+                before = files.get(path)
+                if before is None or before.digest != mark.digest:
+                    files[path] = replace(mark, session=session, at=at)
+            if found and (number := _number(str(top))):
                 folders[str(top)] = number
-    return msgspec.structs.replace(store, files=files, folders=folders)
+                around = {parent for path in (str(top), *found) for parent in Path(path).parents}
+                ways |= {str(one): there for one in around - {Path("/")} if (there := _number(str(one)))}
+    return replace(store, files=files, folders=folders, ways=ways)
 
 
-def _written(top: Path, since_ns: int) -> list[Path]:
-    """Files whose content, name or mode is not older than this; where there are too many, folders instead."""
-    found: list[Path] = []
-    for entry, status in _walk(top):
-        if entry is None:
-            return [top]
-        if stat.S_ISREG(status.st_mode) and status.st_ctime_ns >= since_ns:
-            found.append(Path(entry))
-    if len(found) > MOST:
-        found = [*dict.fromkeys(top / path.relative_to(top).parts[0] for path in found)]
-    return found if len(found) <= MOST else [top]
-
-
-def _contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
-    """Of files that were last touched before; as many as can be read in passing."""
-    known: dict[str, str] = {}
-    left = _KNOWN
-    for top in tops:
-        for entry, status in _walk(top):
-            if entry is None or len(known) > MOST or left < 0:
-                return known
-            is_old = stat.S_ISREG(status.st_mode) and status.st_ctime_ns < since_ns
-            if is_old and status.st_size <= left and (now := _content(Path(entry))):
-                known[entry] = now.digest
-                left -= now.size
-    return known
-
-
-def _walk(top: Path) -> Iterator[tuple[str | None, os.stat_result]]:
-    """Everything below, or the file itself; None where there is too much of it."""
-    count = 0
-    with suppress(OSError):
-        status = top.lstat()
-        if not stat.S_ISDIR(status.st_mode):
-            yield str(top), status
-            return
-    folders = [str(top)]
-    while folders:
-        try:
-            entries = list(os.scandir(folders.pop()))
-        except OSError:
-            continue
-        for entry in entries:
-            with suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                count += 1
-                if count > _WALKED:
-                    yield None, status
-                    return
-                if _is_by_the_way(entry.path):
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append(entry.path)
-                else:
-                    yield entry.path, status
-
-
-def _is_by_the_way(path: str) -> bool:
-    """It comes of using git or Python, not of writing."""
-    folder, _, name = path.rpartition("/")
-    within = folder.rpartition("/")[2]
-    return (within == ".git" and name in _GITS_OWN) or (within == "__pycache__" and name.endswith(".pyc"))
-
-
-def _looked_at(store: _Store, tops: Sequence[Path]) -> _Store:
+def _checked(store: Store, tops: Sequence[Path]) -> Store:
     """Without the marks in these places whose files are gone or others by now; one that only moved takes its mark along."""
     files = dict(store.files)
-    missing: dict[tuple[int, str], Mark] = {}
+    missing: list[Mark] = []
     for path, mark in store.files.items():
         if not _is_in(path, tops) or _seen(path) == mark.seen:
             continue
-        now = Mark(digest=_WHOLE) if mark.digest == _WHOLE and Path(path).is_dir() else _content(Path(path))
-        if now and now.digest == mark.digest:
-            files[path] = msgspec.structs.replace(mark, seen=now.seen)
+        now = _as_before(path, mark)
+        if now is not None:
+            files[path] = now
             continue
         del files[path]
-        if now is None:
-            missing[mark.size, mark.digest] = mark
+        if _seen(path) is None:
+            missing.append(mark)
     for path, mark in _moved(missing, tops) if missing else ():
         files.setdefault(path, mark)
-    return msgspec.structs.replace(store, files=files)
+    return replace(store, files=files)
 
 
-def _moved(missing: Mapping[tuple[int, str], Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
-    """Files that hold what those held which are gone, by size and digest."""
-    sizes = {size for size, _ in missing}
-    for top in tops:
-        for entry, status in _walk(top):
-            if entry is None:
-                break
-            if status.st_size in sizes and stat.S_ISREG(status.st_mode):
-                now = _content(Path(entry))
-                if now and (mark := missing.get((now.size, now.digest))):
-                    yield entry, msgspec.structs.replace(mark, seen=now.seen)
+def _as_before(path: str, mark: Mark) -> Mark | None:
+    """The mark on what is there now, if it is what was marked."""
+    now = content(path)
+    if now is None:
+        return None
+    if now.digest == UNREAD:
+        return mark  # nobody can tell
+    if mark.digest == WHOLE:
+        return replace(mark, seen=(now.seen[0], 0)) if now.digest.startswith(NAMES) else None
+    if mark.digest in (now.digest, UNREAD):
+        return replace(mark, digest=now.digest, size=now.size, seen=now.seen)
+    return None
 
 
-def _renamed(store: _Store, tops: Iterable[Path]) -> _Store:
+def _moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
+    """Files that hold what those held which are gone, by size and digest; folders by their number."""
+    files = {(mark.size, mark.digest): mark for mark in missing}
+    folders = {mark.seen[0]: mark for mark in missing if mark.digest == WHOLE}
+    sizes = {size for size, _ in files}
+    with suppress(TooMany):
+        for path, status, _ in (entry for top in tops for entry in walk(top)):
+            if status is None:
+                continue
+            if stat.S_ISDIR(status.st_mode) and (mark := folders.get(status.st_ino)):
+                yield path, mark
+            elif status.st_size in sizes:
+                now = content(path)
+                if now and (mark := files.get((now.size, now.digest))):
+                    yield path, replace(mark, seen=now.seen)
+
+
+def _renamed(store: Store, tops: Iterable[Path]) -> Store:
     """A folder that was renamed since takes its marks along."""
     for top in tops:
-        with suppress(OSError):
-            status = top.stat()
-            for old, number in store.folders.items():
-                if number == (status.st_dev, status.st_ino) and old != str(top) and _number(old) != number:
-                    files = {
-                        str(top / Path(path).relative_to(old))
-                        if Path(path).is_relative_to(old)
-                        else path: mark
-                        for path, mark in store.files.items()
-                    }
-                    folders = {str(top) if path == old else path: it for path, it in store.folders.items()}
-                    store = msgspec.structs.replace(store, files=files, folders=folders)
-                    break
+        number = _number(str(top))
+        for old, known in {**store.ways, **store.folders}.items():
+            if number == known and old != str(top) and _number(old) != known:
+                store = replace(
+                    store,
+                    files={_below(path, old, top): mark for path, mark in store.files.items()},
+                    folders={_below(path, old, top): it for path, it in store.folders.items()},
+                    ways={_below(path, old, top): it for path, it in store.ways.items()},
+                )
+                break
     return store
+
+
+def _below(path: str, old: str, new: Path) -> str:
+    return f"{new}{path[len(old) :]}" if _is_in(path, [Path(old)]) else path
+
+
+def _also_known_as(store: Store, tops: Iterable[Path]) -> list[Path]:
+    """Other paths to the same folders, as a bind mount gives."""
+    numbers = {number: top for top in tops if (number := _number(str(top)))}
+    return [
+        Path(path)
+        for path, number in {**store.ways, **store.folders}.items()
+        if number in numbers and Path(path) != numbers[number] and _number(path) == number
+    ]
 
 
 def _number(path: str) -> tuple[int, int] | None:
@@ -312,30 +255,13 @@ def _seen(path: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_ctime_ns
 
 
-def _content(path: Path) -> Mark | None:
-    """What it is known by; None for what is no file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        if status.st_size > _HASHED:
-            digest = f"{status.st_size}-{status.st_mtime_ns}"
-        else:
-            with os.fdopen(os.dup(fd), "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Mark(digest=digest, size=status.st_size, seen=(status.st_ino, status.st_ctime_ns))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
 def _is_in(path: str, tops: Iterable[Path]) -> bool:
     return any(path == str(top) or path.startswith(f"{top}/") for top in tops)
+
+
+def _concerns(path: str, mark: Mark, tops: Iterable[Path]) -> bool:
+    is_around = mark.digest == WHOLE and any(top.is_relative_to(path) for top in tops)
+    return is_around or _is_in(path, tops)
 
 
 def _meets(folder: Path, tops: Iterable[Path]) -> bool:
@@ -347,7 +273,7 @@ def _now_ns() -> int:
     return time.clock_gettime_ns(_COARSE) if sys.platform == "linux" else time.time_ns() - _COARSE_NS
 
 
-def _lives(writing: _Writing) -> bool:
+def _lives(writing: Writing) -> bool:
     return bool(writing.started) and _started(writing.pid) == writing.started
 
 
@@ -358,21 +284,3 @@ def _started(pid: int) -> str:
             return file.read().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         return ""
-
-
-def _path() -> Path:
-    return data_dir() / "untrusted.json"
-
-
-def _read() -> _Store:
-    data = read_private(_path())
-    try:
-        return _Store() if data is None else msgspec.json.decode(data, type=_Store)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(
-            f"{_path()} is damaged; it says which files hold others' words: move it away to go on without"
-        ) from error
-
-
-def _write(store: _Store) -> None:
-    write_private(_path(), msgspec.json.encode(store))
