@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pinfold.app.untrusted_files import Writer, untrusted_in
+
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
@@ -87,6 +89,26 @@ def test_a_branch_that_fails_its_check_is_passed_over(
     assert "did not pass the check" in done.err
     assert (workspace / "made.txt").read_text(encoding="utf-8") == "by a branch"
     assert pinfold("sessions").out == ""
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_what_an_untrusted_branch_brings_over_is_marked(
+    pinfold: Pinfold, workspace: Path, tmp_path: Path, script: Any, cell: Any, outside: bool
+) -> None:
+    """A branch is untrusted because of a file of others' words that it can read."""
+    data = tmp_path / "data"
+    data.mkdir()
+    writer = Writer("s_before", [data])
+    if outside:
+        writer.turn_untrusted()
+    (data / "page.txt").write_text("words", encoding="utf-8")
+    writer.end()
+    (workspace / "mine.txt").write_text("mine", encoding="utf-8")
+    model = script(cell("open('made.txt', 'w').write('words')"), {"text": "done"})
+    given = ("--model", model, "--mount", str(data), "--branches", "2", "--check", "true")
+    assert pinfold("run", *given, "go").code == 0
+    assert (workspace / "made.txt").exists()
+    assert {path.name for path in untrusted_in([workspace])} == ({"made.txt"} if outside else set())
 
 
 def test_branches_without_a_check_are_refused_in_one_line(pinfold: Pinfold, script: Any) -> None:

@@ -107,6 +107,11 @@ class LiveSession:
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
 
+    @property
+    def is_untrusted(self) -> bool:
+        """It has read others' words."""
+        return self._engine.core.state.untrusted
+
     def set_guards(self, guards: Guards) -> None:
         """From the next action on."""
         self._hands.judging.guards = guards

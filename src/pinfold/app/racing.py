@@ -15,6 +15,7 @@ from pinfold.app.live import LiveSession, Options, own
 from pinfold.app.owner import take
 from pinfold.app.shelf import Shelf
 from pinfold.app.tasks import background
+from pinfold.app.untrusted_files import Writer
 from pinfold.events import (
     Delta,
     Entry,
@@ -65,6 +66,8 @@ class Race:
         self._say = say
         self._branches = [self._branch(options, number, shelf) for number in range(1, count + 1)]
         self._winner: tuple[Branch, str] | None = None
+        self._untrusted: set[SessionId] = set()
+        """Branches that have read others' words."""
 
     async def run(self, prompt: str, check: str) -> Won | None:
         """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""
@@ -115,6 +118,8 @@ class Race:
                 match item.event if isinstance(item, Entry) else item:
                     case TurnEnded(turn=turn, text=text) if turn == say.turn:
                         passed = await live.passes(check)
+                        if live.is_untrusted:
+                            self._untrusted.add(branch.session)
                         self._say(
                             f"branch {branch.number}: {'passed' if passed else 'did not pass'} the check"
                         )
@@ -137,7 +142,11 @@ class Race:
         if workspace is None or view is None or not view.is_dir():  # it ran no cell
             brought = Brought(applied=(), conflicts=(), left_out=())
         else:
+            writer = Writer(branch.session, (workspace,))
+            if branch.session in self._untrusted:
+                writer.turn_untrusted()
             brought = bring_over(workspace, view)
+            writer.end()
         return Won(branch=branch, text=text, brought=brought)
 
     def _clear(self) -> None:
