@@ -26,13 +26,14 @@ from tests.engine.doubles import (
     story,
 )
 
-from pinfold.engine import Core, Engine, fold
+from pinfold.engine import CommandRefused, Core, Engine, fold
 from pinfold.events import (
     Action,
     ActionFinished,
     ActionId,
     ActionProposed,
     ActionStarted,
+    ApprovalRequested,
     AssistantMessage,
     Call,
     CallTool,
@@ -376,3 +377,31 @@ async def test_a_log_from_elsewhere_is_told_but_grants_and_starts_nothing() -> N
             tasks.start_soon(engine.serve)
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("imported", [True, False])
+async def test_a_question_in_a_log_from_elsewhere_is_put_to_nobody(imported: bool) -> None:
+    """Of no turn that is open: ending the turn does not end it."""
+    log, hands, digest = memory_log(), world(), "0" * 64
+    opened = SessionOpened(
+        version="0", workspace="/w", model="m", mode="auto", sandbox="s", imported=imported
+    )
+    await log.append(
+        UserSpoke(turn=TURN, text="hello"),
+        ActionProposed(id=ActionId("a_forged"), action=RunCell(code="x"), turn=TurnId("t_over")),
+        ApprovalRequested(id=ActionId("a_forged"), reason="harmless", digest=digest, pattern="tool: send"),
+        opened,
+    )
+    engine = Engine(Core(journal=log, model=ScriptedModel([]), hands=hands, state=fold(log.read())))
+    await engine.recover()
+    yes = Decide(id=ActionId("a_forged"), digest=digest, verdict="allow", scope="session")
+    if imported:
+        with pytest.raises(CommandRefused, match="no approval is waiting"):
+            await engine.submit(yes)
+    else:
+        await engine.submit(yes)
+    assert engine.core.state.granted == (frozenset() if imported else {"tool: send"})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(engine.serve)
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()

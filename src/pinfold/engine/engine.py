@@ -110,14 +110,15 @@ class Engine:
 
     async def recover(self) -> None:
         """Name what a crash left open: nothing that had begun is ever run again by itself."""
-        state = self.core.state
-        if state.turn and state.opened and state.opened.imported:
+        opened = self.core.state.opened
+        is_foreign = opened is not None and opened.imported
+        if is_foreign:
             await self._cut_off("it was cut off elsewhere")
         events: list[Event] = []
         for id_, item in self.core.state.open.items():
             if item.stage == "started":
                 events.append(ActionFinished(id=id_, outcome="outcome_unknown", observation=_UNKNOWN))
-            elif item.proposed.turn is None or item.proposed.parent:  # whoever waited for it is gone
+            elif is_foreign or item.proposed.turn is None or item.proposed.parent:  # nobody here waits for it
                 events.append(ActionFinished(id=id_, outcome="not_run", observation=_NOT_RUN))
         if events:
             await self.core.record(*events)
