@@ -16,6 +16,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from pinfold.app.mcp.placing import in_a_sandbox
 from pinfold.app.mcp.programs import Programs
 from pinfold.sandbox import Limits, provider_named
 from pinfold.tools import BadCall
@@ -190,6 +191,50 @@ async def test_a_server_with_hosts_reaches_them_from_its_sandbox_and_no_other(
         async with running(workspace, spec) as asked:
             assert await asked.says(fetch) == status
             assert "Error" in await asked.says(f"socket.create_connection(({host!r}, {port}), 2) and 'out'")
+
+
+@pytest.mark.parametrize("way", ["pyvenv.cfg", "first line", "link", "linked folder", "command"])
+async def test_a_project_does_not_choose_which_folders_its_server_sees(
+    workspace: Path, home: Path, tmp_path: Path, way: str
+) -> None:
+    """Its own Python works, whatever its files say of where that is."""
+    diary = tmp_path / "private" / "diary.txt"
+    (diary.parent / "bin").mkdir(parents=True)
+    diary.write_text("the diary", encoding="utf-8")
+    tool = diary.parent / "bin" / "tool"
+    tool.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    tool.chmod(0o755)
+    venv = workspace / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    program = venv / "bin" / "python"
+    program.symlink_to(sys.executable)
+    (venv / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n", encoding="utf-8")  # noqa: ASYNC240
+    (workspace / "server.py").write_text(ASKED, encoding="utf-8")
+    command = ".venv/bin/python"
+    match way:
+        case "pyvenv.cfg":
+            (venv / "pyvenv.cfg").write_text(f"home = {diary.parent}\n", encoding="utf-8")
+        case "first line":
+            (workspace / "run").write_text(f"#!{tool}\n{ASKED}", encoding="utf-8")
+            (workspace / "run").chmod(0o755)
+            command = "./run"
+        case "link":
+            program.unlink()
+            program.symlink_to(tool)
+        case "linked folder":
+            (workspace / "linked").symlink_to(diary.parent)
+            command = "linked/bin/tool"
+        case _:
+            command = str(tool)
+    placed = in_a_sandbox(spec_of("server.py", command=command, reach="nothing", is_confined=True), workspace)
+    assert not [mount for mount in placed.mounts if diary.is_relative_to(mount.path)]
+    # The control: of a server of the user's own, it is believed where it is installed.
+    own = in_a_sandbox(spec_of("server.py", command=command, reach="nothing"), workspace)
+    assert [mount for mount in own.mounts if diary.is_relative_to(mount.path)]
+    if way == "pyvenv.cfg":
+        spec = spec_of("server.py", command=command, reach="nothing", is_confined=True)
+        async with running(workspace, spec) as asked:
+            assert (await asked.says(f"open({str(diary)!r}).read()")).startswith("FileNotFoundError")
 
 
 async def test_what_runs_on_this_machine_is_never_what_the_agent_wrote(

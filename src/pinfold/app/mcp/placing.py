@@ -87,10 +87,12 @@ def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
     """Raises BadCall."""
     cwd = _folder(spec, workspace)
     program = _found(spec, cwd, os.environ.get("PATH", os.defpath))
-    named = _named(spec, cwd)
+    installed, named = [*_installation(program)], [*_named(spec, cwd)]
     if spec.is_confined:  # it chooses its arguments itself: they open no folder but the project's
-        named = (path for path in named if path.resolve().is_relative_to(workspace.resolve()))
-    needed = [*_installation(program), *named]
+        named = [path for path in named if path.resolve().is_relative_to(workspace.resolve())]
+        if "/" in spec.command or program.is_relative_to(workspace):
+            installed = [program.resolve(), *(one for one in installed if _is_harmless(one, workspace))]
+    needed = [*installed, *named]
     env = dict(spec.env)
     path = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
     env["PATH"] = ":".join(filter(None, dict.fromkeys(path)))
@@ -175,6 +177,15 @@ def _installation(program: Path) -> Iterator[Path]:
         yield _home_of(one)
         if (config := one.parent.parent / "pyvenv.cfg").is_file():
             yield from _bases(config)
+
+
+def _is_harmless(folder: Path, workspace: Path) -> bool:
+    """Links, first lines and `pyvenv.cfg` of a project lead anywhere: of what lies elsewhere, it gets Pythons alone."""
+    real = folder.resolve()
+    if real.is_relative_to(workspace.resolve()):
+        return True
+    packages = "site-packages" if (real / "pyvenv.cfg").is_file() else "os.py"
+    return any((real / "lib").glob(f"python3*/{packages}"))
 
 
 def _home_of(program: Path) -> Path:
