@@ -237,6 +237,28 @@ async def test_a_project_does_not_choose_which_folders_its_server_sees(
             assert (await asked.says(f"open({str(diary)!r}).read()")).startswith("FileNotFoundError")
 
 
+async def test_what_has_a_way_out_is_never_what_the_agent_wrote(
+    workspace: Path, elsewhere: Path, home: Path, listener: str
+) -> None:
+    (workspace / "server.py").write_text(ASKED, encoding="utf-8")
+    out: dict[str, Any] = {"reach": "network", "hosts": (listener,)}
+    for given in (
+        {"args": (str(workspace / "server.py"),)},
+        {"args": ("server.py",), "cwd": str(workspace)},
+        {"args": ("-m", "server"), "env": {"PYTHONPATH": str(workspace)}},
+    ):
+        with pytest.raises(BadCall, match=r"with a way out to .* and the agent can change it"):
+            async with running(workspace, spec_of("-c", **given, **out)):
+                pass
+    (workspace / "json.py").write_text("raise SystemExit('hijacked')", encoding="utf-8")
+    async with running(workspace, spec_of("-c", **out)) as asked:
+        assert await asked.says("os.getcwd()") == "/"
+        assert await asked.says(f"open({str(workspace / 'server.py')!r}).read()") == ASKED
+    # The control: where there is no way out, it runs.
+    async with running(elsewhere, spec_of(elsewhere / "asked.py", reach="nothing")) as asked:
+        assert await asked.says("1 + 1") == 2
+
+
 async def test_what_runs_on_this_machine_is_never_what_the_agent_wrote(
     workspace: Path, elsewhere: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,14 @@ def on_this_machine(spec: ServerSpec, workspace: Path) -> Started:
 def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
     """Raises BadCall."""
     cwd = _folder(spec, workspace)
-    program = _found(spec, cwd, os.environ.get("PATH", os.defpath))
+    path = os.environ.get("PATH", os.defpath)
+    program = _found(spec, cwd, _without(workspace, path) if spec.hosts else path)
+    if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
+        # It could carry away whatever the session knows, without a call that is asked about.
+        raise BadCall(
+            f"{spec.name} would run {inside} with a way out to {', '.join(spec.hosts)}, and the agent can change it; "
+            "install it outside the workspace, or let it do without hosts"
+        )
     installed, named = [*_installation(program)], [*_named(spec, cwd)]
     if spec.is_confined:  # it chooses its arguments itself: they open no folder but the project's
         named = [path for path in named if path.resolve().is_relative_to(workspace.resolve())]
@@ -94,8 +101,8 @@ def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
             installed = [program.resolve(), *(one for one in installed if _is_harmless(one, workspace))]
     needed = [*installed, *named]
     env = dict(spec.env)
-    path = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
-    env["PATH"] = ":".join(filter(None, dict.fromkeys(path)))
+    paths = [str(program.parent), *_shebang_folders(program), env.get("PATH", ""), _INSIDE_PATH]
+    env["PATH"] = ":".join(filter(None, dict.fromkeys(paths)))
     if Path(_CERTIFICATES).is_file():
         # Certificates of its own are hidden inside as everything that looks like a key is.
         for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"):
@@ -108,7 +115,9 @@ _INSIDE_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def _folder(spec: ServerSpec, workspace: Path) -> Path:
-    cwd = workspace / Path(spec.cwd).expanduser() if spec.cwd else workspace
+    # With a way out never in the workspace, for the reason that holds on this machine.
+    start = Path("/") if spec.hosts else workspace
+    cwd = start / Path(spec.cwd).expanduser() if spec.cwd else start
     if not cwd.is_dir():
         raise BadCall(f"{spec.name}: the folder {cwd} does not exist; change `cwd` in {spec.origin}")
     return cwd
