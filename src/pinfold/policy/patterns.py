@@ -6,6 +6,7 @@ edit: src/*                files right in that folder
 network: api.github.com:443
 install: polars
 tool: send_mail            any call of the tool
+tool: mail.send of server 1a2b3c4d    as long as the server is the same program
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def pattern_of(action: Action, facts: Facts, script: Script | None) -> str:
         case "network":
             return f"network: {facts.target}" if facts.target else ""
         case "outside":
-            return f"tool: {action.tool}"
+            return f"tool: {action.tool}{f' of {facts.target}' if facts.target else ''}"
         case "nothing" | "files" | "protected" | "host":
             return ""
 

@@ -283,7 +283,9 @@ async def test_no_grant_covers_a_tool_that_changed(workspace: Path, script: Scri
     await see(workspace, script)
     always = Asked(Decision(allow=True, scope="always"))
     await run(workspace, script, calls("notes.note", text="a"), approve=always)
-    assert [one.pattern for one in always.approvals] == ["tool: notes.note"]
+    assert [one.pattern for one in always.approvals] == [
+        IsStr(regex="tool: notes.note of server [0-9a-f]{8}")
+    ]
     # The control: the grant holds for the tool as it was.
     nobody = Asked(False)
     await run(workspace, script, calls("notes.note", text="b"), calls("notes.look"), approve=nobody)
@@ -294,6 +296,24 @@ async def test_no_grant_covers_a_tool_that_changed(workspace: Path, script: Scri
     events = await run(workspace, script, *HELD, mode="full", approve=no)
     assert [one.pattern for one in no.approvals] == [""]
     assert outcomes(events)[-1] == "denied"
+    assert kept(folder) == ["a", "b"]
+
+
+async def test_what_is_agreed_to_for_always_is_about_one_program(
+    workspace: Path, script: Script, folder: Path
+) -> None:
+    configured(folder)
+    await see(workspace, script)
+    always = Asked(Decision(allow=True, scope="always"))
+    await run(workspace, script, calls("notes.note", text="a"), approve=always)
+    FilePins(users_own().specs).trust("notes")
+    for env, is_same in (({"API_TOKEN": "tok-0123456789"}, True), ({"PYTHONPATH": "/elsewhere"}, False)):
+        configured(folder, env=env)
+        assert FilePins(users_own().specs).is_trusted("notes") == is_same
+        await see(workspace, script)
+        no = Asked(False)
+        await run(workspace, script, calls("notes.note", text="b"), approve=no)
+        assert bool(no.approvals) != is_same, env
     assert kept(folder) == ["a", "b"]
 
 

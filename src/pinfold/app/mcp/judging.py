@@ -23,7 +23,9 @@ def of_server(action: CallTool, tool: Tool[..., Any] | None, servers: SessionSer
     if tool is None or tool.server not in servers.names:
         return None
     # Also what only reads may carry something away: what it is asked for.
-    return Facts(effect=tool.effect, reach="outside", leaves=servers.leaves(tool.server))
+    server = tool.server
+    target = f"server {servers.identity(server)}"
+    return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(server))
 
 
 def held_back(

@@ -14,6 +14,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.files import user_file
 from pinfold.app.paths import data_dir
 from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.secrets import secrets_in
 from pinfold.events import Json
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -78,8 +79,15 @@ class FilePins:
         return self.folder / f"{server}{elsewhere}.json"
 
     def _identity(self, server: str) -> str:
-        spec = self._specs[server]
-        return _digest(json.dumps([spec.transport, spec.command, spec.args, spec.cwd, spec.url]))
+        return identity(self._specs[server])
+
+
+def identity(spec: ServerSpec) -> str:
+    """Of how it is started or reached. A key may change, other variables may decide what runs."""
+    known: list[Json] = [spec.transport, spec.command, list(spec.args), spec.cwd, spec.url]
+    if variables := {name: value for name, value in spec.env.items() if not secrets_in({name: value})}:
+        known.append(variables)
+    return _digest(json.dumps(known, sort_keys=True))
 
 
 def _digest(text: str) -> str:

@@ -20,7 +20,7 @@ from pinfold.app.mcp.asking import ForTheUser
 from pinfold.app.mcp.credentials import KeptCredentials
 from pinfold.app.mcp.failures import note_failure, note_success
 from pinfold.app.mcp.files import Named
-from pinfold.app.mcp.pins import FilePins
+from pinfold.app.mcp.pins import FilePins, identity
 from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.session import Around
@@ -155,6 +155,10 @@ class SessionServers:
         """Whether what a call gives it may leave this machine."""
         spec = self._specs[server]
         return not is_boxed(spec) or bool(spec.hosts)
+
+    def identity(self, server: str) -> str:
+        """In a few letters: another program under the same name has another."""
+        return identity(self._specs[server])[:8]
 
     def difference(self, server: str) -> Difference:
         return self._servers.difference(server)
