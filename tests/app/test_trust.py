@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pinfold.app import ConfigError, load_config, new_session_options
 from pinfold.app.dotenv import keys_of, names_of
 from pinfold.app.obeyed import ALL_BYTES, FILE_BYTES, MOST, Obeyed, ObeyedFile, obeyed
-from pinfold.app.trust import forget, is_trusted, standing, trust
+from pinfold.app.trust import forget, is_trusted, question, standing, trust
 from pinfold.events import new_session_id
 
 pytestmark = pytest.mark.safety
@@ -60,13 +60,23 @@ def test_all_that_would_be_obeyed_is_found_and_nothing_else(workspace: Path) -> 
     assert {file.name: found.what(file)[0] for file in found.files} == {
         "AGENTS.md": "tells the model, in 1 lines: Use tabs.",
         "CLAUDE.md": "tells the model, in 1 lines: Use spaces.",
-        "pinfold.toml": "sets run.max_steps",
+        "pinfold.toml": "sets run.max_steps = 3",
         ".mcp.json": "names 1 MCP server:",
         ".agents/skills/wading/SKILL.md": "tells the model when it is asked for: How to wade.",
         ".agents/commands/look.md": "adds a command: Look around.",
         "tools/heron.yaml": "adds a tool:",
         ".env": "gives OPENAI_API_KEY",
     }
+
+
+def test_packages_that_a_project_adds_are_shown_by_name_to_the_last(workspace: Path) -> None:
+    names = [f"heron-{number}" for number in range(200)]
+    fill(workspace, {"pinfold.toml": f"[sandbox]\npackages = {names}\n[run]\nmax_steps = 3\n"})
+    asked = question(workspace)
+    assert asked
+    shown = "\n".join(asked.lines)
+    assert all(f'"{name}"' in shown for name in names)
+    assert "run.max_steps = 3" in shown
 
 
 def test_before_trust_all_is_ignored_and_one_line_says_so(workspace: Path) -> None:

@@ -155,7 +155,7 @@ def test_what_is_not_trusted_is_ignored_with_one_line_until_it_is(
     assert (shown.code, shown.err) == (1, "")
     assert shown.out.splitlines() == [
         "  AGENTS.md        tells the model, in 1 lines: Use tabs.",
-        "  pinfold.toml     sets run.max_steps",
+        "  pinfold.toml     sets run.max_steps = 1",
         f"{workspace} is not trusted",
     ]
     assert pinfold("trust").code == 2  # nobody can be asked in a pipe

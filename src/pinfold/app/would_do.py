@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,8 +50,14 @@ def _settings(text: str) -> str:
         return "nothing: it is not valid TOML"
     keys: list[str] = []
     for section, content in parsed.items():
-        keys += [f"{section}.{key}" for key in _fields(content)] or [section]
+        fields = _fields(content) or {"": content}
+        keys += [f"{section}.{key}".rstrip(".") + f" = {_shown(value)}" for key, value in fields.items()]
     return ", ".join(keys) or "nothing"
+
+
+def _shown(value: object) -> str:
+    """All of it: a list may name packages."""
+    return redacted(json.dumps(value, default=str, ensure_ascii=False))
 
 
 def _servers(data: bytes, origin: str) -> tuple[str, ...]:
