@@ -196,8 +196,14 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             if not found:
                 return
             said = notice(found, self.spec.workspace)
-        self.judging.has_met_others_words = True
+        await self._meet_others_words()
         await self.journal.append(Noticed(text=said))
+
+    async def _meet_others_words(self) -> None:
+        """What follows is judged so at once; it is on record when the action ends."""
+        self.judging.has_met_others_words = True
+        if self.writer:
+            await anyio.to_thread.run_sync(self.writer.turn_untrusted)
 
     async def _performed(
         self,
@@ -310,7 +316,11 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
         async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
             if tool == ASK and self.catalogue:
-                return await self.catalogue.answer(args)
+                answer = await self.catalogue.answer(args)
+                told = args.get("module") or (answer.value if "search" in args else "")
+                if self.servers and self.servers.speaks_for_others(str(told)):
+                    await self._meet_others_words()
+                return answer
             return _answer(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}

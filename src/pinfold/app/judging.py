@@ -59,7 +59,7 @@ class Judging(Struct, kw_only=True, dict=True):
         self.is_untrusted = False
         """As of what was judged last, the session has read others' words."""
         self.has_met_others_words = False
-        """Files with others' words were found where this session reads; its log says so when the action ends."""
+        """Outside of any call, as by a file of another session; the log says so when the action ends."""
         self._known: dict[str, tuple[Tool[..., Any], Facts]] = {}
         """Of tools that do the same whatever they are given."""
 

@@ -6,6 +6,7 @@ Nothing of them is started before code imports one or a tool is called.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from pinfold.app.mcp.files import Named
 from pinfold.app.mcp.pins import FilePins, identity
 from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.mcp.programs import Programs
-from pinfold.app.mcp.session import Around
+from pinfold.app.mcp.session import Around, project_file
 from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
@@ -43,9 +44,10 @@ _SPARE = 100
 
 class SessionServers:
     def __init__(
-        self, named: Named, servers: Servers, asking: ForTheUser, notice: Callable[[str], None]
+        self, named: Named, servers: Servers, asking: ForTheUser, notice: Callable[[str], None], project: str
     ) -> None:
-        """`notice` takes a line for the user."""
+        """`notice` takes a line for the user; `project` is the workspace's own file of servers."""
+        self._project = project
         self._notice = notice
         self._specs = {spec.name: spec for spec in named.specs}
         self._servers = servers
@@ -156,6 +158,19 @@ class SessionServers:
         spec = self._specs[server]
         return not is_boxed(spec) or bool(spec.hosts)
 
+    def speaks_for_others(self, text: str) -> bool:
+        """Whether it is about a project's server of which the user has seen how it is started, and not what it says."""
+        return any(
+            spec.origin == self._project and re.search(rf"\b{name}\b", text) and not self._is_agreed_to(name)
+            for name, spec in self._specs.items()
+        )
+
+    def _is_agreed_to(self, server: str) -> bool:
+        try:
+            return self._servers.is_trusted(server)
+        except ConfigError:
+            return False
+
     def identity(self, server: str) -> str:
         """In a few letters: another program under the same name has another."""
         return identity(self._specs[server])[:8]
@@ -215,7 +230,7 @@ async def serve(named: Named, around: Around, *, task_status: TaskStatus[Session
         notice=told,
     )
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking, told)
+        mine = SessionServers(named, servers, asking, told, project_file(around.workspace))
         task_status.started(mine)
         async for line in heard:
             try:

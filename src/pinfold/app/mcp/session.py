@@ -46,6 +46,10 @@ class Around(Struct, frozen=True, kw_only=True):
         raise RequestFailed("the reply broke off")
 
 
+def project_file(workspace: Path) -> str:
+    return str(workspace / ".mcp.json")
+
+
 async def servers_for(
     options: ToolOptions, around: Around, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
@@ -55,5 +59,5 @@ async def servers_for(
     from pinfold.app.mcp.files import servers_named
     from pinfold.app.mcp.servers import serve
 
-    named = servers_named(options.mcp, str(around.workspace / ".mcp.json"), options.more_mcp)
+    named = servers_named(options.mcp, project_file(around.workspace), options.more_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults

@@ -122,6 +122,10 @@ class Servers:
             return None
         return offered(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
 
+    def is_trusted(self, name: str) -> bool:
+        """Whether the user has agreed to what it says of its tools."""
+        return self._world.pins.is_trusted(name)
+
     def line(
         self, name: str, speech: Speech, peer: Peer, *, like: Line | None = None
     ) -> AbstractAsyncContextManager[Line]:
