@@ -18,6 +18,7 @@ import pytest
 
 from pinfold.app.mcp.placing import in_a_sandbox
 from pinfold.app.mcp.programs import Programs
+from pinfold.app.parting import take_parting
 from pinfold.sandbox import Limits, provider_named
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
@@ -152,6 +153,19 @@ async def test_a_sandboxed_server_sees_the_workspace_and_nothing_of_the_home_fol
     assert written == 1 if reach == "workspace" else written.startswith(("OSError", "PermissionError"))
     assert got == {"workspace": "the data", "secret": "", "key": None}
     assert (filled / "made.txt").exists() == (reach == "workspace")
+
+
+async def test_the_user_is_told_what_a_sandboxed_server_leaves_for_other_programs(
+    workspace: Path, elsewhere: Path, home: Path
+) -> None:
+    take_parting()
+    async with running(workspace, spec_of(elsewhere / "asked.py", reach="workspace")) as asked:
+        for name in ("plain.txt", ".envrc"):
+            assert await asked.says(f"open({str(workspace / name)!r}, 'w').write('x')") == 1
+    (line,) = take_parting()[0]
+    assert f"In {workspace}: " in line
+    assert ".envrc (direnv)" in line
+    assert "plain.txt" not in line
 
 
 async def test_the_same_server_on_this_machine_gets_at_all_of_it_but_our_keys(

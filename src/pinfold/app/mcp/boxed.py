@@ -11,9 +11,10 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from pinfold.app.mcp.placing import Started
 from pinfold.app.mcp.tails import Tail
+from pinfold.app.parting import note_parting
 from pinfold.app.tasks import background
 from pinfold.events import Json
-from pinfold.sandbox import Answer, Outcome, Session, Stream
+from pinfold.sandbox import Answer, Outcome, Parting, Session, Stream
 
 logger = logging.getLogger(__name__)
 _PIECE = 256 << 10
@@ -176,4 +177,6 @@ async def boxed(session: Session, started: Started, where: str) -> AsyncGenerato
     finally:
         with anyio.CancelScope(shield=True):
             await session.close()
+            if isinstance(session, Parting):
+                note_parting(session.parting, is_broken=bool(session.lost_files))
             await program.stdout.aclose()
