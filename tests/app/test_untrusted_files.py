@@ -402,12 +402,34 @@ def test_marks_are_listed_and_taken_away_by_the_user(pinfold: Any, workspace: Pa
 def test_an_imported_session_is_untrusted(pinfold: Any, workspace: Path, tmp_path: Path) -> None:
     assert pinfold("exec", "-s", "mine", "-c", "x = 1").code == 0
     bundle = tmp_path / "bundle"
+    assert pinfold("export", "mine", "--to", "md", "-o", "mine.md").code == 0
     assert pinfold("export", "mine", "--to", "bundle", "-o", str(bundle)).code == 0
     came = pinfold("import", str(bundle))
     assert came.code == 0
     session = came.out.split()[0]
+    assert pinfold("export", session, "--to", "md", "-o", f"{session}.md").code == 0
+    assert {path.name for path in untrusted_in([workspace])} == {f"{session}.md"}
     assert pinfold("exec", "-s", session, "-c", "open('made.md', 'w').write('words')").code == 0
     story = pinfold("export", session, "--to", "jsonl", "-o", "-").out
     opened = [json.loads(line) for line in story.splitlines() if '"SessionOpened"' in line]
     assert opened[-1].get("imported")
-    assert {path.name for path in untrusted_in([workspace])} == {"made.md"}
+    assert {path.name for path in untrusted_in([workspace])} == {f"{session}.md", "made.md"}
+
+
+def test_a_notebook_that_an_untrusted_session_has_run_is_marked(pinfold: Any, workspace: Path) -> None:
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "source": "print(1)",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    book: dict[str, Any] = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (workspace / "book.ipynb").write_text(json.dumps(book))
+    assert pinfold("exec", "book.ipynb", "--to", "first.ipynb").code == 0
+    assert untrusted_in([workspace]) == {}
+    writer = writing(workspace)
+    (workspace / "notes.md").write_text("words")
+    writer.end()
+    assert pinfold("exec", "book.ipynb", "--to", "second.ipynb").code == 0
+    assert marked(workspace) == {"notes.md", "second.ipynb"}

@@ -100,6 +100,7 @@ class LiveSession:
             workspace=opened.workspace if opened else "",
             data=opened.data if opened else {},
             mounts=opened.mounts if opened else {},
+            outside=self.session if core.state.untrusted else "",
         )
 
     def asking(self) -> Mapping[ActionId, OpenAction]:

@@ -81,3 +81,5 @@ class Standing(Struct, frozen=True, kw_only=True):
     workspace: str = ""
     data: dict[str, str] = field(default_factory=dict[str, str])
     mounts: dict[str, bool] = field(default_factory=dict[str, bool])
+    outside: str = ""
+    """The session, if it has read others' words."""

@@ -10,8 +10,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -130,6 +130,16 @@ def clean(paths: Iterable[Path]) -> int:
         if gone:
             save(replace(store, files={path: mark for path, mark in store.files.items() if path not in gone}))
     return len(gone)
+
+
+@contextmanager
+def written_for(session: str, path: Path) -> Generator[None]:
+    """Meanwhile the host writes a file that may hold what an untrusted session has read. Raises ConfigError."""
+    # By a name of its own: the session itself may still be writing elsewhere.
+    writer = Writer(f"{session}, exported", [Path(os.path.abspath(path))])  # noqa: PTH100 - a link is meant as it is
+    writer.turn_untrusted()
+    yield
+    writer.end()
 
 
 def notice(found: Mapping[Path, Mark], workspace: Path) -> str:

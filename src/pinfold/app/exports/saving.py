@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 from pinfold.app.errors import ConfigError
 from pinfold.app.exports.forms import EXPORT_FORMS, exported
 from pinfold.app.exports.target import Target
+from pinfold.app.live import is_imported
 from pinfold.app.reading import read_session
-from pinfold.events import Entry, SessionId, SessionOpened
+from pinfold.events import ActionFinished, Entry, SessionId, SessionOpened
 from pinfold.log import Damage, Log, export_bundle, summarise
 from pinfold.model import record
 from pinfold.text import first_line, presentable_line
@@ -50,12 +51,14 @@ def save(
     log: Log, form: SessionExport, target: Path, damage: Damage, *, force: bool = False, embed: bool = False
 ) -> tuple[Path, ...]:
     """As `export_session`; what of the log could not be read is in `damage` afterwards."""
-    writable = writable_folders(log.read())
+    writable, outside = writable_folders(log.read()), outside_text_of(log.session, log.read())
+    if log.folder is not None and is_imported(log.folder):
+        outside = log.session
     with Target(target, writable) as place:
         if not force:
             place.check()
         if form == "bundle":
-            with place.file(force=force) as file:
+            with place.file(force=force, outside=outside) as file:
                 export_bundle(log, file, damage)
             return (target,)
         beside = None if embed else f"{target.stem}_files"
@@ -67,8 +70,8 @@ def save(
             )
         for path, content in zip(written, files.values(), strict=True):
             with Target(path, writable, make_folder=True) as picture:
-                picture.write(content, force=force)
-        place.write(data, force=force)
+                picture.write(content, force=force, outside=outside)
+        place.write(data, force=force, outside=outside)
     return (target, *written)
 
 
@@ -77,6 +80,19 @@ def writable_folders(entries: Iterable[Entry]) -> list[Path]:
     opened = [entry.event for entry in entries if isinstance(entry.event, SessionOpened)]
     mounts = [path for event in opened for path, writable in event.mounts.items() if writable]
     return [Path(path) for path in {*mounts, *(event.workspace for event in opened)}]
+
+
+def outside_text_of(session: SessionId, entries: Iterable[Entry]) -> str:
+    """The session, if others' words may be in it."""
+    for event in (entry.event for entry in entries):
+        match event:
+            case (
+                SessionOpened(imported=True) | SessionOpened(untrusted=True) | ActionFinished(untrusted=True)
+            ):
+                return session
+            case _:
+                pass
+    return ""
 
 
 def session_bytes(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from pinfold.app.errors import ConfigError
+from pinfold.app.untrusted_files import written_for
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -43,13 +44,16 @@ class Target:
                 os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
                 raise ConfigError(f"{self.path} is there already: --force writes over it, or {_ELSEWHERE}")
 
-    def write(self, data: bytes, *, force: bool = False) -> None:
-        with self.file(force=force) as file:
+    def write(self, data: bytes, *, force: bool = False, outside: str = "") -> None:
+        with self.file(force=force, outside=outside) as file:
             file.write(data)
 
     @contextlib.contextmanager
-    def file(self, *, force: bool = False) -> Generator[IO[bytes]]:
-        """To write into; it takes its place at the end. `force`: in place of what is there. Raises ConfigError."""
+    def file(self, *, force: bool = False, outside: str = "") -> Generator[IO[bytes]]:
+        """To write into; it takes its place at the end. Raises ConfigError.
+
+        `force`: in place of what is there. `outside`: the session whose outside text may be in it.
+        """
         with self._said():
             if self._is_device:
                 with self.path.open("wb") as file:
@@ -62,7 +66,8 @@ class Target:
                     yield file
                 if not force:
                     self.check()
-                os.rename(partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                with written_for(outside, self.path) if outside else contextlib.nullcontext():
+                    os.rename(partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(partial, dir_fd=self._folder)

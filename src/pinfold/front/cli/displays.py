@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import Target, display_file, display_form, writable_folders
+from pinfold.app.exports import Target, display_file, display_form, outside_text_of, writable_folders
 from pinfold.events import BlobId, Entry
 from pinfold.text import presentable_line
 
@@ -35,7 +35,8 @@ def show_display(
         _open(path)
     elif output is not None and str(output) != "-":
         with Target(output, writable_folders(entries)) as target:
-            target.write(display_form(entries, blob, number, mime).data, force=force)
+            outside = outside_text_of(entries[0].session, entries)
+            target.write(display_form(entries, blob, number, mime).data, force=force, outside=outside)
         click.echo(presentable_line(str(output)), err=True)
     elif sys.stdout.isatty():
         # Bytes would steer the terminal: it gets the name of a file instead.

@@ -33,9 +33,9 @@ def exec_notebook(
         _say(f"{notebook.name} has no code cells")
     if target and not force:
         target.check()
-    ran = anyio.run(_played, opening, notebook, shown, keep_going, timeout_s)
+    ran, outside = anyio.run(_played, opening, notebook, shown, keep_going, timeout_s)
     if target:
-        target.write(with_outputs(notebook, ran), force=force)
+        target.write(with_outputs(notebook, ran), force=force, outside=outside)
         _say(f"{target.path}")
     failed = [one for one in ran if one.failed]
     if any(one.finished.outcome == "interrupted" for one in failed):
@@ -51,7 +51,9 @@ async def _played(
     shown: JsonLines | Streams,
     keep_going: bool,
     timeout_s: float | None,
-) -> list[Ran]:
+) -> tuple[list[Ran], str]:
+    """And the session, if outside text may be in what it showed."""
+
     async def each(one: Ran) -> None:
         if isinstance(shown, Streams):
             for display in one.told.displays:
@@ -66,7 +68,7 @@ async def _played(
 
     async with opening() as link, background() as tasks:
         tasks.start_soon(stop_on_signal, link, None)
-        return await play(
+        ran = await play(
             link,
             notebook,
             shown.show,
@@ -75,6 +77,7 @@ async def _played(
             each=each,
             begin=lambda _, id_: shown.follow(id_) if isinstance(shown, Streams) else None,
         )
+        return ran, (await link.standing()).outside
 
 
 def _say(text: str) -> None:
