@@ -13,7 +13,7 @@ ASK = "servers"
 """What the guest asks under; no tool is called so."""
 FOUND = 50
 """Tools that one search gives at most."""
-_ABOUT: Mapping[str, str] = {
+OWN_MODULES: Mapping[str, str] = {
     "filesystem": "Files of the workspace and of the data",
     "data": "Tables of any size",
     "web": "Pages of the web",
@@ -62,7 +62,7 @@ class Catalogue:
         from pinfold.tools.stubs import module_source
 
         tools = self._registry.servers.get(server, ())
-        return Answer(status="ok", value=module_source(server, _ABOUT.get(server, ""), tools))
+        return Answer(status="ok", value=module_source(server, OWN_MODULES.get(server, ""), tools))
 
     async def _search(self, words: str, limit: int) -> Answer:
         if self.late and (unknown := self.late.unknown()):

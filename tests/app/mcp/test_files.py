@@ -67,6 +67,18 @@ def test_a_users_file_keeps_what_else_is_in_it_and_is_for_the_user_alone() -> No
         remove_entry("c")
 
 
+def test_only_a_server_of_the_users_own_stands_in_the_place_of_pinfolds_tools() -> None:
+    entries = {"web": {"command": "x"}, "web-search": {"command": "x"}}
+    folder = json.dumps({"mcpServers": entries}).encode()
+    named = servers_named(folder, "/w/.mcp.json")
+    assert [spec.name for spec in named.specs] == ["web_search"]
+    assert [fault.split(";")[0] for fault in named.faults] == [
+        "/w/.mcp.json: web is not used: Pinfold's own tools have that name"
+    ]
+    write_entry("web", entries["web"])
+    assert [spec.name for spec in users_own().specs] == ["web"]
+
+
 def test_variables_are_filled_in_from_secrets_then_from_the_environment_then_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,9 +120,10 @@ def test_what_was_agreed_to_is_of_one_program_under_one_name_in_one_file() -> No
     pins.put("a", MANIFEST)
     pins.trust("a")
     assert (pins.get("a"), pins.is_trusted("a")) == (MANIFEST, True)
-    for other in (spec(command="y"), spec(args=("z",)), spec(origin="/w/.mcp.json")):
+    steered = spec(env={"NODE_OPTIONS": "--require=x.js"})
+    for other in (spec(command="y"), spec(args=("z",)), spec(origin="/w/.mcp.json"), steered):
         assert (FilePins([other]).get("a"), FilePins([other]).is_trusted("a")) == (None, False)
-    assert FilePins([spec(env={"A": "b"})]).is_trusted("a")
+    assert FilePins([spec(env={"API_TOKEN": "tok-0123456789"})]).is_trusted("a")  # a key may be another
     pins.put("a", MANIFEST)
     assert not pins.is_trusted("a")  # a change that was agreed to is not believed yet
     (file,) = pins.folder.glob("a*.json")

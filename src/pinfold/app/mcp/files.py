@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast
 
+from pinfold.app.catalogue import OWN_MODULES
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.reach import placed
 from pinfold.app.mcp.variables import NotSet, filled, has_variables
@@ -57,6 +58,11 @@ def servers_named(
         for spec in specs:
             if spec.name in found:
                 faults.append(f"{origin}: {spec.name} is not used: {found[spec.name].origin} names one too")
+            elif spec.name in OWN_MODULES:
+                faults.append(
+                    f"{origin}: {spec.name} is not used: Pinfold's own tools have that name; "
+                    f"rename it, or put it into {user_file()}"
+                )
             elif has_variables(spec):
                 faults.append(
                     f"{origin}: {spec.name} is not used: variables are filled in for your own servers alone; "
