@@ -491,6 +491,8 @@ async def test_a_folders_servers_are_used_once_it_is_trusted_and_never_in_place_
     others = of_project(place.read_bytes(), str(place), "others")
     assert others is not None
     give(others, "outside", ())
+    await run(workspace, script, cell("import servers.others"))
+    FilePins([others]).trust("others")  # as `mcp trust` does: else what it says of itself is others' words
     await run(workspace, script, used, mode="full")
     assert kept(folder) == ["others"]
     give(replace(others, env={"PYTHONSTARTUP": "x"}), "outside", ())  # of another entry than there is
