@@ -30,6 +30,10 @@ ENVIRONMENTS: dict[str, Row] = {
         "import importlib.util, py_compile\nput('x.py', PYTHON); name = Path(importlib.util.cache_from_source(f'{SITE}/start_hook.py')).name; py_compile.compile('x.py', f'{SITE}/__pycache__/{name}', invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)",
         VENV, ".venv/lib/*/site-packages/__pycache__/start_hook.*.pyc", {"before": HOOKED},
     ),
+    "the bytecode of the project's own module": (
+        "import importlib.util, py_compile\nput('x.py', PYTHON); py_compile.compile('x.py', importlib.util.cache_from_source('app.py'), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)",
+        ".venv/bin/python -c 'import app'", "__pycache__/app.*.pyc",
+    ),
     "what is sourced to enter it": ("add('.venv/bin/activate', RUN + '\\n')", "bash -c '. .venv/bin/activate'", ".venv/bin/activate", {"tool": "bash", "without": "protection keeper"}),
     "a command that others shadow": ("put('.venv/bin/ls', SCRIPT, 0o755)", "bash -c '. .venv/bin/activate; ls'", ".venv/bin/ls", {"tool": "bash"}),
     "the whole environment exchanged": ("os.rename('.venv', 'old'); sh('cp -r old .venv'); put(f'{SITE}/x.pth', 'import pathlib; pathlib.Path(\"/srv/ran\").touch()\\n')", VENV, ".venv/lib/*/site-packages/x.pth"),

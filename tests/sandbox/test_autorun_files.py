@@ -286,6 +286,21 @@ def test_an_environments_library_is_not_led_elsewhere(workspace: Path) -> None:
         (workspace / "cache").rmdir()
 
 
+def test_bytecode_that_a_session_wrote_is_removed_when_it_ends(workspace: Path) -> None:
+    cache = workspace / "pkg" / "__pycache__"
+    cache.mkdir(parents=True)
+    for name in ("mine", "changed"):
+        (cache / f"{name}.cpython-311.pyc").write_text(name)
+    with keeping(workspace) as keeper:
+        keeper.before()
+        (cache / "changed.cpython-311.pyc").write_text("planted")
+        (cache / "new.cpython-311.pyc").write_text("planted")
+        assert keeper.after() == ()
+        assert len(list(cache.iterdir())) == 3
+        assert keeper.last() == ()
+    assert [path.name for path in cache.iterdir()] == ["mine.cpython-311.pyc"]
+
+
 def test_what_is_obeyed_behind_a_link_is_not_planted(workspace: Path) -> None:
     (workspace / "own").mkdir()
     (workspace / ".cargo").symlink_to("own")

@@ -82,6 +82,8 @@ class Keeper:
         self._again: Counter[str] = Counter()
         """How often a path was put back while no cell ran."""
         self._allowed: set[str] = set()
+        self._bytecode: set[str] = set()
+        """New or changed: removed in the end, for Python makes it again."""
         self._fought: set[str] = set()
         self._names = NameCheck(top, guards)
         self._later = NOTHING
@@ -92,9 +94,7 @@ class Keeper:
         self._loosen(guards)
         self._rebases = {gitdir: rebase_commands(f"{top}/{gitdir}") for gitdir in self._gitdirs()}
         self._links = {link for gitdir in self._gitdirs() for link in links_in(self._top, gitdir)}
-        self._watch: Watch | None = None
-        with suppress(OSError):
-            self._watch = Watch()
+        self._watch = _new_watch()
         self.sees_all = False
         """Every folder is watched that holds a guarded name."""
         self._watch_all()
@@ -151,6 +151,8 @@ class Keeper:
         for path in sorted(self._fought):
             self._report.lose(path, _CHANGED)
         self._fought.clear()
+        while self._bytecode:
+            self._below.put_back(self._bytecode.pop(), None)
         self._tell_rebases()
         self._running = False
         return self._report.take_lines()
@@ -256,6 +258,7 @@ class Keeper:
                 self._loose.discard(path)
             elif path in found.obeyed:
                 self._report.taken.add(path)
+        self._bytecode |= found.bytecode
         for path, row in sorted(found.told.items()):
             if path not in self._report.told and path not in self._was and not self._is_users_time():
                 self._report.told[path] = row
@@ -524,6 +527,13 @@ class _Place(Struct, frozen=True):
 
     fd: int
     inode: tuple[int, int]
+
+
+def _new_watch() -> Watch | None:
+    try:
+        return Watch()
+    except OSError:
+        return None
 
 
 def _parts(path: str) -> list[str]:

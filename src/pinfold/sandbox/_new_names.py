@@ -53,6 +53,8 @@ class Found(Struct):
     obeyed: dict[str, Row] = field(default_factory=dict[str, Row])
     """What must be as it was."""
     told: dict[str, Row] = field(default_factory=dict[str, Row])
+    bytecode: set[str] = field(default_factory=set[str])
+    """Python runs it instead of the source, and nobody reads it before."""
     closed: set[str] = field(default_factory=set[str])
     """Folders that could not be looked into."""
 
@@ -141,6 +143,8 @@ class NameCheck:
                 self._sort_row(path, one.row, found)
         if is_masked(path):
             found.secrets.add(path)
+        if path.endswith(".pyc") and "__pycache__/" in path and autorun_files.TABLE:
+            found.bytecode.add(path)
 
     def _sort_git(self, path: str, found: Found) -> None:
         folder, _, name = path.rpartition("/")
