@@ -91,7 +91,7 @@ def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     assert_linear(
         lambda text: read(text, TOOLS, finish="stop", quoted=[text[:100_000]]),
         repeated(piece),
-        (20_000, 200_000),
+        (10_000, 100_000),
     )
 
 
