@@ -22,7 +22,7 @@ from pinfold.events import Reply, Request, RequestFailed, ToolSchema, UserMessag
 from pinfold.model.local.locks import is_held
 from pinfold.model.wire.openai import OpenAIModel
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.integration
 
 # Looked up now: a test sees folders of its own only.
 _TORCH = os.environ.get("PINFOLD_TEST_TORCH_PYTHON")
