@@ -1,4 +1,4 @@
-"""Figures of the ground floor: reopening a long session, overhead of a turn, start-up. Each bound is checked.
+"""Figures of the ground floor: reopening a long session, overhead of a turn, start-up, texts. Each bound is checked.
 
 ./.venv/bin/python bench/ground.py
 """
@@ -15,7 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import anyio
+from bench.sinking.ordinary import ordinary
+from msgspec.structs import replace
+from tests.timing import took_s
+from tests.tools.stubs.known import known_tools
 
 from pinfold.app import Options, own
 from pinfold.app.live import load
@@ -40,10 +46,17 @@ from pinfold.events import (
 )
 from pinfold.log import Damage, Log
 from pinfold.model import KeptCall, KeptReply, ScriptedModel
+from pinfold.policy import explain, read_script
+from pinfold.text import printable, redacted
+from pinfold.tools.searching import Index
 
 SESSION = SessionId("s_bench")
 CODE = "x = 6 * 7\nprint('cell says', x)\nx"
 PER_TURN = 10
+COMMAND = (
+    'git log --oneline -20 | grep -v "fix" | sort | uniq -c | head -5 && find . -name "*.py" -exec grep -l foo {} + '
+    '2>/dev/null; for f in src/*.py; do wc -l "$f"; done; echo "$(git rev-parse HEAD) ok"'
+)
 
 
 def turn_events(number: int) -> list[Event]:
@@ -163,11 +176,40 @@ def measure_startup() -> bool:
     return all(ratio <= 12 for ratio in ratios.values())
 
 
+def measure_texts() -> bool:
+    """What every text of a program or a model goes through, of the processor, best of 5."""
+    lines = "\n".join(ordinary())
+    megabyte = (lines * (1_000_000 // len(lines) + 1))[:1_000_000]
+    known = known_tools()
+    tools = [replace(one, name=f"{one.name}_{turn}") for turn in range(4) for one in known][:500]
+    index = Index(tools)
+
+    def judge() -> None:
+        read_script.cache_clear()
+        explain(COMMAND)
+
+    figures = {
+        "a megabyte of ordinary text, keys hidden": (lambda: redacted(megabyte), 1.5),
+        "a megabyte of names of keys, keys hidden": (lambda: redacted('"token": "' * 100_000), 3.0),
+        "a megabyte of ordinary text, made printable": (lambda: printable(megabyte), 2.0),
+        "a megabyte of accents, made printable": (lambda: printable("\u0301" * 1_000_000), 2.0),
+        f"a shell command of {len(COMMAND)} characters, read and judged": (judge, 0.005),
+        "500 tools, indexed": (lambda: Index(tools).search("first question"), 0.25),
+        "500 tools, searched": (lambda: index.search("list the open issues"), 0.01),
+    }
+    held = True
+    for what, (work, bound_s) in figures.items():
+        best = min(took_s(work) for _ in range(5))
+        print(f"{what}: {best * 1e3:.1f} ms, at most {bound_s * 1e3:g}")
+        held &= best < bound_s
+    return held
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--reopen"]:
         reopen(Path(sys.argv[2]))
         sys.exit()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    held = [measure_reopen(), measure_overhead(), measure_startup()]
+    held = [measure_reopen(), measure_overhead(), measure_startup(), measure_texts()]
     print("all bounds hold" if all(held) else "a bound is broken")
     sys.exit(not all(held))

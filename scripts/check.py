@@ -357,6 +357,7 @@ def smoke_passes() -> Outcome:
     return Failed("\n\n".join(problems)) if problems else Passed()
 
 
+WAITING = ("-n", "4", "--dist", "worksteal")
 DATA_ENVIRONMENT = Gate("the data environment is built", "integration", data_environment_is_built)
 STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
     # Side by side what keeps one core busy at best; but no tests beside those that must be alone among tests.
@@ -383,9 +384,9 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
         (Gate("unit tests", "unit", pytest("unit", "-n", "2")),),
         (Gate("the wheel works when installed", "wheel", wheel_works_when_installed),),
     ),
-    # A third works while the others wait for what they started.
-    ((Gate("integration tests", "integration", pytest("integration", "-n", "3", less="safety")),),),
-    ((Gate("safety tests", "safety", pytest("safety", "-n", "3", "--dist", "loadfile", less="alone")),),),
+    # Twice as many as cores, for they wait for what they start; neighbours stay together, which share what is made once.
+    ((Gate("integration tests", "integration", pytest("integration", *WAITING, less="safety")),),),
+    ((Gate("safety tests", "safety", pytest("safety", *WAITING, less="alone")),),),
     ((Gate("smoke tests", "smoke", smoke_passes),),),
 )
 """One after the other; of each, these lines side by side; of each line, these gates one after the other."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("bash", "cp", "env", "flock", "ln", "mkdir", "mv", "readlink", "rm", "sh", "sleep")

@@ -13,7 +13,6 @@ from tests.docs.pages import ROOT, Block, blocks, missing, pages, steps
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(240),  # several commands each, on a busy machine
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 

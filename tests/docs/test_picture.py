@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.docs.pages import ROOT, blocks, missing
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 PROGRAM = r"""
 print("\x1b[1;31m<red & bold>\x1b[0m  two  blanks")

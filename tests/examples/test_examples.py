@@ -22,7 +22,6 @@ import pytest
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(240),  # several commands each, on a busy machine
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 

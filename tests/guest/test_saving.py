@@ -17,7 +17,7 @@ from tests.guest.kinds import KINDS, TRAPS, Kind, is_standard
 
 import pinfold
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 GUEST = Path(pinfold.__file__).parent / "guest"
 TRIP = Path(__file__).with_name("trip.py")
@@ -31,7 +31,7 @@ def trip(python: Path, folder: Path, kinds: list[Kind], *way: str) -> Rows:
         input=json.dumps([(kind.name, kind.cell, kind.check) for kind in kinds]),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         env={"HOME": str(folder), "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"},
         check=False,
     )

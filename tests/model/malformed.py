@@ -215,6 +215,7 @@ class Tally:
     slowest_s: float = 0.0
     slowest: Output | None = None
     slowest_turn_s: float = 0.0
+    limit_s: float = LIMIT_S
     wrong: list[str] = field(default_factory=list[str])
 
     def took(self, output: Output, understanding_s: float, turn_s: float) -> None:
@@ -223,7 +224,7 @@ class Tally:
         if understanding_s > self.slowest_s:
             self.slowest_s, self.slowest = understanding_s, output
         self.slowest_turn_s = max(self.slowest_turn_s, turn_s)
-        if understanding_s > LIMIT_S:
+        if understanding_s > self.limit_s:
             self.note(output, f"{understanding_s:.1f} s to understand")
 
     def note(self, output: Output, what: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from tests.model.malformed import WHOLE_FORMS, Output, Tally, look_again, outputs, survive
+from tests.model.malformed import LIMIT_S, WHOLE_FORMS, Output, Tally, look_again, outputs, survive
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +35,7 @@ def made() -> list[Output]:
 async def test_malformed_replies_are_understood_stored_and_replayed(
     made: list[Output], tmp_path: Path
 ) -> None:
-    tally = Tally()
+    tally = Tally(limit_s=10 * LIMIT_S)
     for start in range(0, len(made), BATCH):
         await survive(made[start : start + BATCH], tmp_path / str(start), tally)
     assert tally.wrong == []
@@ -44,13 +44,13 @@ async def test_malformed_replies_are_understood_stored_and_replayed(
 
 
 async def test_a_model_that_may_call_natively_is_no_worse(made: list[Output], tmp_path: Path) -> None:
-    tally = Tally()
+    tally = Tally(limit_s=10 * LIMIT_S)
     await survive(made[:BATCH], tmp_path / "log", tally, when="unless-native")
     assert tally.wrong == []
 
 
 async def test_a_reply_that_is_not_stored_as_it_was_said_is_noticed(tmp_path: Path) -> None:
-    tally = Tally()
+    tally = Tally(limit_s=10 * LIMIT_S)
     said, other = (
         Output(said=text, swollen=False, finish="stop", breaks_off=False, quoted=False) for text in ("x", "y")
     )
@@ -61,7 +61,7 @@ async def test_a_reply_that_is_not_stored_as_it_was_said_is_noticed(tmp_path: Pa
 
 
 async def test_ten_million_characters_are_survived(tmp_path: Path) -> None:
-    tally = Tally()
+    tally = Tally(limit_s=10 * LIMIT_S)
     large = [
         Output(said=said, swollen=True, finish="stop", breaks_off=False, quoted=False)
         for said in (WHOLE_FORMS[0] + "\n", '{"name": "now", "arguments": ')

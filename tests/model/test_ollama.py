@@ -402,4 +402,4 @@ def test_any_answers_at_all_end_in_a_reply_or_a_failed_request(
 ) -> None:
     began = time.process_time()
     assert isinstance(anyio.run(ended, body, end), Reply | RequestFailed)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10

@@ -13,7 +13,7 @@ from tests.model.talking import PYTHON, asking, assistant, compatible, pieces, r
 
 from pinfold.events import ContextTooLong, Request, RequestFailed
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 SOON_S = 20
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.timing import took_s
 
 from pinfold.policy import explain, read_script
 from pinfold.policy.shell.read import BRACKETS, LONGEST
 
-pytestmark = [pytest.mark.safety, pytest.mark.installed]
+pytestmark = pytest.mark.safety
 
 WRITERS = (
     "rm x",
@@ -164,11 +163,8 @@ def test_bytes_of_any_kind_are_read_or_asked_about(data: bytes) -> None:
 )
 def test_large_and_deep_texts_are_read_in_time_or_not_at_all(text: str) -> None:
     read_script.cache_clear()
-    started = time.process_time()
-    script = read_script(text)
-    took = time.process_time() - started
-    assert not script.reads_only
-    assert took < 8, f"{took:.1f} s"
+    assert took_s(lambda: read_script(text)) < 10  # 0.5 s for the slowest on a quiet machine
+    assert not read_script(text).reads_only
 
 
 def test_a_command_of_200_characters_is_judged_in_about_a_millisecond() -> None:
@@ -177,15 +173,9 @@ def test_a_command_of_200_characters_is_judged_in_about_a_millisecond() -> None:
         '2>/dev/null; for f in src/*.py; do wc -l "$f"; done; echo "$(git rev-parse HEAD) ok"'
     )
     assert explain(text)["verdict"] == "allow"
-    times: list[float] = []
-    for _ in range(50):
+
+    def judge() -> None:
         read_script.cache_clear()
-        started = time.perf_counter()
         explain(text)
-        times.append(time.perf_counter() - started)
-    best = min(times)
-    print(f"{len(text)} characters read and judged in {best * 1e3:.2f} ms, again in", end=" ")
-    started = time.perf_counter()
-    explain(text)
-    print(f"{(time.perf_counter() - started) * 1e3:.2f} ms")
-    assert best < 0.005
+
+    assert min(took_s(judge) for _ in range(20)) < 0.02  # 0.6 ms on a quiet machine

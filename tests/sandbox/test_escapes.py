@@ -21,7 +21,6 @@ from pinfold.sandbox.environment import default_python
 pytestmark = [
     pytest.mark.safety,
     pytest.mark.alone,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 SUITE = Suite(Path(os.environ.get("PINFOLD_TEST_DATA_PYTHON") or default_python() or sys.executable))

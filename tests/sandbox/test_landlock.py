@@ -95,7 +95,6 @@ anyio.run(main)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
-@pytest.mark.timeout(180)
 def test_an_ordinary_user_has_the_same_sandbox() -> None:
     done = as_user(CONTRACT)
     assert done.stdout == "1234 True ()\n", done

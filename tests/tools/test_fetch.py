@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from tests.timing import assert_linear, repeated
 from tests.tools.world import PlainWeb, Server
 
 from pinfold.tools import Registry, Result, ToolFailed
@@ -155,11 +154,4 @@ def test_any_page_can_be_read(page: str) -> None:
     ],
 )
 def test_the_time_it_takes_grows_with_the_page_and_no_faster(piece: str) -> None:
-    def took(size: int) -> float:
-        page = piece * (size // len(piece))
-        began = time.process_time()
-        readable(page)
-        return time.process_time() - began
-
-    small, large = took(25_000), took(400_000)
-    assert large < 0.1 or large < small * 16 * 4, (small, large)
+    assert_linear(readable, repeated(piece))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
+from tests.timing import took_s
 from tests.tools.stubs.known import known_tools, made
 from tests.tools.stubs.queries import QUERIES
 
@@ -125,21 +125,6 @@ def test_names_are_those_under_which_code_imports_the_tools() -> None:
     assert search("take", tools) == ["search_.go()  # Take things out"]
 
 
-def test_five_hundred_tools_are_indexed_and_searched_at_once() -> None:
-    tools = _many()
-    index = Index(tools)
-    began = time.process_time()
-    index.search("first question")
-    read = time.process_time() - began
-    began = time.process_time()
-    for words in QUERIES:
-        index.search(words)
-    each = (time.process_time() - began) / len(QUERIES)
-    # 30 ms and 0.5 ms on a quiet machine.
-    assert read < 0.25
-    assert each < 0.01
-
-
 def _many() -> list[Tool[..., Any]]:
     return [
         replace(one, name=f"{one.server}{turn}.{local_name(one)}", server=f"{one.server}{turn}")
@@ -151,10 +136,9 @@ def _many() -> list[Tool[..., Any]]:
 def test_the_same_tools_are_read_once() -> None:
     tools = _many()
     search("x", tools)
-    began = time.process_time()
-    for _ in range(20):
-        search("git status", list(tools))
-    assert time.process_time() - began < 0.2
+    again = took_s(lambda: [search("git status", list(tools)) for _ in range(5)])
+    anew = took_s(lambda: [Index(tools).search("git status") for _ in range(5)])
+    assert again < anew / 4
 
 
 def _of(server: str, name: str, description: str, effect: Effect = "once") -> Tool[..., Any]:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests.app.exports.golden import units
+from tests.timing import assert_linear, repeated
 
 from pinfold.app import ConfigError
 from pinfold.app.exports import EXPORT_FORMS, display_file, display_form, exported, form_for, story
@@ -362,16 +363,11 @@ def test_the_end_of_a_name_says_what_a_session_is_saved_as(name: str, form: str)
     assert form_for(Path(name)) == form
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "piece", ["[", "![", "*a ", "` ", "<a ", "<!--", "a_b_", "[a](b", "<b>", "&amp;", "[a\n"]
 )
-def test_no_text_takes_for_ever(piece: str) -> None:
-    """Each of these takes minutes where matching goes by the square of what there is."""
-    text = piece * (200_000 // len(piece))
-    assert prose(text)
-    assert tamed(text)
-    inlined(text)
+def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
+    assert_linear(lambda text: (prose(text), tamed(text), inlined(text)), repeated(piece), (3_000, 30_000))
 
 
 NASTY = (

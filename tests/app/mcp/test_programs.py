@@ -390,7 +390,7 @@ async def test_large_messages_and_many_of_them_come_through_whole(
     async with running(workspace, spec_of("-c", reach=reach)) as asked:
         assert await asked.says("'\\u00e9' * 3_000_000") == "é" * 3_000_000
         assert await asked.says(f"len({'x' * 2_000_000!r})") == 2_000_000
-        for number in range(1_500):  # more than a cell may make calls
+        for number in range(300):
             assert await asked.says(str(number)) == number
 
 

@@ -18,7 +18,6 @@ from pinfold import Agent
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(300),  # they are installed by the first
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 

@@ -333,7 +333,7 @@ def test_a_hostile_picture_is_refused_in_words_and_in_time(name: str, way: str) 
     with pytest.raises(BadPicture) as refused:
         drawn(HOSTILE[name], "image/png", way, Frame(columns=40))  # pyright: ignore[reportArgumentType]
     assert re.fullmatch(r"it [ -~]{5,60}", str(refused.value))
-    assert time.process_time() - begun < 4
+    assert time.process_time() - begun < 20
 
 
 @given(

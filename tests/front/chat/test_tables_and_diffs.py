@@ -120,4 +120,4 @@ def test_what_would_take_long_to_compare_is_not() -> None:
     assert diffs.between("x\n" * 60_000, "y\n" * 60_000) is None
     assert diffs.between("x" * 200_000, "") is None
     diffed("-" + "ab " * 100_000 + "\n+" + "ba " * 100_000)
-    assert time.process_time() - begun < 3
+    assert time.process_time() - begun < 15

@@ -23,7 +23,7 @@ from pinfold.model.local.errors import NotPulled
 from pinfold.model.local.hosting import Host, Spec, cores
 from pinfold.model.local.locks import is_held
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.integration
 
 USER = """
 import sys, anyio

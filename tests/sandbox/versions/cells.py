@@ -66,10 +66,14 @@ def history(
     watches: int = WATCHED,
     file_cap: int = 1 << 20,
     total_cap: int = 1 << 30,
+    look_s: float = 600,
     **bounds: Any,
 ) -> Generator[Cells]:
+    """`look_s`: else a look on a busy machine ends before it has seen everything."""
     store = workspace.parent / f"store-{time.monotonic_ns()}"
-    versions = Versions(workspace, store, file_cap=file_cap, total_cap=total_cap, watches=watches, **bounds)
+    versions = Versions(
+        workspace, store, file_cap=file_cap, total_cap=total_cap, watches=watches, look_s=look_s, **bounds
+    )
     try:
         assert versions.begin().watched == (watches > 0)
         assert versions.fill().unread == 0
