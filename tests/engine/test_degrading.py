@@ -148,7 +148,15 @@ async def test_a_reply_that_cannot_be_read_is_sent_back_with_the_reason() -> Non
     )
 
 
-async def test_a_reply_that_stays_unreadable_counts_as_it_is() -> None:
+async def test_a_call_that_stays_unreadable_is_no_answer() -> None:
+    replies = [Reply(text=f"<tool {n}", correction="Close the tag.", unreadable=True) for n in range(9)]
+    async with life(Told(*replies)) as session:
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert end.error == "told gave no answer that can be used: Close the tag."
+
+
+async def test_a_reply_that_is_corrected_in_vain_counts_as_it_is() -> None:
     async with life(Told(*(Reply(text=f"{n}", correction="No.") for n in range(9)))) as session:
         end = await session.say()
     assert isinstance(end, TurnEnded)

@@ -155,6 +155,7 @@ async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
         finish=reply.finish,
         in_text=reply.in_text,
         correction=reply.correction or _sent_back(core, reply),
+        unreadable=reply.unreadable,
         from_cache=reply.from_cache,
         echo=reply.echo,
     )

@@ -182,10 +182,12 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
     names = {argument.name for argument in arguments}
     while len(args) == 1 and args.keys() & _WRAPPERS - names:
         [inner] = args.values()
-        inner = _parsed(inner) if isinstance(inner, str) else inner
-        if not isinstance(inner, Mapping):
-            break
-        args = dict(cast("Mapping[str, Json]", inner))
+        parsed = _parsed(inner) if isinstance(inner, str) else inner
+        if not isinstance(parsed, Mapping):
+            needed = [one for one in arguments if one.is_required] or arguments
+            is_meant = isinstance(inner, str) and len(needed) == 1 and needed[0].takes_text
+            return {needed[0].name: inner} if is_meant else args
+        args = dict(cast("Mapping[str, Json]", parsed))
     return args
 
 
