@@ -62,6 +62,7 @@ ANSWER = "answer"
 """The tool by which code tells the user the result."""
 _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is, or the turn fails."""
+_WITHHELD = "the provider's content filter withheld it"
 _PREVIOUS = "[The previous turn"
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
@@ -227,7 +228,8 @@ def _replied(state: State, event: ModelReplied) -> State:
     said = AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
     messages = (*state.turn.messages, said)
     fault = "" if event.actions else event.correction
-    sent_back = fault and state.turn.corrections < _CORRECTIONS
+    is_withheld = event.finish == "filter" and not event.actions
+    sent_back = fault and not is_withheld and state.turn.corrections < _CORRECTIONS
     if sent_back:
         messages = (*messages, UserMessage(text=f"[{event.correction}]"))
     turn = replace(
@@ -240,7 +242,7 @@ def _replied(state: State, event: ModelReplied) -> State:
         answer=None if event.actions or sent_back else event.text,
         model=event.model,
         corrections=state.turn.corrections + 1 if sent_back else 0,
-        unusable=fault if event.unreadable and not sent_back else "",
+        unusable=_WITHHELD if is_withheld else fault if event.unreadable and not sent_back else "",
     )
     return replace(state, turn=turn, usage=state.usage + event.usage, cost=_sum(state.cost, event.cost))
 

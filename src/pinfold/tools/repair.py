@@ -108,6 +108,8 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"},
 }
+_BARE = "input"
+"""Stands for a text that came instead of named arguments."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
 
@@ -175,7 +177,8 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
     if given is None:
         return {}
     if isinstance(given, str):
-        given = _parsed(given)
+        parsed = _parsed(given)
+        given = {_BARE: given} if parsed is None else parsed
     if not isinstance(given, Mapping):
         return None
     args = dict(cast("Mapping[str, Json]", given))
