@@ -134,6 +134,12 @@ def test_memory_is_at_most_half_of_the_machines_and_4_gib() -> None:
     assert default_memory() == Limits().memory_bytes == min(half, 4 << 30)
 
 
+@pytest.mark.parametrize("text", ["shell, now", '["shell", "now"]'])
+def test_a_list_in_the_environment_may_have_commas(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("PINFOLD_TOOLS_DISABLE", text)
+    assert load_config().config.tools.disable == ("shell", "now")
+
+
 def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFOLD_RUN_MAX_STEPS", "soon")
     with pytest.raises(ConfigError, match="PINFOLD_RUN_MAX_STEPS='soon'"):

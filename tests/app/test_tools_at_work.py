@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from pinfold import Agent, Approval, Decision
+from pinfold import Agent, Approval, Decision, tool
 from pinfold.app.grants import Grants
 from pinfold.app.secrets import Secrets
 from pinfold.events import ActionDenied, ActionFinished, ActionProposed, CallTool, Event
+from pinfold.model import ScriptedModel
+from pinfold.model.lines import KeptReply
+from pinfold.model.protocol import InText
 
 pytestmark = [
     pytest.mark.safety,
@@ -361,3 +364,34 @@ async def test_code_does_not_change_what_steers_the_agent_even_with_a_yes(
         told = seen(await turn(agent))
     assert "code cannot change a file that steers the agent" in told[0]
     assert not (workspace / "AGENTS.md").exists()
+
+
+async def test_a_model_that_only_speaks_reaches_every_tool_by_name_and_alias(workspace: Path) -> None:
+    @tool(effect="pure")
+    def double(number: int) -> int:
+        """Twice."""
+        return 2 * number
+
+    spoken = [
+        '<tool name="write_file">{"path": "a.csv", "content": "x,y\\n1,2\\n"}</tool>',
+        '<tool name="list_files">{"path": "."}</tool>',
+        '<tool name="data_view">{"path": "a.csv"}</tool>',
+        '<tool name="calculator">6*7</tool>',
+        '<tool name="now"/>',
+        '<tool name="bash">echo from the shell</tool>',
+        '<tool_call>{"name": "double", "arguments": {"number": 21}}</tool_call>',
+        '<tool name="juggle">{}</tool>',
+    ]
+    model = InText(ScriptedModel([KeptReply(text=text) for text in (*spoken, "done")]))
+    agent = Agent(
+        model=model, workspace=workspace, sandbox="namespaces", ephemeral=True, mode="full", tools=[double]
+    )
+    async with agent:
+        events = await turn(agent)
+    observed = dict(zip(spoken, seen(events), strict=True))
+    assert (workspace / "a.csv").read_text() == "x,y\n1,2\n"
+    for text, words in zip(
+        spoken, ("a.csv", "a.csv", "1  2", "42", "20", "from the shell", "42"), strict=False
+    ):
+        assert words in observed[text], (text, observed[text])
+    assert "no tool is called 'juggle'" in observed[spoken[-1]].lower()

@@ -148,7 +148,40 @@ async def test_a_reply_that_cannot_be_read_is_sent_back_with_the_reason() -> Non
     )
 
 
-async def test_a_reply_that_stays_unreadable_counts_as_it_is() -> None:
+async def test_a_call_that_stays_unreadable_is_no_answer() -> None:
+    replies = [Reply(text=f"<tool {n}", correction="Close the tag.", unreadable=True) for n in range(9)]
+    async with life(Told(*replies)) as session:
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert end.error == "told gave no answer that can be used: Close the tag."
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(), "Your reply was empty."),
+        (Reply(text=" \n", reasoning="hm"), "Your reply holds thoughts and no answer."),
+        (Reply(reasoning="hm", finish="length"), "Your reply ended at the limit of tokens"),
+    ],
+)
+async def test_a_reply_with_nothing_in_it_is_sent_back_and_never_an_answer(reply: Reply, words: str) -> None:
+    model = Told(reply, Reply(text="fine"), reply, reply, reply)
+    async with life(model) as session:
+        assert isinstance(await session.say(), TurnEnded)
+        assert words in model.requests[1].messages[-1].text
+        end = await session.say("again", TurnId("t2"))
+    assert isinstance(end, TurnFailed)
+    assert words in end.error
+
+
+async def test_what_a_filter_withheld_is_no_answer() -> None:
+    async with life(Told(Reply(text="Take two spoons of", finish="filter"))) as session:
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert "content filter" in end.error
+
+
+async def test_a_reply_that_is_corrected_in_vain_counts_as_it_is() -> None:
     async with life(Told(*(Reply(text=f"{n}", correction="No.") for n in range(9)))) as session:
         end = await session.say()
     assert isinstance(end, TurnEnded)

@@ -46,6 +46,17 @@ def test_a_program_that_dies_is_named_with_how(pinfold: Pinfold) -> None:
     assert "exited with code 3" in done.err
 
 
+def test_a_program_that_exits_gives_its_own_code_and_no_traceback(pinfold: Pinfold) -> None:
+    def ends(code: str) -> tuple[int, bool]:
+        done = pinfold("exec", *LOCAL, "-c", f"import sys\n{code}")
+        return done.code, "Traceback" in done.err
+
+    assert ends("sys.exit(3)") == (3, False)
+    assert ends("sys.exit()") == (0, False)
+    assert ends("sys.exit('no such file')") == (1, True)
+    assert ends("raise ValueError('SystemExit: 3')") == (1, True)
+
+
 def test_a_program_over_its_time_exits_with_1_and_says_so(pinfold: Pinfold) -> None:
     done = pinfold("exec", *LOCAL, "--timeout", "0.3", "-c", "while True: pass")
     assert done.code == 1

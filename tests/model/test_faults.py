@@ -140,8 +140,8 @@ PAGE = b"<!DOCTYPE html><html><title>Welcome to nginx!</title></html>"
             (None, True, None, ""),
         ),
         (
-            Says(steps=(chunk({"content": "Hel"}), b"data: {oops\n\n", DONE)),
-            "the server sent a piece that is not JSON: '{oops'",
+            Says(steps=(chunk({"content": "Hel"}), b"data: {oops\n\n" * 4, DONE)),
+            "the server sent pieces that are not JSON: '{oops'",
             (None, True, None, "chatcmpl-1"),
         ),
         (
@@ -320,6 +320,46 @@ async def test_what_breaks_after_the_last_word_breaks_nothing() -> None:
     with serving(*faults) as server:
         for _ in faults:
             assert (await reply(compatible(server.url))).text == "fine"
+
+
+async def test_one_bad_piece_is_passed_over_and_said() -> None:
+    parts = (
+        chunk({"content": "Hel"}),
+        b"data: {oops\n\n",
+        chunk({"content": "lo"}),
+        chunk(finish="stop"),
+        DONE,
+    )
+    with serving(Says(steps=parts)) as server:
+        said = await reply(compatible(server.url))
+    assert said.text == "Hello"
+    assert said.notices[0].startswith("1 of the pieces that the server sent could not be read")
+
+
+@pytest.mark.parametrize("end", [b"\r", b"\r\n"])
+async def test_lines_may_end_in_any_way_and_be_cut_anywhere(end: bytes) -> None:
+    whole = b"".join((chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk(finish="stop"), DONE))
+    body = whole.replace(b"\n", end)
+    with serving(*(Says(steps=(body[:at], body[at:])) for at in range(1, 400, 7))) as server:
+        for _ in range(1, 400, 7):
+            assert (await reply(compatible(server.url))).text == "Hello"
+
+
+async def test_a_server_that_has_moved_is_followed_to_the_same_host_only() -> None:
+    good = Says(steps=(chunk({"content": "here"}), chunk(finish="stop"), DONE))
+    with serving(good) as there:
+        near = Says(status=307, headers={"location": f"{there.url}/chat/completions"})
+        far = Says(status=307, headers={"location": "http://host.invalid/v1/chat/completions"})
+        with serving(near, far) as server:
+            assert (await reply(compatible(server.url))).text == "here"
+            assert "the server has moved" in str(await failure(compatible(server.url)))
+
+
+async def test_an_account_without_credit_is_not_asked_again() -> None:
+    body = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    with serving(failing(429, body), failing(429, {"error": {"message": "slow down"}})) as server:
+        assert not (await failure(compatible(server.url))).retryable
+        assert (await failure(compatible(server.url))).retryable
 
 
 async def listen(model: OpenAIModel, shown: list[Any]) -> None:

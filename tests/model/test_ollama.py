@@ -320,7 +320,7 @@ async def test_an_ollama_that_does_not_run_is_told_with_the_way_to_start_it() ->
         (lines({"error": "busy", "status": 503}), "503 Service Unavailable: busy", 503),
         (
             Says(steps=(b'{"message": {"content": "a"}}\n{oops\n',)),
-            "the server sent a piece that is not JSON: '{oops'",
+            "the reply broke off",
             None,
         ),
         (lines({"ok": True}), "answers with something else than a chat reply", 404),

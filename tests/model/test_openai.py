@@ -297,19 +297,75 @@ async def test_a_refusal_is_the_text() -> None:
             Usage(input_tokens=12, cached_tokens=5),
         ),
         ({"x_groq": {"usage": USAGE}}, Usage(input_tokens=12, output_tokens=3, cached_tokens=8)),
-        ({"usage": None}, Usage()),
-        ({"usage": {"prompt_tokens": -4, "completion_tokens": "many"}}, Usage()),
-        ({"usage": {"prompt_tokens": True, "completion_tokens": 1e300}}, Usage()),
-        ({"usage": [1]}, Usage()),
     ],
 )
-async def test_usage_is_what_the_server_counted_and_never_invented(
-    usage: dict[str, Any], counted: Usage
-) -> None:
+async def test_usage_is_what_the_server_counted(usage: dict[str, Any], counted: Usage) -> None:
     with serving(
         streamed(chunk({"content": "x"}), chunk(finish="stop"), event({"choices": [], **usage}))
     ) as server:
         assert (await reply(compatible(server.url))).usage == counted
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {"prompt_tokens": -4, "completion_tokens": "many"},
+        {"prompt_tokens": True, "completion_tokens": 1e300},
+        [1],
+    ],
+)
+async def test_usage_is_estimated_and_said_once_where_the_server_does_not_count(usage: Any) -> None:
+    steps = (chunk({"content": "x" * 400}), chunk(finish="stop"), event({"choices": [], "usage": usage}))
+    with serving(streamed(*steps), streamed(*steps)) as server:
+        model = compatible(server.url)
+        first, second = await reply(model), await reply(model)
+    assert first.usage.output_tokens == second.usage.output_tokens == 100
+    assert 0 < first.usage.input_tokens < 200
+    assert (len(first.notices), second.notices) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("written", "args"),
+    [
+        ('{"code": "a = 1\nb = 2"}', {"code": "a = 1\nb = 2"}),
+        ("{'code': 'x', 'n': None, 'ok': True}", {"code": "x", "n": None, "ok": True}),
+        ('{"code": "x"', {"code": "x"}),
+        ('{"code": "x",}', {"code": "x"}),
+        ("print(1)", "print(1)"),
+        ('{"code": "x"} and so on', '{"code": "x"} and so on'),
+    ],
+)
+async def test_broken_arguments_are_read_as_they_are_meant(written: str, args: Any) -> None:
+    call = {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "python", "arguments": written}}]}
+    with serving(streamed(chunk(call), chunk(finish="tool_calls"))) as server:
+        (read,) = (await reply(compatible(server.url))).calls
+    assert read.args == args
+
+
+async def test_a_call_that_was_cut_off_is_told_and_not_guessed() -> None:
+    calls = [
+        {"index": 1, "id": "2", "function": {"name": "shell", "arguments": '{"command": "rm -r bui'}},
+        {"index": 0, "id": "1", "function": {"name": "now", "arguments": "{}"}},
+    ]
+    steps = (chunk({"tool_calls": calls}), chunk(finish="length"))
+    with serving(
+        streamed(*steps), streamed(chunk({"tool_calls": calls[:1]}), chunk(finish="length"))
+    ) as server:
+        model = compatible(server.url)
+        both, alone = await reply(model), await reply(model)
+    assert [call.tool for call in both.calls] == ["now"]
+    assert alone.calls == ()
+    assert alone.correction.startswith("The reply was cut off within the call of shell, which was not run.")
+
+
+async def test_calls_come_in_the_order_of_their_indexes() -> None:
+    calls = [
+        {"index": at, "id": str(at), "function": {"name": f"t{at}", "arguments": "{}"}} for at in (2, 0, 1)
+    ]
+    with serving(streamed(chunk({"tool_calls": calls}), chunk(finish="tool_calls"))) as server:
+        said = await reply(compatible(server.url))
+    assert [call.tool for call in said.calls] == ["t0", "t1", "t2"]
 
 
 async def test_pictures_go_as_data() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.events import ToolSchema
+from pinfold.events import Json, ToolSchema
 from pinfold.model.protocol.reading import read
 
 pytestmark = pytest.mark.unit
@@ -420,14 +420,6 @@ def test_a_model_that_repeats_itself_is_not_followed_for_ever() -> None:
     ("text", "correction"),
     [
         (
-            '<tool name="read_fil">{"path": "a"}</tool>',
-            "No tool is called 'read_fil'. Did you mean read_file?",
-        ),
-        (
-            '{"name": "browse", "arguments": {}}',
-            "No tool is called 'browse'. There are python, read_file, write_file, shell, now.",
-        ),
-        (
             '<tool name="read_file">{"path" "a"}</tool>',
             (
                 "The call of read_file was not run: it is not valid JSON, expecting ':' delimiter at `\"a\"}</tool>`. "
@@ -512,9 +504,27 @@ def test_output_that_a_model_makes_up_gets_a_correction() -> None:
 
 
 def test_a_good_call_beside_a_bad_one_is_still_read() -> None:
-    reading = read('<tool name="nope">{}</tool>\n<tool name="now">{}</tool>', TOOLS)
+    reading = read('<tool name="python"></tool>\n<tool name="now">{}</tool>', TOOLS)
     assert [call.tool for call in reading.calls] == ["now"]
-    assert reading.correction.startswith("No tool is called 'nope'.")
+    assert "it has no code" in reading.correction
+
+
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ('<tool name="list_files">{"path": "a"}</tool>', {"path": "a"}),
+        ('<tool name="list_files" />', {}),
+        ('<tool name="list_files"></tool>', {}),
+        ('<tool name="list_files">\na folder\n</tool>', {"input": "a folder"}),
+        ('{"name": "list_files", "arguments": {"path": "a"}}', {"path": "a"}),
+        ('<tool_call>{"name": "list_files", "arguments": "a"}</tool_call>', {"input": "a"}),
+        ('<tool_call>{"name": "list_files"}</tool_call>', {}),
+    ],
+)
+def test_a_tool_that_the_model_was_not_told_of_can_be_called(text: str, args: Json) -> None:
+    reading = read(text, TOOLS)
+    assert [(call.tool, call.args) for call in reading.calls] == [("list_files", args)]
+    assert reading.correction == ""
 
 
 def test_a_call_cut_off_by_the_limit_is_not_completed_by_guessing() -> None:

@@ -122,7 +122,6 @@ def test_code_under_another_name_is_still_a_cell(name: str, args: Any, code: str
         ("read_file", {"file_path": "a", "filename": "b"}),
         ("frobnicate", {"command": "ls"}),
         ("execute", {}),
-        ("shell", "ls -la"),
         ("shell", ["ls"]),
     ],
 )
@@ -206,3 +205,9 @@ def test_repairing_never_fails_and_is_done_once(name: str, args: Any) -> None:
     if isinstance(action, CallTool) and action.args is not None:
         again = REGISTRY.action(action.tool, action.args)
         assert repr(again) == repr(action)
+
+
+def test_a_bare_text_is_the_only_argument_that_takes_one() -> None:
+    for args in ("ls -la", {"input": "ls -la"}, {"command": "ls -la"}):
+        assert REGISTRY.action("bash", args) == CallTool(tool="shell", args={"command": "ls -la"})
+    assert REGISTRY.action("python", "print(1)") == RunCell(code="print(1)")

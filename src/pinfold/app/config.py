@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -21,6 +22,7 @@ from pinfold.sandbox import Limits, default_memory
 from pinfold.sandbox.environment import EnvironmentFailed, normalised
 
 Values: TypeAlias = dict[str, dict[str, Any]]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 _SETTINGS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "stop")
 
 
@@ -164,7 +166,7 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The operator log, for finding faults in Pinfold itself."""
 
-    level: Literal["debug", "info", "warning", "error"] = "warning"
+    level: LogLevel = "warning"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -398,12 +400,20 @@ def _from_environment(prefix: str, section: Any) -> Iterator[tuple[str, str, Any
             value = msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
             try:
-                value = msgspec.json.decode(text, type=kind)
+                value = _listed(text, kind)
             except msgspec.MsgspecError as error:
                 raise ConfigError(
                     f"the environment variable {variable}={text!r} is wrong: {error}"
                 ) from error
         yield variable, name, value
+
+
+def _listed(text: str, kind: Any) -> Any:
+    """JSON; or, for a list of names, these with commas between them. Raises MsgspecError."""
+    if not text.lstrip().startswith(("[", "{", '"', "null")):
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert([name.strip() for name in text.split(",") if name.strip()], kind)
+    return msgspec.json.decode(text, type=kind)
 
 
 def _checked(values: Values, origins: Mapping[str, str]) -> Config:

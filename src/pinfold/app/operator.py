@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from pathlib import Path
+from typing import get_args
 
-from pinfold.app.config import load_config
+from pinfold.app.config import LogLevel, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir, state_dir
 from pinfold.app.secrets import keep_secrets_of_this_process
@@ -45,8 +47,10 @@ class _Presentable(logging.Formatter):
 def start_operator_log(level: str | None = None) -> None:
     """Write what Pinfold's own parts have to say to the state folder. No folder, no log: never a reason to stop.
 
-    `level` is what the user asked for now; else the configuration says.
+    `level` is what the user asked for now; else LOG_LEVEL or the configuration says.
     """
+    usual = os.environ.get("LOG_LEVEL", "").lower()
+    level = level or (usual if usual in get_args(LogLevel) else None)
     keep_secrets_of_this_process()
     root = logging.getLogger("pinfold")
     root.propagate = False

@@ -154,7 +154,8 @@ async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
         reasoning=reply.reasoning,
         finish=reply.finish,
         in_text=reply.in_text,
-        correction=reply.correction or _sent_back(core, reply),
+        correction=reply.correction or _lacks(reply) or _sent_back(core, reply),
+        unreadable=reply.unreadable or bool(_lacks(reply)),
         from_cache=reply.from_cache,
         echo=reply.echo,
     )
@@ -164,6 +165,17 @@ async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
     if reply.finish == "length":
         notices.append(f"{name} stopped at its limit of tokens; raise model.max_tokens to get more")
     await core.record(replied, *(Noticed(text=text) for text in notices))
+
+
+def _lacks(reply: Reply) -> str:
+    """What the model is told of a reply with nothing in it that could be an answer."""
+    if reply.calls or reply.text.strip():
+        return ""
+    if reply.finish == "length":
+        return "Your reply ended at the limit of tokens before there was an answer. Think less, and write the answer."
+    if reply.reasoning:
+        return "Your reply holds thoughts and no answer. Write the answer."
+    return "Your reply was empty. Write the answer, or call a tool."
 
 
 def _sent_back(core: Core, reply: Reply) -> str:

@@ -335,6 +335,8 @@ class Engine:
             if turn.answer is not None:
                 if fault := self.core.fault_of(turn.answer):
                     raise TurnStopped(fault)
+                if turn.unusable:
+                    raise TurnStopped(f"{turn.model} gave no answer that can be used: {turn.unusable}")
                 return TurnEnded(
                     turn=id_,
                     text=self._given(turn.answer, turn.without),

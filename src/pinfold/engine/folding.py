@@ -61,7 +61,8 @@ _EXECUTED = 64
 ANSWER = "answer"
 """The tool by which code tells the user the result."""
 _CORRECTIONS = 2
-"""How often in a row a reply is sent back before it counts as it is."""
+"""How often in a row a reply is sent back before it counts as it is, or the turn fails."""
+_WITHHELD = "the provider's content filter withheld it"
 _PREVIOUS = "[The previous turn"
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
@@ -226,7 +227,9 @@ def _replied(state: State, event: ModelReplied) -> State:
         return state
     said = AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
     messages = (*state.turn.messages, said)
-    sent_back = event.correction and not event.actions and state.turn.corrections < _CORRECTIONS
+    fault = "" if event.actions else event.correction
+    is_withheld = event.finish == "filter" and not event.actions
+    sent_back = fault and not is_withheld and state.turn.corrections < _CORRECTIONS
     if sent_back:
         messages = (*messages, UserMessage(text=f"[{event.correction}]"))
     turn = replace(
@@ -239,6 +242,7 @@ def _replied(state: State, event: ModelReplied) -> State:
         answer=None if event.actions or sent_back else event.text,
         model=event.model,
         corrections=state.turn.corrections + 1 if sent_back else 0,
+        unusable=_WITHHELD if is_withheld else fault if event.unreadable and not sent_back else "",
     )
     return replace(state, turn=turn, usage=state.usage + event.usage, cost=_sum(state.cost, event.cost))
 

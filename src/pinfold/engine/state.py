@@ -76,6 +76,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     """Who replied last."""
     corrections: int = 0
     """Replies in a row that could not be taken as they were."""
+    unusable: str = ""
+    """Why the answer is none: it was sent back as often as it may be."""
     acts: Mapping[str, int] = {}
     """How often each action gave the same result, by what both say."""
     repeated: int = 0

@@ -222,6 +222,8 @@ class ModelReplied(_Event, frozen=True, kw_only=True):
     """The actions were read out of the text."""
     correction: str = ""
     """What the model is told of this reply, which does not count as an answer."""
+    unreadable: bool = False
+    """A call was clearly meant and could not be understood: the text is no answer."""
     from_cache: bool = False
     echo: Json = None
     """What the provider wants back with this message."""

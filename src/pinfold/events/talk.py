@@ -129,6 +129,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     """The calls were read out of the text."""
     correction: str = ""
     """What the model must be told of this reply before it can count, if it has no calls."""
+    unreadable: bool = False
+    """A call was clearly meant and could not be understood: the text is no answer."""
     from_cache: bool = False
     """Nobody was asked: the same request was answered before."""
     echo: Json = None

@@ -108,6 +108,8 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("grep", "output_mode"): {"files_with_matches": "files", "content": "lines"},
 }
+_BARE = "input"
+"""Stands for a text that came instead of named arguments."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
 
@@ -175,17 +177,20 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
     if given is None:
         return {}
     if isinstance(given, str):
-        given = _parsed(given)
+        parsed = _parsed(given)
+        given = {_BARE: given} if parsed is None else parsed
     if not isinstance(given, Mapping):
         return None
     args = dict(cast("Mapping[str, Json]", given))
     names = {argument.name for argument in arguments}
     while len(args) == 1 and args.keys() & _WRAPPERS - names:
         [inner] = args.values()
-        inner = _parsed(inner) if isinstance(inner, str) else inner
-        if not isinstance(inner, Mapping):
-            break
-        args = dict(cast("Mapping[str, Json]", inner))
+        parsed = _parsed(inner) if isinstance(inner, str) else inner
+        if not isinstance(parsed, Mapping):
+            needed = [one for one in arguments if one.is_required] or arguments
+            is_meant = isinstance(inner, str) and len(needed) == 1 and needed[0].takes_text
+            return {needed[0].name: inner} if is_meant else args
+        args = dict(cast("Mapping[str, Json]", parsed))
     return args
 
 

@@ -45,7 +45,7 @@ from pinfold.front.cli.flags import (
 )
 from pinfold.front.cli.running import mounted, stop_on_signal
 from pinfold.front.cli.showing import JsonLines, is_closed
-from pinfold.front.cli.streams import Streams
+from pinfold.front.cli.streams import Streams, exit_code
 
 if TYPE_CHECKING:
     from pinfold.app.exports import Target
@@ -183,5 +183,8 @@ async def _cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) 
                 and isinstance(item.event, ActionFinished)
                 and item.event.id == execute.id
             ):
-                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(item.event.outcome, 1)
+                code = exit_code(item.event.error) if item.event.outcome == "error" else None
+                return {"ok": 0, "interrupted": 130, "not_run": 2}.get(
+                    item.event.outcome, 1 if code is None else code
+                )
     return 1

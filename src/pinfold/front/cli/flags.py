@@ -49,6 +49,9 @@ _SESSION = (
         "--model",
         help="Which model: PROVIDER:NAME, http://HOST:PORT/v1#NAME, builtin, scripted:FILE, an alias.",
     ),
+    click.option("--temperature", type=float, help="How freely the model words things; 0 for the likeliest."),
+    click.option("--top-p", type=float, help="Only the likeliest words that make up this share."),
+    click.option("--seed", type=int, help="For replies that can be had again, where the model allows it."),
     click.option("--no-cache", is_flag=True, help="Ask the model even what it has answered before."),
     mode_option,
     sandbox_option,
@@ -107,6 +110,9 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
     """Command-line flags by the configuration key they stand for."""
     return {
         "model.name": given.get("model"),
+        "model.temperature": given.get("temperature"),
+        "model.top_p": given.get("top_p"),
+        "model.seed": given.get("seed"),
         "run.mode": given.get("mode"),
         "sandbox.provider": given.get("sandbox"),
         "sandbox.cell_s": given.get("timeout"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -19,6 +20,9 @@ from pinfold.front.cli.showing import show_notice
 from pinfold.text import presentable
 
 ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"
+
+
+_EXIT = re.compile(r"(?:\A|\n)SystemExit(?:: (?:None|(?P<code>-?\d{1,9})))?\s*\Z")
 
 
 class Streams:
@@ -45,12 +49,18 @@ class Streams:
                     write(sys.stderr, f"pinfold: {presentable(notice)}\n")
                 if value is not None:
                     write(sys.stdout, f"{value}\n")
-                if error or outcome != "ok":
+                if exit_code(error) is None and (error or outcome != "ok"):
                     # What was never run said nothing itself: these are our words.
                     whose = "pinfold: " if outcome == "not_run" else ""
                     write(sys.stderr, f"{whose}{(error or outcome).rstrip()}\n")
             case _:
                 pass
+
+
+def exit_code(error: str | None) -> int | None:
+    """What a program wants to end with: it called `sys.exit` with a number, or with nothing. None: it did not."""
+    found = _EXIT.search(error or "")
+    return None if found is None else int(found["code"] or 0) & 0xFF
 
 
 def write(stream: Any, text: str) -> None:

@@ -11,8 +11,8 @@ from pinfold.events import Json, ToolSchema
 from pinfold.text import capped
 
 PYTHON = "python"
-_NAMED = 12
-"""Tools listed in a correction."""
+BARE = "input"
+"""What a bare text is called for a tool that the model was not told of; whoever knows the tool gives it its own name."""
 _SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
 
 
@@ -89,15 +89,6 @@ class Known:
 
     def fault(self, tool: str, why: str) -> Fault:
         return Fault(f"The call of {tool} was not run: {capped(why, 200)}. Write it as {self.form(tool)}.")
-
-    def no_such(self, name: str) -> Fault:
-        from difflib import get_close_matches
-
-        names = self.names
-        near = get_close_matches(name[:64], names, n=1)
-        more = "" if len(names) <= _NAMED else " and others"
-        there = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names[:_NAMED])}{more}."
-        return Fault(f"No tool is called {name[:64]!r}. {there}")
 
 
 def _folded(name: str) -> str:

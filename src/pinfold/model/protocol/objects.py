@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json
 from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.known import Fault, Known, Wanted
+from pinfold.model.protocol.known import BARE, Fault, Known, Wanted
 from pinfold.model.protocol.lenient import Unreadable, value_at
 from pinfold.model.protocol.pythonic import with_sound_code
 
@@ -71,10 +71,17 @@ def _call(found: Mapping[str, Json], known: Known, meant: Meant, effort: Effort)
     args_key = next((name for name in _ARGS if name in found), None)
     if tool is None:
         is_one = meant == "surely" or set(found) == {key, "arguments"}
-        return known.no_such(str(found[key])) if is_one else None
+        return _untold(str(found[key]), found[args_key] if args_key else {}) if is_one else None
     if args_key is None:
         return _flat(tool, {name: item for name, item in found.items() if name != key}, known, meant)
     return with_args(tool, found[args_key], known, effort)
+
+
+def _untold(tool: str, args: Json) -> Wanted:
+    """A tool that the model was not told of in full: there may be one of that name, or there is somebody to say no."""
+    if isinstance(args, dict):
+        return Wanted(tool, cast("dict[str, Json]", args))
+    return Wanted(tool, {} if args in (None, "") else {BARE: args})
 
 
 def _flat(tool: str, rest: Mapping[str, Json], known: Known, meant: Meant) -> Wanted | Fault | None:

@@ -50,6 +50,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...] = ()
     correction: str = ""
     """For the model: what was meant as a call, was none, and how to write it."""
+    unreadable: bool = False
+    """No call was understood, and one was clearly meant."""
 
 
 def read(
@@ -84,7 +86,8 @@ class _Reader:
     def read(self) -> Reading:
         self._scan(after_thoughts(self._text), len(self._text), "prose")
         calls = tuple(Call(id=new_action_id(), tool=call.tool, args=dict(call.args)) for call in self._wanted)
-        return Reading(calls=calls, correction=self._correction())
+        is_lost = bool(self._faults) and not calls
+        return Reading(calls=calls, correction=self._correction(), unreadable=is_lost)
 
     def _correction(self) -> str:
         if self._faults:
@@ -224,7 +227,9 @@ class _Reader:
 
     def _checked(self, call: Wanted | Fault) -> Wanted | Fault:
         """Mended JSON counts only where it gives arguments the tool has."""
-        if isinstance(call, Fault) or call.args.keys() <= set(self._known.properties(call.tool)):
+        if isinstance(call, Fault) or call.tool not in self._known:
+            return call
+        if call.args.keys() <= set(self._known.properties(call.tool)):
             return call
         return self._known.fault(call.tool, "its JSON is broken")
 

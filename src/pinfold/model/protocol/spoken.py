@@ -60,6 +60,7 @@ class InText(Layer):
             calls=reading.calls,
             in_text=bool(reading.calls),
             correction=reading.correction,
+            unreadable=reading.unreadable,
         )
 
 

@@ -11,7 +11,7 @@ from pinfold.events import Finish, Json
 from pinfold.model.protocol import pythonic
 from pinfold.model.protocol.effort import Effort
 from pinfold.model.protocol.fences import OPENING, fence_at
-from pinfold.model.protocol.known import Fault, Known, Wanted
+from pinfold.model.protocol.known import BARE, Fault, Known, Wanted
 from pinfold.model.protocol.lenient import Place, Unreadable, value_at
 from pinfold.model.protocol.objects import calls_in
 
@@ -57,10 +57,11 @@ def tag_at(
     if name is None:
         return _unnamed(body, known, finish, effort)
     tool = known.named(name["name"])
-    if tool is None:
-        return Tag((known.no_such(name["name"]),), body.after)
     if attributes.endswith("/"):
-        return Tag((_without_args(tool, known),), opening.end(), explicit=True)
+        call = _without_args(tool, known) if tool else Wanted(name["name"], {})
+        return Tag((call,), opening.end(), explicit=True)
+    if tool is None:
+        return _untold(name["name"], body, finish, effort)
     return _named(tool, body, known, finish, effort)
 
 
@@ -133,6 +134,19 @@ def _named(tool: str, body: _Place, known: Known, finish: Finish, effort: Effort
     if tool == known.python:
         return Tag((_code(content, known, effort),), body.after, explicit=True)
     return Tag((_from_text(tool, content, known, effort),), body.after, explicit=True)
+
+
+def _untold(tool: str, body: _Place, finish: Finish, effort: Effort) -> Tag:
+    """A tool that the model was not told of in full: there may be one of that name, or there is somebody to say no."""
+    begins = _VALUE.match(body.text, body.start, body.end)
+    if begins and begins.group().endswith("{"):
+        value, at = _json(body, begins.end() - 1, finish, effort)
+        if isinstance(value, dict):
+            return Tag((Wanted(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
+        if isinstance(value, Unreadable):
+            return Tag((Fault(_unreadable(value, finish)),), body.after)
+    text = body.text[body.start : body.end].strip()
+    return Tag((Wanted(tool, {BARE: text} if text else {}),), body.after, explicit=True)
 
 
 def _json(body: _Place, start: int, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:

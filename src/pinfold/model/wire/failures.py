@@ -53,8 +53,11 @@ class Refused(RequestFailed):
         status: int | None = None,
         retry_after_s: float | None = None,
         request_id: str = "",
+        retryable: bool | None = None,
     ) -> None:
-        super().__init__(message, status=status, retry_after_s=retry_after_s, request_id=request_id)
+        super().__init__(
+            message, status=status, retry_after_s=retry_after_s, request_id=request_id, retryable=retryable
+        )
         self.words = words
         self.param = param
 
@@ -124,7 +127,14 @@ def refusal(
         status=status,
         retry_after_s=retry_after(headers),
         request_id=request_id,
+        retryable=False if _is_out_of_credit(error) else None,
     )
+
+
+def _is_out_of_credit(error: Mapping[str, Json]) -> bool:
+    """Waiting does not help."""
+    marks = {a_text(error.get("code")), a_text(error.get("type"))}
+    return bool(marks & {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 
 
 def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:

@@ -30,6 +30,7 @@ _FINISH: Mapping[str, Finish] = {
     "safety": "filter",
 }
 _GAVE_UP = ("error", "insufficient_system_resource", "network_error")
+_CUT = "The reply was cut off within the call of {}, which was not run. Write it again, shorter."
 _MOST_GLUED = 64
 _SPACE = re.compile(r"\s*")
 _REASONING = ("reasoning_content", "reasoning")
@@ -38,6 +39,7 @@ _REASONING = ("reasoning_content", "reasoning")
 class _Slot(Struct):
     """One call as its pieces come."""
 
+    index: int | None = None
     id: str = ""
     name: str = ""
     pieces: list[str] = []
@@ -68,6 +70,15 @@ class _Slot(Struct):
     def calls(self) -> list[Call]:
         values = [self.whole] if self.whole is not None else arguments_in("".join(self.pieces))
         return [Call(id=new_action_id(), tool=self.name, args=args) for args in values]
+
+    @property
+    def is_cut(self) -> bool:
+        """Its arguments do not end."""
+        text = "".join(self.pieces)
+        try:
+            return self.whole is None and bool(text.strip()) and parsed(text) is None
+        except BadEvent:
+            return True
 
 
 class Gathering:
@@ -107,7 +118,9 @@ class Gathering:
         return self._speech.end()
 
     def reply(self, *, model: str, request_id: str) -> Reply:
-        slots = [(slot, call) for slot in self._slots for call in slot.calls()]
+        in_order = self._in_order()
+        cut = in_order.pop() if self._finish == "length" and in_order and in_order[-1].is_cut else None
+        slots = [(slot, call) for slot in in_order for call in slot.calls()]
         thoughts = self._speech.thoughts
         return Reply(
             text=self._speech.text,
@@ -116,8 +129,17 @@ class Gathering:
             request_id=request_id or self.id,
             reasoning=thoughts.strip(),
             finish=self._finish,
+            correction=_CUT.format(cut.name) if cut else "",
+            unreadable=cut is not None,
             echo=self._echo(model, [slot for slot, _ in slots], thoughts) if slots else None,
         )
+
+    def _in_order(self) -> list[_Slot]:
+        """As the server counts them, if it does."""
+        indexes = {slot.index for slot in self._slots}
+        if None in indexes or len(indexes) < len(self._slots):
+            return list(self._slots)
+        return sorted(self._slots, key=lambda slot: slot.index or 0)
 
     def _heard(self, choice: Mapping[str, Json]) -> list[str | Thought]:
         delta, message = an_object(choice.get("delta")), an_object(choice.get("message"))
@@ -157,7 +179,7 @@ class Gathering:
                 other = bool(id_ and slot.id and id_ != slot.id) or (slot.begun and name != slot.name)
                 slot = None if other else slot
         if slot is None:
-            slot = _Slot()
+            slot = _Slot(index=index)
             self._slots.append(slot)
         if index is not None:
             self._at[index] = slot
@@ -219,8 +241,24 @@ def arguments_in(text: str) -> list[Json]:
         # Written as JSON and then written as JSON once more.
         inner = parsed(value) if isinstance(value, str) else value
     except BadEvent:
-        return _glued(text) or [text]
+        return _glued(text) or [_mended(text)]
     return [inner]
+
+
+def _mended(text: str) -> Json:
+    """An object with the usual slips in it: raw line ends, Python's quotes and words, a missing bracket."""
+    from pinfold.model.protocol.effort import Effort
+    from pinfold.model.protocol.lenient import Unreadable, value_at
+
+    begins = len(text) - len(text.lstrip())
+    if not text.startswith("{", begins):
+        return text
+    try:
+        found = value_at(text, begins, len(text), place="block", effort=Effort())
+    except Unreadable:
+        return text
+    rest = text[found.end :].strip("]}; \t\r\n")
+    return text if rest else an_object(found.value)
 
 
 def _glued(text: str) -> list[Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ _SLICE_BYTES = 64 * 2**10
 _ERROR_BYTES = 64 * 2**10
 _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_MOVES = 3
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_SUCH_HOST = (
     "Name or service not known",
@@ -51,6 +54,8 @@ class Answer:
         self.url = url
         self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.request_id = request_id_of(response.headers, {})
+        self.lost = 0
+        """Pieces of it that could not be read."""
         self._response = response
         self._patience = patience
         self._first_by = first_by
@@ -61,14 +66,17 @@ class Answer:
         async with aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
                 rest += chunk
-                if b"\n" in chunk:
-                    *lines, last = bytes(rest).split(b"\n")
-                    rest = bytearray(last)
+                if b"\n" in chunk or b"\r" in chunk:
+                    text = bytes(rest)
+                    # Of the last one it is not known yet whether a line feed belongs to it.
+                    held = b"\r" if text.endswith(b"\r") else b""
+                    *lines, last = _LINE_END.split(text.removesuffix(held))
+                    rest = bytearray(last + held)
                     yield lines
                 if len(rest) > LINE_BYTES:
                     raise RequestFailed(f"the server sent a line of over {LINE_BYTES // 2**20} MB")
         if rest:
-            yield [bytes(rest)]
+            yield [bytes(rest.removesuffix(b"\r"))]
 
     async def whole(self, limit: int = REPLY_BYTES) -> bytes:
         """The body, cut at `limit`."""
@@ -293,6 +301,7 @@ async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes
     """The response, its body not read yet. A server may close a kept connection just as it is used again: then another is used."""
     import httpx2
 
+    moves = 0
     while True:
         is_new = False
 
@@ -302,7 +311,13 @@ async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes
 
         request = client.build_request(method, url, content=content, extensions={"trace": trace})
         try:
-            return await client.send(request, stream=True)
+            response = await client.send(request, stream=True)
+            moved = response.next_request if response.status_code in (307, 308) else None
+            # Elsewhere the key is not meant for.
+            if moved is None or moved.url.host != request.url.host or moves == _MOVES:
+                return response
+            await response.aclose()
+            url, moves = str(moved.url), moves + 1
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
             if is_new:
                 raise

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Literal, assert_never
 
+from msgspec.structs import replace
+
 from pinfold.events import (
     ActionId,
     AssistantMessage,
@@ -19,14 +21,16 @@ from pinfold.events import (
     RequestFailed,
     Thought,
     ToolMessage,
+    Usage,
     UserMessage,
+    plain_json,
 )
 from pinfold.model.services import ANSWER_FORM
 from pinfold.model.wire.conversation import conversation, function, tool_name, written
 from pinfold.model.wire.failures import Refused, one_line, refusal, said_by
 from pinfold.model.wire.gathering import Gathering
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import a_list, a_text, an_object
+from pinfold.model.wire.payload import a_list, a_text, an_object, estimated_tokens, sendable
 from pinfold.model.wire.sse import DONE, events, not_a_chat
 from pinfold.text import listed
 
@@ -39,6 +43,7 @@ _LOOK_S = 5.0
 """For what the server has, once it has refused what was asked for."""
 _NAMED = 5
 """Models of its that are named."""
+LOST = "{} of the pieces that the server sent could not be read: something may be missing in the answer"
 _ECHOED = ("reasoning_content", "reasoning")
 
 
@@ -71,6 +76,7 @@ class OpenAIModel:
         self._max_tokens_name = max_tokens_name
         self._asks_for_usage = True
         self._keeps_to_form = True
+        self._told_of_estimates = False
         self._key_hint = key_hint
 
     @property
@@ -104,7 +110,23 @@ class OpenAIModel:
                     raise
             for piece in gathering.end():
                 yield piece
-            yield gathering.reply(model=self.name, request_id=answer.request_id)
+            reply = gathering.reply(model=self.name, request_id=answer.request_id)
+            if answer.lost:
+                reply = replace(reply, notices=(LOST.format(answer.lost),))
+            yield self._counted(reply, request)
+
+    def _counted(self, reply: Reply, request: Request) -> Reply:
+        """With an estimate where the server does not count, so that limits of tokens hold all the same."""
+        if reply.usage != Usage():
+            return reply
+        told, self._told_of_estimates = self._told_of_estimates, True
+        words = f"{self.name} does not say how many tokens it used; they are estimated"
+        said = [reply.text, reply.reasoning, *(written(call) for call in reply.calls)]
+        usage = Usage(
+            input_tokens=estimated_tokens(plain_json(sendable(self._body(request)))),
+            output_tokens=estimated_tokens("".join(said)),
+        )
+        return replace(reply, usage=usage, notices=reply.notices if told else (*reply.notices, words))
 
     async def _answer(self, request: Request, stack: AsyncExitStack) -> Answer:
         while True:

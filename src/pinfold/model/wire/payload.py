@@ -63,6 +63,11 @@ def a_count(value: Json) -> int:
     return int(value) if 0 <= value < _MOST else 0
 
 
+def estimated_tokens(text: str) -> int:
+    """About: four bytes each, as for English and code."""
+    return -(-len(text.encode("utf-8", "replace")) // 4)
+
+
 def sendable(value: Json) -> Json:
     """`value` with every character in it that servers choke on replaced: NUL and halves of surrogate pairs."""
     match value:

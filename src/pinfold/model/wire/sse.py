@@ -18,6 +18,8 @@ Done: TypeAlias = Literal["[DONE]"]
 DONE: Done = "[DONE]"
 DRAIN_S = 0.5
 """For the end of an answer after its last word, so that the next request can have the connection."""
+_LOST = 3
+"""Pieces that are passed over: what they held is lost, and the rest of the answer is not."""
 _STREAMS = ("text/event-stream", "application/x-ndjson")
 
 
@@ -28,7 +30,7 @@ async def events(
 
     Once the reader has `finished`, more is waited for no longer than `tail_s`.
     """
-    reader = _Reader()
+    reader = _Reader(answer)
     first = b""
     seen = False
     limit_s = math.inf
@@ -73,7 +75,8 @@ def not_a_chat(answer: Answer, what: str) -> RequestFailed:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
         self._pending: list[str] = []
         self._bare = False
         self._begun = False
@@ -101,7 +104,16 @@ class _Reader:
         """What was waiting for more lines."""
         text = "\n".join(self._pending)
         self._pending.clear()
-        return (_object(text),) if text else ()
+        if not text:
+            return ()
+        try:
+            return (_checked(parsed(text)),)
+        except BadEvent:
+            self._answer.lost += 1
+            if self._answer.lost > _LOST:
+                words = f"the server sent pieces that are not JSON: {one_line(text[:120])!r}"
+                raise RequestFailed(words) from None
+            return ()
 
     def _data(self, value: bytes) -> Sequence[dict[str, Json] | Done]:
         text = value.decode("utf-8", "replace")
@@ -115,13 +127,6 @@ class _Reader:
             return (*self.end(), DONE)
         self._pending.extend([text] if text.strip() else [])
         return ()
-
-
-def _object(text: str) -> dict[str, Json]:
-    try:
-        return _checked(parsed(text))
-    except BadEvent as error:
-        raise RequestFailed(f"the server sent a piece that is not JSON: {one_line(text[:120])!r}") from error
 
 
 def _checked(value: Json) -> dict[str, Json]:
