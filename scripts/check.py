@@ -5,6 +5,7 @@ import ast
 import hashlib
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,11 +26,12 @@ GOLDEN = ROOT / "tests" / "logs" / "v1"
 BIN = Path(sys.executable).parent
 UV = ROOT / ".uv" / "uv"
 
-GATE_LIMIT_S = 900
+GATE_LIMIT_S = 2_400
 FILE_LINES = 600
 FUNCTION_LINES = 100
 SMOKE_CHECKS = 14
-SMOKE_LIMIT_S = 30
+SMOKE_LIMIT_S = 60
+"""Of processor time, which other programs on the machine do not use up: 20 s as a rule."""
 TORCH = "2.13.0+cpu"
 """The build for CPUs: the other one brings gigabytes."""
 
@@ -319,7 +321,7 @@ class Smoke:
 def smoke() -> Iterator[Smoke]:
     with tempfile.TemporaryDirectory(prefix="pinfold-smoke-") as folder:
         report = Path(folder) / "report.xml"
-        began = time.monotonic()
+        began = processor_s()
         finished = run(
             sys.executable,
             "-m",
@@ -330,7 +332,7 @@ def smoke() -> Iterator[Smoke]:
             f"--junitxml={report}",
             *files_naming("smoke"),
         )
-        seconds = time.monotonic() - began
+        seconds = processor_s() - began
         cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
     yield from map(smoke_case, cases)
     if finished.code not in (0, 1):
@@ -339,6 +341,12 @@ def smoke() -> Iterator[Smoke]:
         yield Smoke("enough checks", 0, Failed(f"{len(cases)} of at least {SMOKE_CHECKS}"))
     if seconds > SMOKE_LIMIT_S:
         yield Smoke("fast enough", seconds, Failed(f"{seconds:.0f} s, at most {SMOKE_LIMIT_S}"))
+
+
+def processor_s() -> float:
+    """Of all that has been run."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def smoke_case(case: ET.Element) -> Smoke:

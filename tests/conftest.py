@@ -103,7 +103,7 @@ def pinfold(workspace: Path, request: pytest.FixtureRequest) -> Callable[..., Ra
     """Runs the real command in the workspace, loaded before unless the test is one of those an installation must pass."""
     from_nothing = any(request.node.get_closest_marker(name) for name in ("smoke", "installed"))
 
-    def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 60) -> Ran:
+    def run(*args: str, given: str | bytes = b"", cwd: Path = workspace, timeout_s: float = 200) -> Ran:
         data = given.encode() if isinstance(given, str) else given
         done = None if from_nothing else run_forked(("-m", "pinfold", *args), data, cwd, timeout_s)
         done = done or subprocess.run(

@@ -44,7 +44,7 @@ def warmed(python: str, home: Path) -> list[str]:
         [python, "-I", "-c", INSIDE + PROGRAM, str(GUEST)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         env={"HOME": str(home), "LANG": "C.UTF-8"},
         check=False,
     )
@@ -103,7 +103,7 @@ def test_what_is_loaded_lies_together_and_what_was_not_needed_is_given_back() ->
         [sys.executable, "-I", "-c", INSIDE + LAYOUT, str(GUEST)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     together, filled, same = done.stdout.splitlines() or [done.stderr] * 3
@@ -153,7 +153,7 @@ use()
 )
 def test_code_that_is_known_to_run_is_mapped_ahead_and_libraries_have_no_gaps() -> None:
     command = [sys.executable, "-I", "-c", INSIDE + CODE, str(GUEST)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout == "True True\n[]\n0\n", done.stderr
 
 
@@ -171,7 +171,7 @@ print(immortal.is_possible(), all(before), all(after), count([]) == immortal.MAR
 
 def test_what_no_collector_knows_of_is_made_immortal_too(data_python: Path) -> None:
     command = [str(data_python), "-I", "-c", INSIDE + IMMORTAL, str(GUEST)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     if done.stdout.startswith("False"):
         pytest.skip("not with this Python")
     assert done.stdout == "True False True False\n", done.stderr

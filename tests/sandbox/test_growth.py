@@ -38,9 +38,10 @@ BOMBS = {
     "a file in one go": "import os\nos.posix_fallocate(os.open('x', os.O_CREAT | os.O_WRONLY), 0, 40 << 20)",
     "block after block": "f = open('x', 'wb')\nwhile True: f.write(bytes(1 << 20)); f.flush()",
     "a file that is there already": "f = open('kept', 'ab')\nwhile True: f.write(bytes(1 << 20)); f.flush()",
-    "small files without end": (
-        "import itertools, os\nos.mkdir('d')\n"
-        "for n in itertools.count(): open(f'd/{n}', 'wb').write(bytes(1 << 16))"
+    # Not without end: on a busy machine it would take longer to remove them than to make them.
+    "many small files": (
+        "import os, time\nos.mkdir('d')\n"
+        "for n in range(1_000): open(f'd/{n}', 'wb').write(bytes(1 << 16))\ntime.sleep(60)"
     ),
     "a file without a name": (
         "import os, time\nf = open('x', 'wb')\nos.unlink('x')\n"

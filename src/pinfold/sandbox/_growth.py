@@ -158,6 +158,8 @@ class Growth:
                 held, mapped = await anyio.to_thread.run_sync(unlinked, self._body, self._folders)
                 grown += held + max(0, min(mapped, lost - grown - held))
             self._grown, self._free_then = grown, free
+            # What an undo took back may be counted until its process is gone: it gives nobody room.
+            self._allowed = max(self.limit, min(self._allowed, grown + SLACK))
             self._counted_at = perf_counter()
             self._took_s = self._counted_at - began
 

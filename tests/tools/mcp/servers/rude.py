@@ -196,7 +196,7 @@ def main() -> None:  # noqa: C901
                 call(request, params["name"])
             case None if str(request).startswith("q"):
                 answered.append("declined" if "result" in message else "refused")
-                if len(answered) == 100 and waiting:
+                if (len(answered) == 100 or answered.count("refused") == 92) and waiting:
                     answer(waiting.pop(), text(f"{answered.count('refused')} refused"))
             case str() if request is not None:
                 say(
