@@ -94,6 +94,6 @@ def test_nothing_is_loaded_that_the_first_request_does_not_need(loaded: dict[str
 
 def test_a_start_stays_within_its_budget(loaded: dict[str, Any]) -> None:
     """Whoever needs more of it loads something else later."""
-    assert len(loaded["ours"]) <= 185
+    assert len(loaded["ours"]) <= 186
     assert loaded["dataclasses"] == [], "each takes a millisecond to make; a Struct takes none"
     assert loaded["patterns"] <= 22, "compile what is rarely used when it is used: re.search(TEXT, ...)"

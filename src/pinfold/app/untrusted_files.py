@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from pinfold.app.private_files import changing
 from pinfold.app.untrusted_store import WHOLE, Mark, Store, Writing, load, save, store_path
-from pinfold.app.written_files import NAMES, UNREAD, TooMany, content, contents_before, walk, written
 from pinfold.text import listed, numerous, printable_line
 
 _COARSE = 5
@@ -84,6 +83,8 @@ class Writer:
             store = load()
             save(replace(store, writing={**store.writing, self._session: writing}))
         self._writing = writing
+        from pinfold.app.written_files import contents_before
+
         self._known = contents_before(self._began_ns, self._folders)
 
     def end(self) -> None:
@@ -153,6 +154,8 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
 
 def _settled(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
     """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
+    from pinfold.app.written_files import written
+
     files, folders, ways = dict(store.files), dict(store.folders), dict(store.ways)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for session, writing in sessions.items():
@@ -190,6 +193,8 @@ def _checked(store: Store, tops: Sequence[Path]) -> Store:
 
 def _as_before(path: str, mark: Mark) -> Mark | None:
     """The mark on what is there now, if it is what was marked."""
+    from pinfold.app.written_files import NAMES, UNREAD, content
+
     now = content(path)
     if now is None:
         return None
@@ -204,6 +209,8 @@ def _as_before(path: str, mark: Mark) -> Mark | None:
 
 def _moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
     """Files that hold what those held which are gone, by size and digest; folders by their number."""
+    from pinfold.app.written_files import TooMany, content, walk
+
     files = {(mark.size, mark.digest): mark for mark in missing}
     folders = {mark.seen[0]: mark for mark in missing if mark.digest == WHOLE}
     sizes = {size for size, _ in files}

@@ -17,8 +17,7 @@ from msgspec import Struct
 from pinfold.sandbox._beneath import Below, Content, File, Odd
 from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, made_plain, written_folders
 from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
-from pinfold.sandbox._keeper_ports import Mounts
-from pinfold.sandbox._keeper_report import ADVICE, KeeperReport
+from pinfold.sandbox._keeper_ports import ADVICE, KeeperReport, Mounts
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
 from pinfold.sandbox._watch import EMPTY, FOLDERS, Watch
 from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable

@@ -9,17 +9,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import DATA, is_gitdir, obeyed, usual_hooks
-from pinfold.sandbox._virtual_environment import VirtualEnvironment, read_environment
 from pinfold.sandbox._watch import FOLDERS
 from pinfold.sandbox.contract import Mount, SandboxUnavailable
 from pinfold.sandbox.name_patterns import NamePatterns
 from pinfold.sandbox.secret_files import NAMES, PATTERNS, is_masked
+
+if TYPE_CHECKING:
+    from pinfold.sandbox._virtual_environment import VirtualEnvironment
 
 STEERING = (".mcp.json", "pinfold.toml", ".agents", "AGENTS.md", "CLAUDE.md")
 """What the agent would obey, at the top of the workspace."""
@@ -72,7 +74,7 @@ class Guards(Struct, frozen=True, kw_only=True):
     """Everything that must be after a cell as it was before, or as absent: for the keeper."""
     told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
     """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
-    environments: list[VirtualEnvironment] = field(default_factory=list[VirtualEnvironment])
+    environments: list[VirtualEnvironment] = []
     folders: list[str] | None = None
     """Every folder, but those of git's data; None if they are more than can be watched."""
 
@@ -86,8 +88,12 @@ def guarded(source: Path, shown: str, *, steers: bool) -> Guards:
     if top in _SYSTEM:
         raise SandboxUnavailable(f"{source} belongs to the system; name a folder of your own")
     found = Walk(top, steers=steers)
-    environments = [read_environment(top, home) for home in found.environments]
-    found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
+    environments: list[VirtualEnvironment] = []
+    if homes := found.environments:
+        from pinfold.sandbox._virtual_environment import read_environment
+
+        environments = [read_environment(top, home) for home in homes]
+        found.autorun |= {match.path: match.row for one in environments for match in one.matches(top)}
     kept = list(dict.fromkeys(path for gitdir in found.gitdirs for path in _kept_of(gitdir, top)))
     kept += found.pointers
     if steers:

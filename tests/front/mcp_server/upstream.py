@@ -22,7 +22,11 @@ def did(what: str) -> None:
         file.write(f"{what}\n")
 
 
-@server.tool(description=os.environ.get("DESCRIBED", "Say it again."))
+DESCRIBED = DID.with_name("described.txt")
+"""A server can change what it says of itself without being started in another way."""
+
+
+@server.tool(description=DESCRIBED.read_text() if DESCRIBED.exists() else "Say it again.")
 def echo(text: str) -> str:
     did(f"echo {text}")
     return text
