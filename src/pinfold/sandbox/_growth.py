@@ -53,7 +53,7 @@ class Growth:
         self._given = list(folders)
         self._scratch: str = ""
         self._limits = limits
-        self._grown = 0
+        self._grown = self._held = self._held_before = 0
         self._set_limit()
         self._start: Count | None = None
         self._since_s = time.time()
@@ -90,6 +90,7 @@ class Growth:
                 self._free_at_start += self._free() - before  # if it is on a disk of its own
                 self._free_then = self._free()
         self._allowed = max(self.limit, self._grown + SLACK) if self._grown > self.limit else self.limit
+        self._held_before = self._held
         if self._timer is None:
             self._on_excess = on_excess
             self._start = self._count_few()
@@ -151,15 +152,16 @@ class Growth:
                 old = await anyio.to_thread.run_sync(self._count_all, self._since_s)
                 allocated = max(old.allocated, count.allocated - max(0, lost))
                 self._start = Count(allocated, old.closed, old.is_whole)
-            grown = count.allocated - self._start.allocated
+            grown, held = count.allocated - self._start.allocated, 0
             if not count.is_whole or count.closed > self._start.closed:
                 grown = max(grown, lost)
             elif self._body is not None and (self._runs or lost - grown > self._allowed):
                 held, mapped = await anyio.to_thread.run_sync(unlinked, self._body, self._folders)
-                grown += held + max(0, min(mapped, lost - grown - held))
-            self._grown, self._free_then = grown, free
-            # What an undo took back may be counted until its process is gone: it gives nobody room.
-            self._allowed = max(self.limit, min(self._allowed, grown + SLACK))
+                held += max(0, min(mapped, lost - grown - held))
+            self._grown, self._held, self._free_then = grown + held, held, free
+            # What an undo took back is held until its process is gone: it gives nobody room.
+            self._allowed = max(self.limit, self._allowed - max(0, self._held_before - held))
+            self._held_before = min(self._held_before, held)
             self._counted_at = perf_counter()
             self._took_s = self._counted_at - began
 
