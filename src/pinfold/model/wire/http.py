@@ -25,7 +25,7 @@ _SLICE_BYTES = 64 * 2**10
 _ERROR_BYTES = 64 * 2**10
 _ERROR_S = 10.0
 _KEEP_ALIVE_S = 60.0
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+_LINE_END = rb"\r\n|\r|\n"
 _MOVES = 3
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_SUCH_HOST = (
@@ -70,7 +70,7 @@ class Answer:
                     text = bytes(rest)
                     # Of the last one it is not known yet whether a line feed belongs to it.
                     held = b"\r" if text.endswith(b"\r") else b""
-                    *lines, last = _LINE_END.split(text.removesuffix(held))
+                    *lines, last = re.split(_LINE_END, text.removesuffix(held))
                     rest = bytearray(last + held)
                     yield lines
                 if len(rest) > LINE_BYTES:
