@@ -284,18 +284,40 @@ async def test_a_session_that_is_closed_meanwhile_ends(session: Resumable) -> No
     assert outcome.status == "killed"
 
 
+RING = "import signal\ndef ring(*_): raise TimeoutError('rang')\nsignal.signal(signal.SIGALRM, ring)\n"
+
+
 async def test_a_timer_of_the_programs_own_cuts_the_command_short_and_is_raised_in_the_cell(
     session: Resumable, tool: Tool
 ) -> None:
     code = (
-        "import signal\ndef ring(*_): raise TimeoutError('rang')\nsignal.signal(signal.SIGALRM, ring)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
-        "try:\n    call('sh', script='sleep 60')\nexcept TimeoutError as rang:\n    print(rang)"
+        f"{RING}try:\n    signal.setitimer(signal.ITIMER_REAL, 0.2)\n    call('sh', script='sleep 60')\n"
+        "except TimeoutError as rang:\n    print(rang)"
     )
     with anyio.fail_after(20):
         outcome = await session.run(code, on_call=tool)
     assert (outcome.status, outcome.stdout) == ("ok", "rang\n"), outcome
-    assert b"it was cut short: TimeoutError" in tool.ends[0].stderr
+    assert [ended.status for ended in tool.ends] in (
+        ["error"],
+        [],
+    )  # on a busy machine it rings before the command
+    await in_step(session)
+
+
+async def test_a_timer_that_rings_while_a_command_is_started_is_no_fault_of_the_command(
+    session: Resumable, tool: Tool
+) -> None:
+    """Its exception is of a kind that starting raises too."""
+    code = (
+        f"{RING}import subprocess\nPopen = subprocess.Popen\n"
+        "def slow(*args, **named):\n    signal.raise_signal(signal.SIGALRM)\n    return Popen(*args, **named)\n"
+        "subprocess.Popen = slow\ntry:\n    call('sh', script='sleep 60')\n"
+        "except TimeoutError as rang:\n    print(rang)\nfinally:\n    subprocess.Popen = Popen"
+    )
+    with anyio.fail_after(20):
+        outcome = await session.run(code, on_call=tool)
+    assert (outcome.status, outcome.stdout) == ("ok", "rang\n"), outcome
+    assert tool.ends[0].stderr == b"it was cut short: TimeoutError\n"
     await in_step(session)
 
 
@@ -322,9 +344,8 @@ async def test_a_command_for_a_call_nobody_waits_for_is_told_so(session: Resumab
         left.set()
 
     code = (
-        "import signal\ndef ring(*_): raise TimeoutError\nsignal.signal(signal.SIGALRM, ring)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.1)\n"
-        "try: call('slow')\nexcept TimeoutError: print('left', flush=True)\ncall('next')"
+        f"{RING}try:\n    signal.setitimer(signal.ITIMER_REAL, 1)\n    call('slow')\n"
+        "except TimeoutError: print('left', flush=True)\ncall('next')"
     )
     with anyio.fail_after(20):
         outcome = await session.run(code, on_call=answer, on_output=on_output)

@@ -143,6 +143,7 @@ def _size(request: Request) -> int:
 
 
 async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
+    lack = _lacks(reply)
     replied = ModelReplied(
         turn=turn,
         model=name,
@@ -154,8 +155,8 @@ async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
         reasoning=reply.reasoning,
         finish=reply.finish,
         in_text=reply.in_text,
-        correction=reply.correction or _lacks(reply) or _sent_back(core, reply),
-        unreadable=reply.unreadable or bool(_lacks(reply)),
+        correction=reply.correction or lack or _sent_back(core, reply),
+        unreadable=reply.unreadable or bool(lack),
         from_cache=reply.from_cache,
         echo=reply.echo,
     )

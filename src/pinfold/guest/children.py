@@ -9,10 +9,12 @@ from contextlib import contextmanager, suppress
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Any, Self
 
 _core = __import__("_signal")  # without the enums of `signal`: the default is 0
 # Bound now: a program may replace these names in their modules.
 _getsignal, _signal = _core.getsignal, _core.signal
+_SIGNALS = {*range(1, signal.NSIG)} - {signal.SIGINT}
 _waitpid, _sigmask, _sigtimedwait = os.waitpid, signal.pthread_sigmask, signal.sigtimedwait
 
 
@@ -27,21 +29,48 @@ def unheard() -> Generator[None]:
         _sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def unhandled() -> Generator[None]:
-    """What the program does about children that end is put aside, where this thread may: it could take their exit codes."""
-    before = _getsignal(signal.SIGCHLD)
-    is_aside = before is not None and not (type(before) is int and before == 0)
-    if is_aside:
+class Handlers:
+    """The program's handlers of signals, put aside while a child of ours runs, where this thread may.
+
+    One for SIGCHLD could take the child's exit code, and one that raises could leave the child half started. That of
+    SIGINT stays, which `Interrupts` looks after.
+    """
+
+    def __init__(self) -> None:
+        self._aside: dict[int, Any] = {}
+        self._came: list[tuple[int, object]] = []
+        self._note = self._came_in
+
+    def __enter__(self) -> Self:
         try:
-            _signal(signal.SIGCHLD, 0)
+            for number in _SIGNALS:
+                handler = _getsignal(number)
+                if callable(handler) or (number == signal.SIGCHLD and handler):
+                    self._aside[number] = handler
+                    _signal(number, 0 if number == signal.SIGCHLD else self._note)
         except ValueError:  # not the main thread
-            is_aside = False
-    try:
-        yield
-    finally:
-        if is_aside:
-            _signal(signal.SIGCHLD, before)
+            self._aside.clear()
+        except BaseException:  # raised by one that is not put aside yet
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._aside.items():
+            now = _getsignal(number)
+            if now is self._note or (
+                type(now) is int and now == 0
+            ):  # else one that was called has set another
+                _signal(number, handler)
+
+    def call(self) -> None:
+        """Those whose signals have come. May raise whatever they do."""
+        while self._came:
+            number, frame = self._came.pop(0)
+            self._aside[number](number, frame)
+
+    def _came_in(self, number: int, frame: object) -> None:
+        self._came.append((number, frame))
 
 
 def reap(pid: int) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from json import dumps
 from time import monotonic
 
-from .children import unhandled
+from .children import Handlers
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -60,8 +60,13 @@ class Programs:
 
         `tell` hears what it writes as it comes. When it `is_unwanted`, it ends; the host that speaks wants no more of it.
         """
-        with unhandled():
-            return self._run(request, stdin, is_unwanted, tell)
+        with Handlers() as handlers:
+            told, stray = self._run(request, stdin, is_unwanted, tell, handlers)
+            try:
+                handlers.call()
+            except BaseException as raised:
+                stray = stray or raised
+        return told, stray
 
     def _run(
         self,
@@ -69,6 +74,7 @@ class Programs:
         stdin: bytes,
         is_unwanted: Callable[[], bool],
         tell: Callable[[str, bytes], None] | None,
+        handlers: Handlers,
     ) -> tuple[bytes, BaseException | None]:
         read_only = request.get("read_only", "")
         scratch = ""
@@ -84,8 +90,13 @@ class Programs:
             is_unbound = type(error).__name__ == "NotBound"
             return failed(f"{what}: {words}", read_only="impossible" if is_unbound else ""), None
         status, stray = "error", None
+
+        def is_over() -> bool:
+            handlers.call()
+            return is_unwanted()
+
         try:
-            status = program.follow(self._channel.fd, is_unwanted, monotonic() + request["timeout_s"])
+            status = program.follow(self._channel.fd, is_over, monotonic() + request["timeout_s"])
         except BaseException as raised:  # a timer or a signal of the cells' own code
             stray = raised
             program.err += f"it was cut short: {type(stray).__name__}\n".encode()

@@ -193,6 +193,23 @@ def open_up(path: str) -> bool:
     return False
 
 
+def entries_of(folder: str) -> list[os.DirEntry[str]]:
+    """None of a folder that is not there or cannot be looked into."""
+    try:
+        with os.scandir(folder) as inside:
+            return list(inside)
+    except OSError:
+        return []
+
+
+def link_target(path: str) -> str | None:
+    """Where it leads; None if it is no link."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - no Path on the fast path
+    except OSError:
+        return None
+
+
 def _sign(path: str) -> _Sign:
     try:
         status = os.lstat(path)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pinfold.sandbox._beneath import Content, File, Folder
+from pinfold.sandbox._beneath import Content, File, Folder, entries_of
 from pinfold.sandbox._gitdir import WRITTEN, is_plain_config, plain_part, pushes_elsewhere
 
 _LINK_FOLDERS = 2000
@@ -54,7 +54,7 @@ def links_in(top: str, gitdir: str) -> list[str]:
     return [
         f"{folder}/{entry.name}"
         for folder in written_folders(top, gitdir)
-        for entry in _entries(f"{top}/{folder}")
+        for entry in entries_of(f"{top}/{folder}")
         if entry.is_symlink()
     ]
 
@@ -69,15 +69,7 @@ def written_folders(top: str, gitdir: str) -> list[str]:
             found.append(folder)
             waiting += [
                 f"{folder}/{entry.name}"
-                for entry in _entries(f"{top}/{folder}")
+                for entry in entries_of(f"{top}/{folder}")
                 if entry.is_dir(follow_symlinks=False)
             ]
     return found
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as inside:
-            return list(inside)
-    except OSError:
-        return []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
-from pinfold.sandbox._beneath import open_up
+from pinfold.sandbox._beneath import link_target, open_up
 from pinfold.sandbox._gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox._workspace import Guards, Walk, is_within, stamp_of
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
@@ -133,7 +133,7 @@ class NameCheck:
         match = autorun_files.match(path)
         if match is not None and match.row.only_in == "git":
             return  # a branch may be called `x.pem`
-        target = self._target(path) if stat.S_ISLNK(status.st_mode) else None
+        target = link_target(f"{self._top}/{path}") if stat.S_ISLNK(status.st_mode) else None
         matches = [match] if match else [each.match(path, target) for each in self._environments]
         for one in filter(None, matches):
             self._sort_row(one.path, one.row, found)
@@ -181,12 +181,6 @@ class NameCheck:
             return True
         with os.fdopen(fd, "rb") as file:
             return _DRIVERS.search(file.read(_ATTRIBUTES_BYTES)) is not None
-
-    def _target(self, path: str) -> str | None:
-        try:
-            return os.readlink(f"{self._top}/{path}")  # noqa: PTH115 - no Path on the fast path
-        except OSError:
-            return None
 
     def _status(self, path: str) -> os.stat_result | None:
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from pinfold.sandbox._beneath import entries_of, link_target
 from pinfold.sandbox.autorun_files import Match, Row
 
 MODULE = Row("site-packages/", "Python")
@@ -60,7 +61,7 @@ class VirtualEnvironment(Struct, frozen=True):
         folders = [start, start / "bin", start / "lib", *start.glob("lib/python*")]
         folders += [Path(top, folder, below) for folder in self.imported for below in ("", "__pycache__")]
         for folder in folders:
-            for entry in _entries(folder):
+            for entry in entries_of(str(folder)):
                 found = self.match(entry.path[len(top) + 1 :], link_target(entry.path))
                 if found is not None:
                     yield found
@@ -76,7 +77,7 @@ def read_environment(top: str, home: str) -> VirtualEnvironment:
             links[path[len(top) + 1 :]] = target
     for site in start.glob("lib/python*/site-packages"):
         folders, names = [str(site)], set[str]()
-        for entry in _entries(site):
+        for entry in entries_of(str(site)):
             if entry.name.endswith(".pth"):
                 lines = _lines(entry.path)
                 names |= {name for line in lines if _runs(line) for name in _modules(line)}
@@ -84,7 +85,7 @@ def read_environment(top: str, home: str) -> VirtualEnvironment:
         within = {folder[len(top) + 1 :] for folder in folders if folder.startswith(f"{top}/")}
         if names:
             imported |= {folder: imported.get(folder, frozenset()) | names for folder in within}
-    programs = frozenset(entry.name for entry in _entries(start / "bin"))
+    programs = frozenset(entry.name for entry in entries_of(f"{start}/bin"))
     return VirtualEnvironment(home, imported, links, programs)
 
 
@@ -98,14 +99,6 @@ def _is_of_the_system(name: str) -> bool:
             continue
         return not (first.startswith(b"#!") and b"python" in first)
     return False
-
-
-def link_target(path: str) -> str | None:
-    """None if it is no link."""
-    try:
-        return os.readlink(path)  # noqa: PTH115 - no Path on the fast path
-    except OSError:
-        return None
 
 
 def _runs(line: str) -> bool:
@@ -129,11 +122,3 @@ def _lines(path: str) -> list[str]:
     with os.fdopen(fd, "rb") as file:
         text = file.read(_PATH_FILE_BYTES).decode("utf-8", "replace")
     return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as inside:
-            return list(inside)
-    except OSError:
-        return []

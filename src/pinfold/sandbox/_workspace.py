@@ -75,6 +75,7 @@ class Guards(Struct, frozen=True, kw_only=True):
     told: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
     """What the user is told of if it changes. This and what follows is for the keeper too, relative to the mount."""
     environments: list[VirtualEnvironment] = []
+    """Folders with an interpreter of their own, and what is obeyed in each."""
     folders: list[str] | None = None
     """Every folder, but those of git's data; None if they are more than can be watched."""
 

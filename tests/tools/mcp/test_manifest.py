@@ -320,7 +320,7 @@ async def test_a_server_that_changed_and_does_not_say_to_what_is_not_called(tmp_
     house, file = House(), tmp_path / "mail.json"
     await _first_sight(house, file)
     _write(file, MANIFEST, then={"tools": MANIFEST, "mute": True})
-    async with house.servers(spec("mail", "listed", str(file), timeout_s=0.5)) as servers:
+    async with house.servers(spec("mail", "listed", str(file), timeout_s=3)) as servers:
         tools = Registry(servers.pinned_tools("mail") or ())
         assert (await tools.call("mail.list_mail", {})).value == "called list_mail"
         with pytest.raises(ToolFailed, match="said that its tools have changed, and not to what; nothing"):

@@ -313,7 +313,7 @@ async def send(client: httpx2.AsyncClient, method: str, url: str, content: bytes
         try:
             response = await client.send(request, stream=True)
             moved = response.next_request if response.status_code in (307, 308) else None
-            # Elsewhere the key is not meant for.
+            # The key is meant for this host only.
             if moved is None or moved.url.host != request.url.host or moves == _MOVES:
                 return response
             await response.aclose()
