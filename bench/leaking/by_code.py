@@ -134,17 +134,17 @@ P()
 def scenarios() -> Iterator[Scenario]:
     modes: tuple[tuple[Mode, Answers], ...] = (
         ("auto", "nobody"),
-        ("full", "no"),
+        ("auto", "no"),
         ("ask", "harmless"),
         ("read-only", "harmless"),
-        ("full", "harmless"),
+        ("auto", "harmless"),
     )
     number = 0
     for place in ("LISTED", "EVIL"):
         for name, code in WAYS.items():
             mode, answers = modes[number % len(modes)]
             number += 1
-            # In `full` nobody is needed for the page; a no to all else is stricter than a no to it.
+            # In `auto` nobody is needed for the page; a no to all else is stricter than a no to it.
             yield _scenario(f"{name}, to the {place.lower()} host", code, f"@{place}@", mode, answers)
     for name, code in ELSEWHERE.items():
         yield _scenario(name, code, "@EVIL@", "auto", "nobody")

@@ -30,6 +30,8 @@ class Scenario:
     where: Where = "workspace"
     grants: bool = False
     """What is harmless is allowed for the session, not once."""
+    flows: tuple[str, ...] = ()
+    """What the user has let the session send to, whatever it has read."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of the user's, in the workspace."""
     tools: str = ""

@@ -150,6 +150,7 @@ class Stage:
             mode=None if session else self.scenario.mode,
             sandbox="namespaces",
             allow_hosts=[f"listed.example:{outside.listed.port}"],
+            flows=[outside.filled(to) for to in self.scenario.flows],
             approve=None if self.answers == "nobody" else partial(self._answer, outside, shown),
             session=session,
             **more,

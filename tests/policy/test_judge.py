@@ -6,6 +6,7 @@ from itertools import product
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Reach, Taint, judge, load_rules, shell_facts
@@ -85,14 +86,59 @@ def test_a_grant_never_makes_a_verdict_stricter_and_never_turns_a_no_into_a_yes(
         assert granted == without
 
 
-@pytest.mark.parametrize(("reach", "mode"), list(product(REACHES, MODES)))
+@pytest.mark.parametrize(("reach", "mode"), list(product(REACHES, ("read-only", "ask", "auto"))))
 def test_under_full_taint_nothing_leaves_without_a_question(reach: Reach, mode: Mode) -> None:
     facts = Facts(reach=reach, target="a.org:443", listed=True, handed=True, leaves=True)
-    verdict = judge(FETCH, facts, mode=mode, grants=("network: a.org:443", "tool: fetch"), taint=FULL)
+    grants = ("network: a.org:443", "tool: fetch", "flow: a.org:80", "flow: other")
+    verdict = judge(FETCH, facts, mode=mode, grants=grants, taint=FULL)
     assert not isinstance(verdict, Allow)
     if isinstance(verdict, Ask):
-        assert verdict.pattern == ""
+        assert verdict.is_flow
         assert "private data" in verdict.reason
+
+
+@pytest.mark.parametrize("reach", REACHES)
+def test_in_mode_full_taint_holds_nothing_back(reach: Reach) -> None:
+    facts = Facts(reach=reach, target="a.org:443", listed=True, leaves=True)
+    tainted, clean = (judge(FETCH, facts, mode="full", taint=taint) for taint in (FULL, Taint()))
+    assert tainted == clean
+
+
+@pytest.mark.parametrize(
+    ("reach", "flow"),
+    [
+        ("network", "flow: a.org:443"),
+        ("outside", "flow: fetch of a.org:443"),
+        ("packages", "flow: the package index"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_a_yes_to_a_destination_holds_for_that_destination_under_taint(
+    reach: Reach, flow: str, mode: Mode
+) -> None:
+    facts = Facts(reach=reach, target="a.org:443", leaves=True)
+    asked = judge(FETCH, facts, mode=mode, taint=FULL)
+    assert isinstance(asked, Ask)
+    assert asked.pattern == flow
+    assert judge(FETCH, facts, mode=mode, taint=FULL, grants=(flow,)) == Allow(rule=flow)
+    other = replace(facts, target="b.org:443") if reach != "packages" else replace(facts, reach="outside")
+    assert isinstance(judge(FETCH, other, mode=mode, taint=FULL, grants=(flow,)), Ask)
+
+
+@pytest.mark.parametrize("reach", ["network", "outside", "packages"])
+def test_what_the_user_typed_for_the_run_may_leave_but_not_where_the_table_says_no(reach: Reach) -> None:
+    facts = Facts(reach=reach, target="a.org:443", leaves=True, may_leave=True)
+    for mode in ("ask", "auto"):
+        assert isinstance(judge(FETCH, facts, mode=mode, taint=FULL), Allow)
+        assert isinstance(judge(FETCH, facts, mode=mode), Allow)
+    assert isinstance(judge(FETCH, facts, mode="read-only", taint=FULL), Deny)
+    host = Facts(reach="host", leaves=True, may_leave=True)
+    assert isinstance(judge(FETCH, host, mode="ask", taint=FULL), Ask)
+
+
+def test_a_rule_of_the_users_own_is_asked_about_whatever_may_leave() -> None:
+    facts = Facts(leaves=True, may_leave=True)
+    assert isinstance(judge(TOOL, facts, mode="auto", rules=RULES, taint=FULL), Ask)
 
 
 @pytest.mark.parametrize("taint", [Taint(), Taint(private=True), Taint(untrusted=True)])
@@ -206,7 +252,7 @@ def test_a_rule_never_allows_a_protected_file_or_what_the_table_denies() -> None
 
 def test_a_rule_never_allows_what_taint_asks_about() -> None:
     leaving = Facts(reach="network", target="a.org:443", leaves=True)
-    verdict = judge(CallTool(tool="write_web", args={}), leaving, mode="full", rules=RULES, taint=FULL)
+    verdict = judge(CallTool(tool="write_web", args={}), leaving, mode="auto", rules=RULES, taint=FULL)
     assert isinstance(verdict, Ask)
 
 

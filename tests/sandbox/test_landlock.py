@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.sandbox.asking import as_user
+from tests.sandbox.test_launcher import groups_of
 
 from pinfold.sandbox import Limits, Provider, SandboxUnavailable, Session, Spec, provider_named
 from pinfold.sandbox.canaries import holes
@@ -186,12 +187,12 @@ def test_a_killed_host_leaves_no_process_folder_or_group_behind(workspace: Path)
             folder = Path(host.stdout.readline().strip()).parent
             assert folder.is_dir()
             anyio.run(until, lambda: len(sleepers(mark)) == 4)
-            groups = [f"**/pinfold-{pid}-*" for pid in launchers(stamp(host.pid))]
-            assert groups
+            pids = launchers(stamp(host.pid))
+            assert pids
         finally:
             host.send_signal(signal.SIGKILL)
     anyio.run(until, lambda: not folder.exists() and not sleepers(mark))
-    assert [left for group in groups for left in Path("/sys/fs/cgroup").glob(group)] == []
+    assert [left for pid in pids for left in groups_of(pid)] == []
 
 
 def launchers(host: str) -> list[int]:

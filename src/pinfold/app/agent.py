@@ -19,6 +19,7 @@ from pinfold.app.errors import ConfigError, TurnError
 from pinfold.app.live import LiveSession, own
 from pinfold.app.mounts import mounts_of
 from pinfold.app.opening import existing, new_session_options, resumed_options
+from pinfold.app.outgoing import FLOW_HOSTS, FLOW_TOOLS
 from pinfold.app.owner import take
 from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
@@ -81,6 +82,8 @@ class Agent:
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
     some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
+    `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
+    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Agent:
         approve: Approve | None = None,
         max_steps: int | None = None,
         allow_hosts: Iterable[str] = (),
+        flows: Iterable[str] = (),
         mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
@@ -108,6 +112,7 @@ class Agent:
             raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
         sources = existing(named_paths(data))
         place = Path(workspace) if workspace is not None else None
+        may_send_to = tuple(flows)
         flags: dict[str, Any] = {
             "model.name": model if isinstance(model, str) else None,
             "run.mode": mode,
@@ -115,6 +120,8 @@ class Agent:
             "checkpoint.git": git_checkpoints,
             "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
             "network.allow": tuple(allow_hosts) or None,
+            FLOW_HOSTS: may_send_to,
+            FLOW_TOOLS: may_send_to,
         }
         if ephemeral and session is not None:
             raise ConfigError("a session that is kept cannot be ephemeral; leave one of the two out")

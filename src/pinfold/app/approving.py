@@ -27,7 +27,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     pattern: str = ""
     """What a yes for the session or for always covers; empty where there is no such yes."""
     stored: str = ""
-    """Where a yes for always is kept."""
+    """Where a yes for always is kept; empty where there is no such yes."""
     bundled: bool = False
     """A yes covers all calls of the pattern that the same cell makes."""
     question: bool = False
@@ -87,7 +87,9 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
     elif isinstance(answer, bool):
         answer = Decision(allow=answer)
     verdict = "allow" if answer.allow else "deny"
-    scope = answer.scope if asked.pattern else "once"  # what cannot be granted for longer still got a yes
+    # What cannot be granted for as long still got a yes.
+    scope = "session" if answer.scope == "always" and not asked.stored else answer.scope
+    scope = scope if asked.pattern else "once"
     with suppress(CommandRefused):
         await live.submit(
             Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words)

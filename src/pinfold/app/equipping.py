@@ -116,6 +116,7 @@ def equipped(
         guards=options.guards,
         servers=servers,
         mounts=tuple(mount.path for mount in spec.mounts if mount.writable),
+        flows=options.flows,
     )
     hands = SandboxAndTools(
         provider=provider,

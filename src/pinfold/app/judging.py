@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pinfold.app.grants import Grants
 from pinfold.app.mcp.judging import held_back, of_server
 from pinfold.app.named_files import MOST, described, files_named
-from pinfold.app.outgoing import NETWORK, WayOut
+from pinfold.app.outgoing import NETWORK, Flows, WayOut
 from pinfold.app.privacy import Privacy
 from pinfold.app.steering import STEERING, planned, steered_by
 from pinfold.engine import Given, NotShown, Stopped
@@ -34,7 +34,7 @@ SHELL = "shell"
 QUESTION = "ask_user"
 NO_TUNNELS = (
     "the session has read private data and text of others, so its code gets no more connections; "
-    "use the tool fetch, which shows what leaves"
+    "use the tool fetch, which shows what leaves, or let it go there from the start: --allow-host {}"
 )
 
 
@@ -54,6 +54,7 @@ class Judging(Struct, kw_only=True, dict=True):
     """Of MCP."""
     mounts: tuple[Path, ...] = ()
     """Other folders that the session may write to."""
+    flows: Flows = field(default_factory=Flows)
 
     def __post_init__(self) -> None:
         self.is_untrusted = False
@@ -69,12 +70,12 @@ class Judging(Struct, kw_only=True, dict=True):
         connects = isinstance(action, CallTool) and action.tool == NETWORK
         if isinstance(action, CallTool) and connects and action.args not in self.way.wanted:
             return Deny(f"no tool is called {NETWORK!r}; open a connection instead", rule="the way out")
-        facts = Facts(effect="once", reach="workspace") if given.stopped else self.facts(action)
+        facts = Facts(effect="once", reach="workspace") if given.stopped else self._with_flow(action)
         self.is_untrusted = given.untrusted or self.has_met_others_words
         # A cell that runs has read what there is to read, though its end is not on record yet.
         taint = Taint(private=given.private or self.privacy.is_exposed, untrusted=self.is_untrusted)
-        if connects and taint.is_full:
-            return Deny(NO_TUNNELS, rule="taint")
+        if connects and taint.is_full and given.mode != "full" and not facts.may_leave:
+            return Deny(NO_TUNNELS.format(facts.target.partition(":")[0]), rule="taint")
         how: dict[str, Any] = {
             "mode": given.mode,
             "taint": taint,
@@ -82,7 +83,7 @@ class Judging(Struct, kw_only=True, dict=True):
             "guards": self.guards,
         }
         verdict = judge(action, facts, grants=given.grants, **how)
-        if isinstance(verdict, Ask) and verdict.pattern and self.grants:
+        if isinstance(verdict, Ask) and verdict.pattern and not verdict.is_flow and self.grants:
             always = self.grants.of(self.workspace)
             verdict = judge(action, facts, grants=given.grants | always, **how)
         if connects and isinstance(verdict, Ask):
@@ -111,6 +112,12 @@ class Judging(Struct, kw_only=True, dict=True):
         """What it was judged by, and may reach without being asked again."""
         to = self.destination(action)
         return frozenset((to,)) if to else frozenset()
+
+    def _with_flow(self, action: Action) -> Facts:
+        facts = self.facts(action)
+        if not isinstance(action, CallTool) or not facts.leaves:
+            return facts
+        return replace(facts, may_leave=self.flows.lets(action.tool, self.destination(action)))
 
     def facts(self, action: Action) -> Facts:
         if isinstance(action, RunCell):

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from pinfold.app.hands import SandboxAndTools
 from pinfold.engine import State
-from pinfold.events import Json
+from pinfold.events import FLOW, Json
 from pinfold.text import first_line
 
 Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
@@ -36,9 +36,11 @@ async def seen(hands: SandboxAndTools, state: State, what: Sight) -> Json:
             return hands.servers.seen() if hands.servers else []
         case "grants":
             always = hands.judging.grants.of(hands.spec.workspace) if hands.judging.grants else ()
+            typed = hands.judging.flows
             return [
                 *({"pattern": pattern, "scope": "session"} for pattern in sorted(state.granted)),
                 *({"pattern": pattern, "scope": "always"} for pattern in sorted(always)),
+                *({"pattern": f"{FLOW}{to}", "scope": "this run"} for to in (*typed.hosts, *typed.tools)),
             ]
         case _:
             assert_never(what)

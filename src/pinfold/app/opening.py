@@ -13,6 +13,7 @@ from pinfold.app.instructions import instructions
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
 from pinfold.app.obeyed import SERVERS, TOOLS
+from pinfold.app.outgoing import FLOW_HOSTS, FLOW_TOOLS, Flows
 from pinfold.app.paths import default_workspace, nearest, refuse_closed_folders, workspace_at
 from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
 from pinfold.app.toolbox import ToolOptions
@@ -38,7 +39,7 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
         sandbox=config.sandbox.provider,
         git_checkpoints=config.checkpoint.git,
         **_obeyed(loaded, folder, notice),
-        **_bounds(loaded),
+        **_bounds(loaded, flags),
     )
 
 
@@ -62,7 +63,7 @@ def resumed_options(
         sandbox=flags.get("sandbox.provider"),
         git_checkpoints=flags.get("checkpoint.git"),
         **_obeyed(loaded, place or known),
-        **_bounds(loaded),
+        **_bounds(loaded, flags),
     )
 
 
@@ -78,7 +79,9 @@ def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
 
 def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     """The configuration; from here on, nothing that is shown holds a secret this process knows."""
-    loaded = load_config(workspace, flags)
+    loaded = load_config(
+        workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)}
+    )
     keep_secrets_of_this_process()
     return loaded
 
@@ -89,7 +92,7 @@ def _obeyed(loaded: Loaded, workspace: Path | None, notice: str | None = None) -
     return {"instructions": wanted, "notices": tuple(filter(None, (notice, loaded.notice, *said)))}
 
 
-def _bounds(loaded: Loaded) -> dict[str, Any]:
+def _bounds(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
     config = loaded.config
     run, long = config.run, config.budget
     budget = Budget(
@@ -117,6 +120,7 @@ def _bounds(loaded: Loaded) -> dict[str, Any]:
             enable=config.tools.enable,
             disable=config.tools.disable,
             hosts=config.network.allow,
+            flows=Flows.typed(flags),
             guards=strict() if config.run.guards == "strict" else Guards(),
             declared=tuple(
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")

@@ -6,8 +6,9 @@ Nothing here decides: a new destination becomes an action like any other, and po
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pinfold.net import AllowList, Destination, Egress, Gate, How, Proxy, Traffic
 
 logger = logging.getLogger(__name__)
+FLOW_HOSTS, FLOW_TOOLS = "flows.hosts", "flows.tools"
+"""Flags by which flows are typed; no keys of the configuration."""
 NETWORK = "network"
 """What code does that opens a connection, as an action. No model calls it by name."""
 _TURNS = 20
@@ -58,6 +61,38 @@ class Running(Struct):
 
 def _wanted(destination: Destination, how: How) -> dict[str, Json]:
     return {"host": destination.host, "port": destination.port, "how": how}
+
+
+class Flows(Struct, frozen=True, kw_only=True, dict=True):
+    """Where a session may send although it has read private data and text of others: what the user typed for this run.
+
+    Words in a file are no flow: a file is written once and forgotten.
+    """
+
+    hosts: tuple[str, ...] = ()
+    """As in `network.allow`."""
+    tools: tuple[str, ...] = ()
+    """Names or patterns."""
+
+    @classmethod
+    def typed(cls, flags: Mapping[str, Any]) -> Flows:
+        return cls(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
+
+    def lets(self, tool: str, to: Destination | None) -> bool:
+        """Send by this tool, to this destination where it has one."""
+        if to is not None and self.hosts and self._listed.lists(to):
+            return True
+        return any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+    @cached_property
+    def _listed(self) -> AllowList:
+        from pinfold.net import AllowList, BadPattern
+
+        named: list[str] = []
+        for name in self.hosts:
+            with suppress(BadPattern):  # the name of a tool
+                named += AllowList((name,)).patterns
+        return AllowList(named)
 
 
 class WayOut:

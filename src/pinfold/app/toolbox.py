@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from pinfold.app.databases import DataConfig
 from pinfold.app.on_host import OnHost
-from pinfold.app.outgoing import WayOut
+from pinfold.app.outgoing import Flows, WayOut
 from pinfold.app.paths import config_dir
 from pinfold.app.secrets import Secrets
 from pinfold.app.web import WebAccess
@@ -26,6 +26,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     disable: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     """That may be reached without asking, where the mode says so."""
+    flows: Flows = field(default_factory=Flows)
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""

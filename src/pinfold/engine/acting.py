@@ -262,8 +262,8 @@ async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
             digest=digest_of(id_, action, shows),
             shows=shows,
             pattern=ask.pattern,
-            stored=core.hands.grants_at if ask.pattern else "",
-            bundled=bool(ask.pattern and item.proposed.parent),
+            stored=core.hands.grants_at if ask.pattern and not ask.is_flow else "",
+            bundled=bool(ask.pattern and item.proposed.parent and not ask.is_flow),
             question=ask.question,
             options=ask.options,
         )

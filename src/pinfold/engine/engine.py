@@ -445,12 +445,14 @@ class Engine:
                 raise CommandRefused(
                     f"the approval for {decide.id} is about other content than what was answered"
                 )
-            pattern = item.asked.pattern if item.asked else ""
+            asked = item.asked
             if decide.verdict == "allow" and decide.scope != "once":
-                if not pattern:
+                if asked is None or not asked.pattern:
                     raise CommandRefused(f"{decide.id} can only be allowed once")
                 if decide.scope == "always":
-                    await self.core.hands.grant(pattern)
+                    if not asked.stored:
+                        raise CommandRefused(f"{decide.id} can be allowed for this session at most")
+                    await self.core.hands.grant(asked.pattern)
             await self.core.record(
                 ApprovalDecided(id=decide.id, verdict=decide.verdict, scope=decide.scope, words=decide.words)
             )

@@ -102,10 +102,11 @@ from pinfold.events.talk import (
     Usage,
     UserMessage,
 )
-from pinfold.events.verdict import Allow, Ask, Deny, Verdict
+from pinfold.events.verdict import FLOW, Allow, Ask, Deny, Verdict
 
 __all__ = [
     "FILES_TOLD",
+    "FLOW",
     "UPCASTERS",
     "Action",
     "ActionAllowed",

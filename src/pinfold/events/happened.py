@@ -275,7 +275,7 @@ class ApprovalRequested(_Event, frozen=True, kw_only=True):
     pattern: str = ""
     """What a yes for the session or for always covers; empty where there is no such yes."""
     stored: str = ""
-    """Where a yes for always is kept."""
+    """Where a yes for always is kept; empty where there is no such yes."""
     bundled: bool = False
     """A yes covers all calls of the pattern that the same cell makes."""
     question: bool = False

@@ -13,12 +13,18 @@ class Allow(Struct, frozen=True, kw_only=True):
     """Only as long as it changes no file: the sandbox sees to that."""
 
 
+FLOW = "flow: "
+"""How the pattern of a flow begins: a destination that what leaves may go to."""
+
+
 class Ask(Struct, frozen=True, kw_only=True):
     """The user must decide; `reason` is shown to them as it is."""
 
     reason: str
     pattern: str = ""
     """What a yes for longer than this once would allow; empty where there is no such yes."""
+    is_flow: bool = False
+    """A yes for longer holds for this session only, and a yes for this once for this call only."""
     rule: str = ""
     question: bool = False
     """It is the agent's own question, and the user's words are what it wants."""

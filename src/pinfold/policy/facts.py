@@ -18,6 +18,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The user has handed the tool to this session in person."""
     leaves: bool = False
     """Bytes of the session's choosing leave this machine."""
+    may_leave: bool = False
+    """The user has typed for this run that they may go there."""
 
 
 class Taint(Struct, frozen=True, kw_only=True):

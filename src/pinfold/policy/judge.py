@@ -1,8 +1,8 @@
 """Decides whether an action may run. Pure: no clock, no disk, no network.
 
 The table is that of the design, section 5. What comes on top of it: a rule of the user's own may be stricter, or say
-yes where the table would ask; a grant says yes where the table would ask; taint asks where bytes would leave. None of
-them says yes where the table says no, nor to a protected file or the host.
+yes where the table would ask; a grant says yes where the table would ask; taint asks where bytes would leave, and only
+a flow says yes to that. None of them says yes where the table says no, nor to a protected file or the host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pinfold.events import Action, Allow, Ask, CallTool, Deny, Mode, RunCell, Verdict
 from pinfold.policy.facts import Facts, Taint
 from pinfold.policy.guards import Guards, check_code
-from pinfold.policy.patterns import covers, pattern_of, script_of
+from pinfold.policy.patterns import covers, flow_of, pattern_of, script_of
 from pinfold.policy.rules import NO_RULES, Rules
 from pinfold.policy.shell import Script
 
@@ -80,14 +80,17 @@ def judge(
     handed = _is_handed(facts, row, mode)
     if answer == "deny" and not handed:
         return Deny(_refusal(action, facts, row, mode, script), rule=row.name)
-    if taint.is_full and facts.leaves:
-        return Ask(reason=f"{_reason(action, facts, row, script)}; {_TAINTED}", rule="taint")
+    flow = flow_of(action, facts)
+    may_leave = facts.may_leave or flow in grants
+    if taint.is_full and mode != "full" and facts.leaves and not may_leave:
+        reason = f"{_reason(action, facts, row, script)}; {_TAINTED}"
+        return Ask(reason=reason, pattern=flow, is_flow=True, rule="taint")
     pattern = "" if row in _UNGRANTABLE else pattern_of(action, facts, script)
     if said and said.verdict == "ask":
         reason = said.reason or f"your rule {said.name!r} wants to be asked"
         return Ask(reason=reason, rule=said.name)
-    if handed:
-        return Allow(rule=f"{_tool(action)} was handed to this session")
+    if handed or (may_leave and row not in _UNGRANTABLE and mode != "read-only"):
+        return Allow(rule=f"{_tool(action)} was handed to this session" if handed else flow)
     if answer == "allow" and row is not READING:
         return Allow(rule=row.name if row in (CELL, PURE) else f"mode {mode}")
     if row not in _UNGRANTABLE:

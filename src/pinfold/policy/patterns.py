@@ -7,6 +7,12 @@ network: api.github.com:443
 install: polars
 tool: send_mail            any call of the tool
 tool: mail.send of server 1a2b3c4d    as long as the server is the same program
+
+A flow lets a session that has read private data and text of others send to one destination, and holds for that session:
+
+flow: api.github.com:443
+flow: mail.send of server 1a2b3c4d
+flow: the package index
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import posixpath
 import shlex
 from pathlib import PurePosixPath
 
-from pinfold.events import Action, CallTool
+from pinfold.events import FLOW, Action, CallTool
 from pinfold.policy.facts import Facts
 from pinfold.policy.shell import Script, read_script
 from pinfold.policy.shell.script import base_name
@@ -48,6 +54,21 @@ def pattern_of(action: Action, facts: Facts, script: Script | None) -> str:
         case "outside":
             return f"tool: {action.tool}{f' of {facts.target}' if facts.target else ''}"
         case "nothing" | "files" | "protected" | "host":
+            return ""
+
+
+def flow_of(action: Action, facts: Facts) -> str:
+    """Where what leaves goes to; empty where nobody can say."""
+    if not isinstance(action, CallTool) or not facts.leaves:
+        return ""
+    match facts.reach:
+        case "packages":
+            return f"{FLOW}the package index"
+        case "network":
+            return f"{FLOW}{facts.target}" if facts.target else ""
+        case "outside":
+            return f"{FLOW}{action.tool}{f' of {facts.target}' if facts.target else ''}"
+        case "nothing" | "files" | "workspace" | "protected" | "host":
             return ""
 
 

@@ -54,6 +54,7 @@ class Growth:
         self._scratch: str = ""
         self._limits = limits
         self._grown = self._held = self._held_before = 0
+        self._disks = self._one_of_each_disk()
         self._set_limit()
         self._start: Count | None = None
         self._since_s = time.time()
@@ -84,6 +85,7 @@ class Growth:
         self._body, self._runs = body, True
         if scratch != self._scratch:
             before, self._scratch = self._free(), scratch
+            self._disks = self._one_of_each_disk()
             if not self._given:
                 self._set_limit()
             else:
@@ -99,10 +101,10 @@ class Growth:
                 # It takes a while: a cell that ends sooner, and changes nothing, is not held up by it.
                 self._counted_at, self._took_s = perf_counter(), TICK_S * SHARE
 
-    async def settle(self) -> None:
-        """Before something runs: an undo may have taken back what was too much."""
-        if self._grown > self.limit:
-            await self._count()
+    @property
+    def is_too_much(self) -> bool:
+        """As last counted."""
+        return self._grown > self.limit
 
     async def ended(self, *, has_changed: bool | None) -> str | None:
         """What ran has ended. Words, if it is too much. `has_changed`: files of the workspace; None if nobody knows."""
@@ -111,7 +113,7 @@ class Growth:
             return None  # most cells, which wait for nothing here
         if not self._is_due(has_changed=bool(has_changed)):
             return None
-        await self._count()
+        await self.count()
         return self.words if self._grown > self._allowed else None
 
     def close(self) -> None:
@@ -129,7 +131,7 @@ class Growth:
         self._look = asyncio.get_running_loop().create_task(self._count_and_tell())
 
     async def _count_and_tell(self) -> None:
-        await self._count()
+        await self.count()
         if self._grown > self._allowed and self._on_excess:
             self._on_excess(self.words)
 
@@ -140,7 +142,7 @@ class Growth:
             return True
         return has_changed and perf_counter() - self._counted_at > self._took_s / SHARE
 
-    async def _count(self) -> None:
+    async def count(self) -> None:
         async with self._lock:
             began, free = perf_counter(), self._free()
             count = self._count_few()
@@ -175,22 +177,18 @@ class Growth:
 
     def _free(self) -> int:
         free = 0
-        for folder in self._devices().values():
+        for folder in self._disks:
             with suppress(OSError):
                 status = os.statvfs(folder)
                 free += status.f_bavail * status.f_frsize
         return free
 
-    def _devices(self) -> dict[int, str]:
-        """One folder of each disk; as a rule there is one."""
-        folders = self._folders
-        if len(folders) == 1:
-            return {0: folders[0]}
+    def _one_of_each_disk(self) -> tuple[str, ...]:
         found: dict[int, str] = {}
-        for folder in folders:
+        for folder in self._folders:
             with suppress(OSError):
                 found.setdefault(os.stat(folder).st_dev, folder)  # noqa: PTH116
-        return found
+        return tuple(found.values())
 
 
 def growth_of(spec: Spec) -> Growth:

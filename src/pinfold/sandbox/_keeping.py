@@ -170,7 +170,7 @@ class Keeper:
     def _check(self, names: Names | None, *, is_midway: bool = False) -> None:
         """`is_midway`: a cell runs on. What it has made of the table stays until its end, so that it meets no error."""
         happened = self._watch.events() if self._watch else None
-        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and not self._later
+        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and self._later is NOTHING
         if is_quiet and self._mounted and not self._loose and not self._made:
             return
         self._leftovers = None
@@ -183,7 +183,8 @@ class Keeper:
         elif renamed or written:
             self._happened(renamed, written)
         elif self._loose or not self._mounted:
-            self._judge(self._suspects(), set())
+            # Nothing happened to a name, so what was not there is not there now.
+            self._judge({path for path in self._suspects() if self._was[path] is not None}, set())
         if happened is None or not self.sees_names:
             self._look_beyond(names, is_lost=happened is None and self.sees_names)
         if renamed or written or names or self._later:

@@ -63,8 +63,8 @@ class GuestSession(Slot):
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 return Outcome(status="killed", error=f"{lost} This cell did not run.\n", state_lost=True)
-            if self._growth:
-                await self._growth.settle()
+            if self._growth and self._growth.is_too_much:
+                await self._growth.count()  # an undo may have taken it back
             await self._about_to_run(cell)
             limit_s = self._limits.cell_s if timeout_s is None else timeout_s
             # A caller that is cancelled already must not start anything.
@@ -211,8 +211,8 @@ class GuestSession(Slot):
                 return await self._answering.run(command, self._limits.reply_s)
             async with self._lock:
                 guest = await self._live_guest()
-                if self._growth:
-                    await self._growth.settle()
+                if self._growth and self._growth.is_too_much:
+                    await self._growth.count()
                 if cell is not None:
                     await self._about_to_run(cell)
                 # A caller that is cancelled already must not start anything.

@@ -21,6 +21,7 @@ from tests.forked import forked
 from pinfold import Agent, Approval, Decision
 from pinfold.app import new_session_options, own
 from pinfold.app.errors import ConfigError
+from pinfold.app.grants import Grants
 from pinfold.app.mcp.files import of_project, servers_named, user_file, users_own
 from pinfold.app.mcp.pins import FilePins
 from pinfold.app.mcp.reach import give
@@ -351,17 +352,77 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     FilePins(users_own().specs).trust("notes")
     asked = Asked(False)
     replies = cell("print(open('diary.txt').read())"), calls("notes.look"), calls("notes.look")
-    events = await run(workspace, script, *replies, mode="full", approve=asked)
+    events = await run(workspace, script, *replies, mode="auto", approve=asked)
     assert outcomes(events) == ["ok", "ok", "denied"]
-    assert [one.pattern for one in asked.approvals] == [""]
+    assert [(one.pattern.partition(" of ")[0], one.stored) for one in asked.approvals] == [
+        ("flow: notes.look", "")
+    ]
     assert "so nothing leaves unseen" in asked.approvals[0].reason
     # The control: from a sandbox without a way out nothing leaves.
     configured(folder, reach="workspace")
     entry_args = [str(NOTES), str(workspace)]
     configured(folder, reach="workspace", args=entry_args)
     await see(workspace, script)
-    events = await run(workspace, script, *replies, mode="full", approve=Asked(False))
+    FilePins(users_own().specs).trust("notes")
+    events = await run(workspace, script, *replies, mode="auto", approve=Asked(False))
     assert outcomes(events) == ["ok", "ok", "ok"]
+
+
+async def test_a_yes_to_a_destination_holds_for_the_session_and_is_kept_nowhere(
+    workspace: Path, script: Script, folder: Path
+) -> None:
+    (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
+    configured(folder)
+    await see(workspace, script)
+    FilePins(users_own().specs).trust("notes")
+    asked = Asked(Decision(allow=True, scope="always"), False)
+    steps = (
+        cell("print(open('diary.txt').read())"),
+        *(calls("notes.look") for _ in range(3)),
+        calls("notes.note", text="x"),
+    )
+    events = await run(workspace, script, *steps, mode="auto", approve=asked)
+    assert outcomes(events) == ["ok", "ok", "ok", "ok", "denied"]
+    assert [one.pattern.partition(" of ")[0] for one in asked.approvals] == [
+        "flow: notes.look",
+        "flow: notes.note",
+    ]
+    assert Grants().all() == ()
+
+
+@pytest.mark.parametrize(
+    ("flows", "ends"),
+    [
+        ((), ["ok", "ok", "denied", "denied"]),
+        (("notes.look", "notes.note"), ["ok", "ok", "ok", "ok"]),
+        (("notes.l*",), ["ok", "ok", "ok", "denied"]),
+    ],
+)
+async def test_with_nobody_there_a_flow_that_was_given_beforehand_lets_tools_be_called_on(
+    workspace: Path, script: Script, folder: Path, flows: tuple[str, ...], ends: list[str]
+) -> None:
+    (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
+    configured(folder)
+    await see(workspace, script)
+    FilePins(users_own().specs).trust("notes")
+    reads = cell("print(open('diary.txt').read())")
+    steps = reads, calls("notes.look"), calls("notes.look"), calls("notes.note", text="x")
+    assert outcomes(await run(workspace, script, *steps, mode="auto", flows=flows)) == ends
+
+
+@pytest.mark.parametrize(("is_trusted", "end"), [(True, "ok"), (False, "denied")])
+async def test_a_tool_that_only_reads_what_is_here_does_not_leave_if_it_is_trusted(
+    workspace: Path, script: Script, folder: Path, is_trusted: bool, end: str
+) -> None:
+    (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
+    (folder / "closed.txt").touch()
+    configured(folder)
+    await see(workspace, script)
+    if is_trusted:
+        FilePins(users_own().specs).trust("notes")
+    reads = cell("print(open('diary.txt').read())")
+    events = await run(workspace, script, reads, *(calls("notes.count") for _ in range(3)), mode="auto")
+    assert outcomes(events) == ["ok", end, end, end], seen(events)
 
 
 async def test_a_form_of_a_server_is_filled_in_by_the_user(

@@ -22,10 +22,8 @@ def of_server(action: CallTool, tool: Tool[..., Any] | None, servers: SessionSer
         return Facts(effect="once", reach="outside")
     if tool is None or tool.server not in servers.names:
         return None
-    # Also what only reads may carry something away: what it is asked for.
-    server = tool.server
-    target = f"server {servers.identity(server)}"
-    return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(server))
+    target = f"server {servers.identity(tool.server)}"
+    return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
 
 
 def held_back(

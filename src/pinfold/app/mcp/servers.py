@@ -153,10 +153,10 @@ class SessionServers:
 
     # For policy
 
-    def leaves(self, server: str) -> bool:
-        """Whether what a call gives it may leave this machine."""
-        spec = self._specs[server]
-        return not is_boxed(spec) or bool(spec.hosts)
+    def leaves(self, tool: Tool[..., Any]) -> bool:
+        """Whether what a call gives it may leave this machine: also what only reads is told what to read."""
+        spec = self._specs[tool.server]
+        return bool(spec.hosts) if is_boxed(spec) else tool.reach != "nothing"
 
     def speaks_for_others(self, text: str) -> bool:
         """Whether it is about a project's server of which the user has seen how it is started, and not what it says."""
@@ -198,8 +198,7 @@ class SessionServers:
                     self._accept(tool.server)
                 return await tool.function(**arguments)
 
-        # How far a call goes is for policy to say of a server as a whole.
-        return replace(tool, function=called, reach="outside")
+        return replace(tool, function=called)
 
 
 async def serve(named: Named, around: Around, *, task_status: TaskStatus[SessionServers]) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pinfold.app import CommandRefused
 from pinfold.events import (
+    FLOW,
     ActionFinished,
     ActionId,
     ApprovalDecided,
@@ -143,7 +144,8 @@ def _keys(event: ApprovalRequested) -> dict[str, str]:
         return {"n": "no", "esc": "stop"}
     keys = {"y": "once"}
     if event.pattern:
-        keys |= {"s": "this session"}
+        is_flow = event.pattern.startswith(FLOW)
+        keys |= {"s": "to this destination, this session" if is_flow else "this session"}
         if event.stored:
             keys |= {"a": "always"}
     return keys | {"n": "no", "esc": "stop"}
@@ -164,7 +166,7 @@ def what_is_asked(event: ApprovalRequested) -> list[RenderableType]:
     if event.shows:
         parts += _what_it_would_do(event.shows)
     if event.pattern:
-        covers = Text("  s and a cover: ", style="dim")
+        covers = Text("  s and a cover: " if event.stored else "  s covers: ", style="dim")
         covers.append(exact(event.pattern).replace("\n", "\\n"), style="bold")
         if event.bundled:
             covers.append("; y covers all such calls of this cell", style="dim")

@@ -65,7 +65,13 @@ _SESSION = (
         "--allow-host",
         multiple=True,
         metavar="HOST",
-        help="May be reached without asking, as `network.allow`.",
+        help="May be reached without asking, as `network.allow`; in this run also with what was read before.",
+    ),
+    click.option(
+        "--allow-tool",
+        multiple=True,
+        metavar="SERVER.TOOL",
+        help="May be called without asking in this run, also with what was read before.",
     ),
     click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
@@ -125,6 +131,8 @@ def flags_of(given: dict[str, Any]) -> dict[str, Any]:
         "tools.enable": _names(given.get("tools")),
         "tools.disable": ("shell",) if given.get("no_shell") else None,
         "network.allow": given.get("allow_host") or None,
+        "flows.hosts": given.get("allow_host") or None,
+        "flows.tools": given.get("allow_tool") or None,
     }
 
 

@@ -53,6 +53,7 @@ from pinfold.text import presentable_line
 @mount_option
 @unmasked_option
 @click.option("--allow-host", multiple=True, metavar="HOST", help="May be reached without asking.")
+@click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="May be called without asking.")
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option(

@@ -102,7 +102,7 @@ def _tool(
         timeout_s=limits.total_s(spec.timeout_s),
         parallel_safe=effect == "pure",
         parameters=parameters,
-        reach=_reach(spec),
+        reach=_reach(spec, entry, is_trusted=is_trusted and not held),
         trust="untrusted",
         takes=arguments_of(parameters),
         server=spec.name,
@@ -121,10 +121,14 @@ def _effect(entry: Entry, *, is_trusted: bool) -> Effect:
     return "keyed" if said.get("idempotentHint") is True else "once"
 
 
-def _reach(spec: ServerSpec) -> Reach:
-    """A program is shut into what its user says it needs; somebody else's machine is not."""
+def _reach(spec: ServerSpec, entry: Entry, *, is_trusted: bool) -> Reach:
+    """A program is shut into what its user says it needs, or says itself where it is trusted; somebody else's machine is not."""
     if spec.transport == "stdio" and spec.reach:
         return spec.reach
+    said = entry.table("annotations") or {}
+    closed = said.get("readOnlyHint") is True and said.get("openWorldHint") is False
+    if spec.transport == "stdio" and is_trusted and closed:
+        return "nothing"
     return "network" if spec.reach == "network" else "outside"
 
 

@@ -81,6 +81,16 @@ async def think(question: str, answer: Annotated[types.CreateMessageResult, Reso
     return f"{answer.model}: {answer.content.text}"  # type: ignore[union-attr]
 
 
+if (folder / "closed.txt").exists():
+
+    @server.tool(
+        structured_output=False, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    )
+    def count() -> str:
+        """How many there are."""
+        return "some"
+
+
 if (folder / "more.txt").exists():
 
     @server.tool()

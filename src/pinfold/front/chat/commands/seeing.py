@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from pinfold.app import Link, departures
 from pinfold.app.looking import Sight
-from pinfold.events import BlobId, Json
+from pinfold.events import FLOW, BlobId, Json
 from pinfold.front.chat.commands.writing import (
     BadWords,
     all_entries,
@@ -63,6 +63,12 @@ async def cost_command(talk: Talk, _: str) -> None:
 async def sent_command(talk: Talk, _: str) -> None:
     gone = departures(await all_entries(talk))
     (table if gone else tell)(talk, sent_page(gone, talk.paper.width))
+    patterns = [str(one["pattern"]) for one in await looked(talk.link, "grants")]
+    if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:
+        remark(
+            talk,
+            f"May leave without asking: {', '.join(one.removeprefix(FLOW) for one in flows)}; /grants takes it back",
+        )
 
 
 async def thinking_command(talk: Talk, _: str) -> None:

@@ -97,6 +97,8 @@ async def grants_command(talk: Talk, rest: str) -> None:
 
 
 async def _revoke(talk: Talk, pattern: str, scope: str) -> None:
+    if scope == "this run":
+        raise BadWords(f"{pattern!r} was given on the command line and ends with this chat")
     if scope == "always":
         from pinfold.app.grants import Grants
 
