@@ -17,6 +17,7 @@ import pytest
 from tests.sandbox.test_keeping import QUIET, git, keeping, repository
 
 from pinfold.sandbox import Mount, Outcome, Session, Spec, autorun_files, provider_named
+from pinfold.sandbox._keeper_ports import Mounts
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.landlock import landlock_abi
 
@@ -448,6 +449,22 @@ def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when
         keeper.noticed()
         assert keeper.after() == (".vscode was made and has been removed: VS Code would obey it",)
     assert not (workspace / ".vscode").exists()
+
+
+def test_a_cell_may_write_again_what_leads_git_to_a_submodule(workspace: Path) -> None:
+    """As git does. Once the cell has ended it is mounted read-only."""
+    mounted: list[Mounts] = []
+    repository(workspace)
+    with keeping(workspace, sent=mounted) as keeper:
+        keeper.before()
+        (workspace / "dep").mkdir()
+        pointer = workspace / "dep" / ".git"
+        for _ in range(2):
+            pointer.write_text("gitdir: ../.git\n")
+            keeper.noticed()
+            assert mounted == []
+        keeper.after()
+    assert [path for one in mounted for path in one.protected] == [str(pointer)]
 
 
 async def test_no_undo_and_no_redo_brings_back_what_was_planted(

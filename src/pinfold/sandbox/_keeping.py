@@ -168,7 +168,7 @@ class Keeper:
             self._watch.close()
 
     def _check(self, names: Names | None, *, is_midway: bool = False) -> None:
-        """`is_midway`: a cell runs on. What it has made of the table stays until its end, so that it meets no error."""
+        """`is_midway`: a cell runs on. What it makes of the table, and to lead git elsewhere, stays as it is until its end."""
         happened = self._watch.events() if self._watch else None
         is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and self._later is NOTHING
         if is_quiet and self._mounted and not self._loose and not self._made:
@@ -191,9 +191,9 @@ class Keeper:
             new = Names(renamed, written).merged(names or NOTHING).merged(self._later)
             found = self._names.look(new)
             self._later = NOTHING
-            if is_midway and (found.obeyed or found.told):
+            if is_midway and (found.obeyed or found.told or found.pointers):
                 self._later = new
-                found.obeyed, found.told = {}, {}
+                found.obeyed, found.told, found.pointers = {}, {}, set()
             self._answer(found)
         if self._mounts:
             mounts, self._mounts = self._mounts, Mounts()
