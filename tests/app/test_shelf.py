@@ -9,7 +9,7 @@ import pytest
 
 from pinfold.app import NoSuchSession, SessionBusy, Shelf
 from pinfold.app.lock import claim
-from pinfold.events import Event, SessionChanged, SessionId, TurnId, UserSpoke
+from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
 from pinfold.log import Log
 
 pytestmark = pytest.mark.unit
@@ -38,6 +38,24 @@ async def test_a_session_is_found_by_id_beginning_name_and_last() -> None:
         "last": "s_bbb333",
         "s_bbb2": "s_bbb222",
     }
+
+
+async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Path) -> None:
+    for number, (session, folder) in enumerate((("s_old", "a"), ("s_new", "a"), ("s_other", "b"))):
+        place = Shelf().place(SessionId(session))
+        place.mkdir(mode=0o700)
+        log = Log(
+            place, SessionId(session), clock=lambda days=number: datetime.now(UTC) + timedelta(days=days)
+        )
+        opened = SessionOpened(
+            version="1", workspace=str(tmp_path / folder), model="m", mode="ask", sandbox="namespaces"
+        )
+        await log.append(opened)
+        log.close()
+    assert Shelf().last_in(tmp_path / "a") == "s_new"
+    assert Shelf().last_in(tmp_path / "b") == "s_other"
+    with pytest.raises(NoSuchSession, match=r"no session has worked in .*/c yet; `pinfold` begins one"):
+        Shelf().last_in(tmp_path / "c")
 
 
 @pytest.mark.parametrize("name", ["s_bbb", "nothing", "", "../x", "s_../..", "s_"])

@@ -59,7 +59,7 @@ async def test_taint_never_goes_back(tmp_path: Path, between: tuple[Any, ...]) -
     )
     assert shown.tainted
     asked = [event for event in shown.events if isinstance(event, ApprovalRequested)]
-    assert "nothing leaves unseen" in asked[-1].reason
+    assert "needs your OK" in asked[-1].reason
     assert asked[-1].pattern.startswith(FLOW)
 
 

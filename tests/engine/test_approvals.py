@@ -76,7 +76,7 @@ async def test_an_allowed_action_is_told_whole() -> None:
             ActionProposed(id=ActionId("a1"), action=CallTool(tool="send", args={"to": "ann"}), turn=TURN),
             ApprovalRequested(
                 id=ActionId("a1"),
-                reason="send has effects that may not be undone (once)",
+                reason="send runs outside the sandbox; what it does may not be undone",
                 digest="a digest",
                 pattern="tool: send",
                 stored="grants",
@@ -211,7 +211,7 @@ async def test_with_nobody_there_asking_is_denying_on_record() -> None:
         [
             ApprovalRequested(
                 id=ActionId("a1"),
-                reason="send has effects that may not be undone (once)",
+                reason="send runs outside the sandbox; what it does may not be undone",
                 digest="a digest",
                 pattern="tool: send",
                 stored="grants",
@@ -220,12 +220,14 @@ async def test_with_nobody_there_asking_is_denying_on_record() -> None:
                 id=ActionId("a1"),
                 verdict="deny",
                 by="nobody",
-                words="send has effects that may not be undone (once), and nobody is there to ask",
+                words="send runs outside the sandbox; what it does may not be undone, and nobody is there to ask",
             ),
         ]
     )
     assert [event.observation for event in session.all(ActionFinished)] == snapshot(
-        ["This was not run: send has effects that may not be undone (once), and nobody is there to ask"]
+        [
+            "This was not run: send runs outside the sandbox; what it does may not be undone, and nobody is there to ask"
+        ]
     )
 
 

@@ -70,7 +70,7 @@ def test_the_page_fits_eighty_columns_and_says_the_same(
     monkeypatch.setenv("COLUMNS", "80")
     done = pinfold("doctor", *WAIT)
     assert done.code == 0
-    assert "  ok    namespaces     proven full; first result after" in done.out
+    assert "  ok    namespaces     Full isolation verified; starts in" in done.out
     assert "fix: pinfold env build" in done.out
     assert done.out.splitlines()[-1].startswith("no faults, ")
     # A path is never broken: it could not be copied.

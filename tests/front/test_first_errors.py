@@ -73,7 +73,7 @@ CASES = {
     "a host that nobody knows": Case(
         args=("run", "--model", "http://no-such-host.invalid/v1#m", "hello"),
         code=75,
-        words=("nobody knows that host: is there a network, and is the name right?",),
+        words=("Host name not found. Check your network and the address.",),
     ),
     "a model the server does not have": Case(
         args=("run", "--model", "openai:gpt-55", "hello"),

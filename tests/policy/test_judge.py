@@ -94,7 +94,7 @@ def test_under_full_taint_nothing_leaves_without_a_question(reach: Reach, mode: 
     assert not isinstance(verdict, Allow)
     if isinstance(verdict, Ask):
         assert verdict.is_flow
-        assert "private data" in verdict.reason
+        assert "needs your OK" in verdict.reason
 
 
 @pytest.mark.parametrize("reach", REACHES)
@@ -154,7 +154,7 @@ def test_what_stays_here_is_not_asked_about_under_taint() -> None:
 
 def test_reasons_name_the_tool_and_what_it_reaches() -> None:
     assert judge(TOOL, Facts(), mode="auto") == Ask(
-        reason="send has effects that may not be undone (once)",
+        reason="send runs outside the sandbox; what it does may not be undone",
         pattern="tool: send",
         rule="effects that may not be undone",
     )

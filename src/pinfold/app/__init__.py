@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from pinfold.app.operator import start_operator_log
     from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, revoke, take
     from pinfold.app.parting import take_parting
-    from pinfold.app.paths import current_folder, forget_scratch, forget_unbegun, input_of, scratch_folder
+    from pinfold.app.paths import (
+        current_folder,
+        forget_scratch,
+        forget_unbegun,
+        input_of,
+        is_too_wide,
+        scratch_folder,
+    )
     from pinfold.app.reading import cells_of, read_session, top_of, what_stays
     from pinfold.app.sent import Departure, departures
     from pinfold.app.shelf import Shelf, Shelved
@@ -81,6 +88,7 @@ __all__ = [
     "forget_unbegun",
     "fork",
     "input_of",
+    "is_too_wide",
     "load_config",
     "mounts_of",
     "named_paths",
@@ -141,6 +149,7 @@ _HOMES = {
     "config_schema": "pinfold.app.config",
     "configure": "pinfold.app.owner",
     "current_folder": "pinfold.app.paths",
+    "is_too_wide": "pinfold.app.paths",
     "departures": "pinfold.app.sent",
     "environment_standing": "pinfold.app.environment",
     "existing": "pinfold.app.opening",

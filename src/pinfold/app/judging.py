@@ -33,8 +33,8 @@ COMMAND = 20_000
 SHELL = "shell"
 QUESTION = "ask_user"
 NO_TUNNELS = (
-    "the session has read private data and text of others, so its code gets no more connections; "
-    "use the tool fetch, which shows what leaves, or let it go there from the start: --allow-host {}"
+    "this session has read your files and outside text, so its code gets no more connections; "
+    "use the tool fetch, which shows what is sent, or start with --allow-host {}"
 )
 
 

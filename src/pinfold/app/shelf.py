@@ -110,6 +110,15 @@ class Shelf:
             raise NoSuchSession(f"{name!r} fits {len(matches)} sessions: {fitting}", several=True)
         raise NoSuchSession(f"there is no session {name!r}; `pinfold sessions` lists them")
 
+    def last_in(self, workspace: Path) -> SessionId:
+        """The session used last in this folder. Raises NoSuchSession."""
+        for item in self.sessions():
+            if item.summary.workspace == str(workspace):
+                return item.id
+        raise NoSuchSession(
+            f"no session has worked in {workspace} yet; `pinfold` begins one, and `pinfold sessions` lists those elsewhere"
+        )
+
     @contextlib.contextmanager
     def naming(self) -> Generator[None]:
         """While held, nobody else gives a new session its name."""

@@ -83,7 +83,7 @@ def judge(
     flow = flow_of(action, facts)
     may_leave = facts.may_leave or flow in grants
     if taint.is_full and mode != "full" and facts.leaves and not may_leave:
-        reason = f"{_reason(action, facts, row, script)}; {_TAINTED}"
+        reason = f"{_reason(action, facts, row, script)}. {_TAINTED}"
         return Ask(reason=reason, pattern=flow, is_flow=True, rule="taint")
     pattern = "" if row in _UNGRANTABLE else pattern_of(action, facts, script)
     if said and said.verdict == "ask":
@@ -104,7 +104,9 @@ def judge(
     return Ask(reason=_reason(action, facts, row, script), pattern=pattern, rule=row.name)
 
 
-_TAINTED = "this session has read private data and text of others, so nothing leaves unseen"
+_TAINTED = (
+    "This session has read your files and outside text, so anything that could send data out needs your OK"
+)
 
 
 def row_of(action: Action, facts: Facts) -> Row:
@@ -156,7 +158,9 @@ def _reason(action: Action, facts: Facts, row: Row, script: Script | None) -> st
         return f"{tool} would change {target or 'files of the workspace'}"
     if row is CELL:
         return "the code may send what it has read to another machine"
-    return f"{tool} has effects that may not be undone ({facts.effect})"
+    if facts.effect == "pure":
+        return f"{tool} runs outside the sandbox; its server says it only reads"
+    return f"{tool} runs outside the sandbox; what it does may not be undone"
 
 
 def _refusal(action: Action, facts: Facts, row: Row, mode: Mode, script: Script | None) -> str:

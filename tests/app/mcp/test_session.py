@@ -357,7 +357,7 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     assert [(one.pattern.partition(" of ")[0], one.stored) for one in asked.approvals] == [
         ("flow: notes.look", "")
     ]
-    assert "so nothing leaves unseen" in asked.approvals[0].reason
+    assert "needs your OK" in asked.approvals[0].reason
     # The control: from a sandbox without a way out nothing leaves.
     configured(folder, reach="workspace")
     entry_args = [str(NOTES), str(workspace)]

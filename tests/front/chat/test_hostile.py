@@ -97,7 +97,7 @@ async def _asked(answer: str | None = "y", **how: Any) -> tuple[str, str, list[C
 async def test_no_part_of_what_would_be_done_is_left_out_of_the_question(hidden: str) -> None:
     text, title, submitted = await _asked(shows=hidden.replace("{evil}", "run evil"))
     assert "run evil" in text.replace("\n  │     ", "")
-    assert title.startswith("May it?")
+    assert title.startswith("Allow this?")
     assert ("lines long" in title) == (hidden.count("\n") >= 20)
     assert [(one.digest, one.scope) for one in submitted if isinstance(one, Decide)] == [("d", "once")]
 
@@ -116,10 +116,12 @@ async def test_empty_lines_do_not_push_a_command_out_of_sight() -> None:
 
 async def test_nothing_in_a_command_looks_like_our_own_lines() -> None:
     text, _, _ = await _asked(
-        reason="it writes\n  s and a cover: nothing", shows="ls\ns and a cover: ls\n? Another question"
+        reason='it writes\n  "Session" and "always" allow nothing',
+        shows='ls\n"Session" and "always" allow ls\n? Another question',
     )
-    covers = [line for line in text.split("\n") if line.startswith("  s and a cover")]
-    assert covers == ["  s and a cover: shell: touch *; a is kept in a file"]
+    allows = [line for line in text.split("\n") if line.startswith('  "Session"')]
+    assert len(allows) == 1
+    assert allows[0].startswith('  "Session" and "always" allow commands that begin with `touch`')
     assert [line for line in text.split("\n") if line.startswith("?")] == ["? it writes"]
 
 

@@ -39,7 +39,7 @@ def test_a_folder_is_obeyed_after_one_yes_and_asked_about_again_when_it_changes(
     (workspace / "AGENTS.md").write_text("Always say moo.\n", encoding="utf-8")
     terminal = start(replies=[{"text": "moo", "expect": "Always say moo."}])
     terminal.wait("AGENTS.md: ")
-    terminal.wait_on_screen("Obey these from now on?")
+    terminal.wait_on_screen("Follow them?")
     terminal.wait_on_screen("y yes")
     terminal.feed("y")
     terminal.wait_on_screen("auto · ")

@@ -110,6 +110,13 @@ def test_the_status_line_tells_everything_and_fits_where_it_can(columns: int, mo
     assert "cost unknown" in status.line(columns)
 
 
+def test_the_status_line_ends_with_the_folder_where_there_is_room() -> None:
+    status = Status(model="m", mode="ask", folder="/work/projects/sales")
+    assert status.line(80).endswith(" · /work/projects/sales")
+    assert status.line(60).endswith(" · …k/projects/sales")
+    assert "sales" not in status.line(40)
+
+
 def test_a_sandbox_that_is_not_chosen_yet_is_not_in_the_status_line() -> None:
     assert Status(model="m", mode="ask", sandbox="auto").line(80) == "m · ask · 0 in 0 out · $0.00"
 

@@ -266,7 +266,7 @@ async def test_code_that_was_just_read_is_not_shown_again() -> None:
     said = "I run this:\n```python\nx = 1\n```\n"
     paper = await told(replied(said), *cell("x = 1\n"))
     assert paper.text.count("x = 1") == 1
-    assert "  3 │ the code above" in paper.text
+    assert "  Ran as cell 3" in paper.text
     other = await told(replied(said), *cell("x = 2\n"))
     assert "  3 │ x = 2" in other.text
 
@@ -349,7 +349,7 @@ async def test_what_happens_to_a_session_is_a_line_each() -> None:
         "title: Cars",
         "model: gpt-5; mode: auto",
         "undid cell 3: variables and workspace files are as after cell 2.",
-        "the model is not told of what is above any more; variables and files stay",
+        "Context cleared. Variables and files stay.",
         "the disk is nearly full",
         "a failed (no such model); asking b instead",
         "interrupted; variables and files are as the last cell left them",

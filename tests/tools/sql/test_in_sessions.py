@@ -144,7 +144,7 @@ async def test_once_read_nothing_leaves_unseen(workspace: Path, shop: Path, scri
     refused = [event.reason for event in events if isinstance(event, ActionDenied)]
     asked = [event.reason for event in events if isinstance(event, ApprovalRequested)]
     assert len(asked) == 1, refused
-    assert "nothing leaves unseen" in asked[0]
+    assert "needs your OK" in asked[0]
     # And the database itself may still be asked: it is the user's own, as the model is.
     assert "2 rows" in seen(events)[-1]
 

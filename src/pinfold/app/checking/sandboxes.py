@@ -62,9 +62,9 @@ def _of(checked: Checked, *, is_wanted: bool) -> Finding:
 
 
 def _proven(checked: Checked) -> str:
-    words = [f"proven {checked.level}"]
+    words = [f"{checked.level.capitalize()} isolation verified"]
     if checked.first_result_ms:
-        words.append(f"first result after {checked.first_result_ms:.0f} ms")
+        words.append(f"starts in {checked.first_result_ms / 1000:.1f} s")
     inside: dict[str, Any] = dict(checked.environment)
     if python := inside.get("python"):
         missing: list[str] = inside["missing"]

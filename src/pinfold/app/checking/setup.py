@@ -62,7 +62,7 @@ def folder(around: Around) -> Iterator[Finding]:
     section, what = "configuration", "this folder"
     names = [*(file.name for file in found.files), *found.odd]
     if not names:
-        yield Finding(section=section, what=what, words="holds nothing that would be obeyed")
+        yield Finding(section=section, what=what, words="No project instructions found")
     elif standing(found).trusted:
         yield Finding(section=section, what=what, words=f"is trusted: {listed(names, 4)}")
     else:

@@ -26,7 +26,7 @@ def head(action: Action, cell: int | None, *, above: bool = False) -> list[Rende
     """`cell`: its number, if it has one. `above`: its code was just read in what the model said."""
     match action:
         case RunCell() if above:
-            return [_beside(_words("the code above", "dim italic"), cell)]
+            return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
         case RunCell(code=code):
             return _beside_all(_elided(highlighted(code.strip("\n"), "python"), CODE_LINES), cell)
         case CallTool(tool="shell", given={"command": str(command), **rest}):

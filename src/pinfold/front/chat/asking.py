@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from itertools import groupby
+from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 import anyio
@@ -27,7 +28,7 @@ from pinfold.front.chat.desk import Desk, KeyQuestion, WordsQuestion
 from pinfold.front.chat.diffs import coloured
 from pinfold.front.chat.hanging import Hanging
 from pinfold.front.chat.paper import Paper
-from pinfold.text import capped, exact, homely, presentable, presentable_line
+from pinfold.text import capped, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
 _SHOWN = 200_000
@@ -113,7 +114,9 @@ class Approvals:
             return None
         if key in _SCOPES:
             return _decision(event, "allow", _SCOPES[key])
-        why = WordsQuestion("No. Why not, or what instead? Enter alone is just no.", "no:", may_be_empty=True)
+        why = WordsQuestion(
+            "Denied. Tell the agent what to do instead, or press Enter.", "no:", may_be_empty=True
+        )
         words = await self._desk.asked(why)
         return None if words is None else _decision(event, "deny", words=words)
 
@@ -166,14 +169,43 @@ def what_is_asked(event: ApprovalRequested) -> list[RenderableType]:
     if event.shows:
         parts += _what_it_would_do(event.shows)
     if event.pattern:
-        covers = Text("  s and a cover: " if event.stored else "  s covers: ", style="dim")
-        covers.append(exact(event.pattern).replace("\n", "\\n"), style="bold")
-        if event.bundled:
-            covers.append("; y covers all such calls of this cell", style="dim")
-        if event.stored:
-            covers.append(f"; a is kept in {homely(presentable_line(event.stored))}", style="dim")
-        parts.append(covers)
+        parts.append(_what_a_yes_allows(event))
     return parts
+
+
+def _what_a_yes_allows(event: ApprovalRequested) -> RenderableType:
+    file = presentable_line(PurePath(event.stored).name)
+    allows = '"Session" and "always" allow' if event.stored else '"Session" allows'
+    words = Text(f"{allows} ", style="dim")
+    words.append(in_words(exact(event.pattern).replace("\n", "\\n")), style="bold")
+    if event.stored:
+        words.append(f'; "always" is saved in {file}', style="dim")
+    if event.bundled:
+        words.append('; "once" allows all such calls of this cell', style="dim")
+    return Hanging(words, "  ", "    ", "dim")
+
+
+def in_words(pattern: str) -> str:
+    """What a pattern allows."""
+    kind, _, what = pattern.partition(": ")
+    match kind:
+        case "edit":
+            folder = what.removesuffix("/*")
+            return "edits in this folder" if folder == "." else f"edits in {folder}/"
+        case "shell" if what.endswith(" *"):
+            return f"commands that begin with `{what.removesuffix(' *')}`"
+        case "shell":
+            return f"the command `{what}`"
+        case "network":
+            return f"connections to {what}"
+        case "install":
+            return f"installing {what}"
+        case "tool":
+            return f"calls of {what}"
+        case "flow":
+            return f"sending to {what}"
+        case _:
+            return pattern
 
 
 def _may_it(event: ApprovalRequested) -> str:
@@ -181,7 +213,7 @@ def _may_it(event: ApprovalRequested) -> str:
     if len(event.shows) > _SHOWN:
         return f"Too long to be shown whole ({len(event.shows):,} characters), so it can only be denied."
     lines = event.shows.count("\n") + 1
-    return f"May it? It is {lines:,} lines long, see above." if lines > _SEEN else "May it?"
+    return f"Allow this? It is {lines:,} lines long, see above." if lines > _SEEN else "Allow this?"
 
 
 def _what_it_would_do(shows: str) -> list[RenderableType]:

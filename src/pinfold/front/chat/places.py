@@ -19,6 +19,7 @@ from pinfold.app import (
     Shelf,
     attach,
     current_folder,
+    is_too_wide,
     load_config,
     new_session_options,
     own,
@@ -96,11 +97,17 @@ async def _trusted(workspace: Path, user: Choosing) -> None:
         return
     changed = {f"{name} has changed since it was trusted" for name in asked.changed}
     user.tell(
-        f"{presentable_line(str(workspace))} tells the agent what to do:",
+        f"{presentable_line(str(workspace))}:",
         *(f"  {exact_line(line)}" for line in (*asked.lines, *sorted(changed))),
     )
-    if await user.agrees("Obey these from now on"):
+    if await user.agrees("This folder has instructions for the agent. Follow them"):
         await anyio.to_thread.run_sync(trust, asked.found)
+
+
+def last_here(given: Mapping[str, Any]) -> str:
+    """The session used last in this folder; of all, where the folder is too wide to be worked in. Raises NoSuchSession."""
+    folder = (given["workspace"] or current_folder()).resolve()
+    return "last" if is_too_wide(folder) else Shelf().last_in(folder)
 
 
 def _place(given: Mapping[str, Any], name: str | None) -> Place:
@@ -130,9 +137,7 @@ async def _with_model(place: Place, user: Choosing) -> Place:
         user.tell(*first_screen(there))
         options = replace(options, model=await settled(there, user.agrees) or None)
         if not options.model:
-            raise ConfigError(
-                "without a model there is no chat: --model NAME names one; pinfold demo needs none"
-            )
+            raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
     if options.model in BUILTIN:
         await _fetch(str(options.model), user)
     return replace(place, options=options)

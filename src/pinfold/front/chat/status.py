@@ -13,7 +13,7 @@ from pinfold.events import (
     SessionOpened,
     Usage,
 )
-from pinfold.text import presentable_line
+from pinfold.text import homely, presentable_line
 
 _NAME = 12
 """Letters of a model's name that are always shown."""
@@ -23,6 +23,7 @@ class Status(Struct):
     model: str = ""
     mode: str = ""
     sandbox: str = ""
+    folder: str = ""
     context: int = 0
     """Tokens the model can take; 0 where nobody knows."""
     usage: Usage = Usage()
@@ -37,11 +38,13 @@ class Status(Struct):
         self.mode = standing.mode or self.mode
         self.sandbox = standing.sandbox or self.sandbox
         self.context = standing.context
+        self.folder = standing.workspace or self.folder
 
     def take(self, event: Event) -> None:
         match event:
             case SessionOpened():
                 self.model, self.mode, self.sandbox = event.model, event.mode, event.sandbox
+                self.folder = event.workspace
             case SessionChanged():
                 self.mode = event.mode or self.mode
                 self.model = event.model or self.model
@@ -70,6 +73,9 @@ class Status(Struct):
         # Not chosen yet, it would read like the mode of that name.
         sandbox = "" if self.sandbox == "auto" else self.sandbox
         rest = " · ".join(filter(None, (self.mode, tokens, self._cost(), self._share(), sandbox)))
+        room = columns - len(rest) - _NAME - 7
+        if self.folder and room >= _NAME:
+            rest += f" · {_last(homely(self.folder), room)}"
         rest = presentable_line(rest)
         model = _last(presentable_line(self.model), max(_NAME, columns - len(rest) - 4))
         return f"{model} · {rest}" if model else rest

@@ -50,7 +50,7 @@ from pinfold.front.chat.asking import Approvals, what_is_asked
 from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
 from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion
 from pinfold.front.chat.paper import Paper, Sheet, Surface
-from pinfold.front.chat.places import Past, Place, past_of, place_of
+from pinfold.front.chat.places import Past, Place, last_here, past_of, place_of
 from pinfold.front.chat.status import Status
 from pinfold.front.chat.telling import Teller
 from pinfold.text import presentable, presentable_line
@@ -99,7 +99,8 @@ async def converse(desk: Desk, terminal: Terminal, given: Mapping[str, Any]) -> 
     start_operator_log(given.get("log_level"))
     asyncio.get_running_loop().set_exception_handler(_noted)
     talk = Conversation(desk, terminal, given)
-    return await talk.go(given["session"])
+    name = await anyio.to_thread.run_sync(last_here, given) if given.get("last") else given["session"]
+    return await talk.go(name)
 
 
 class Conversation:

@@ -236,8 +236,12 @@ class Teller:
             case SessionForked(source=source):
                 self._line(f"a branch of {source}: what is above was copied from there", "cyan")
             case ContextCompacted(summary=summary):
-                told = f"; it is told instead: {summary}" if summary else "; variables and files stay"
-                self._line(f"the model is not told of what is above any more{told}", "cyan")
+                told = (
+                    f"The model still knows these variables: {summary}"
+                    if summary
+                    else "Variables and files stay."
+                )
+                self._line(f"Context cleared. {told}", "cyan")
             case Noticed(text=text):
                 self._line(text, "yellow")
             case Checkpointed(number=number, commit=commit, message=message, restored=restored):

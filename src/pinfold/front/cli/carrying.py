@@ -54,12 +54,16 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
         else:
             target = output or Path(export_name(folder, found, form))
             written = save(log, form, target, damage, force=force, embed=embed)
-            more = f" and {len(written) - 1} beside it, in {written[1].parent.name}" if written[1:] else ""
-            click.echo(presentable_line(f"{target}{more}"), err=True)
+            more = f" and {_pictures(len(written) - 1)} in {written[1].parent.name}/" if written[1:] else ""
+            click.echo(presentable_line(f"Saved {target}{more}"), err=True)
     if damage:
         click.echo(
             presentable_line(f"pinfold: the log is damaged: {damage}; the rest was exported"), err=True
         )
+
+
+def _pictures(count: int) -> str:
+    return "1 picture" if count == 1 else f"{count} pictures"
 
 
 @click.command("import")

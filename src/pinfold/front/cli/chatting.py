@@ -14,7 +14,7 @@ from pinfold.front.cli.flags import from_options, session_options
 @click.command("chat")
 @session_options
 @from_options
-@click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last session.")
+@click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last session of this folder.")
 @click.option("--session", help="Go on with this one: an id, its beginning, or a name.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option("--title", help="A name for a new session.")
@@ -34,8 +34,6 @@ def chat_command(log_level: str | None, **given: Any) -> int:
         raise click.UsageError("--from begins a new session; it cannot go on with another")
     if given["no_run"] and not given["notebook"]:
         raise click.UsageError("--no-run goes with --from")
-    if given["last"]:
-        given["session"] = "last"
     given["log_level"] = log_level
     return chat_here(given)
 

@@ -34,8 +34,8 @@ _NAMES = 14
 def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
     """Look at everything Pinfold needs and say what works, what does not, and how to fix it.
 
-    Sandboxes, MCP servers and databases are really started or asked. Exits with 1 if there is a fault; what is merely
-    absent is none.
+    Sandboxes, MCP servers and databases are really started or asked. Exits with 1 if there is a fault.
+    Missing optional parts don't count as faults.
     """
 
     async def looked() -> Health:

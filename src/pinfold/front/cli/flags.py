@@ -24,7 +24,7 @@ class _MoreThanZero(click.ParamType):  # pyright: ignore[reportMissingTypeArgume
 
 
 MORE_THAN_0 = _MoreThanZero()
-sandbox_option = click.option("--sandbox", help="Where code runs, by name.")
+sandbox_option = click.option("--sandbox", help="Sandbox: auto, namespaces, landlock or unsafe-local.")
 workspace_option = click.option(
     "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
 )
@@ -40,7 +40,9 @@ unmasked_option = click.option(
     help="Let code read the folder's secrets where the sandbox cannot hide them.",
 )
 mode_option = click.option(
-    "--mode", type=click.Choice(["read-only", "ask", "auto", "full"]), help="What may run unasked."
+    "--mode",
+    type=click.Choice(["read-only", "ask", "auto", "full"]),
+    help="What the agent may do without asking you.",
 )
 
 
@@ -52,7 +54,7 @@ _SESSION = (
     click.option("--temperature", type=float, help="How freely the model words things; 0 for the likeliest."),
     click.option("--top-p", type=float, help="Only the likeliest words that make up this share."),
     click.option("--seed", type=int, help="For replies that can be had again, where the model allows it."),
-    click.option("--no-cache", is_flag=True, help="Ask the model even what it has answered before."),
+    click.option("--no-cache", is_flag=True, help="Don't reuse cached answers."),
     mode_option,
     sandbox_option,
     workspace_option,
@@ -65,13 +67,13 @@ _SESSION = (
         "--allow-host",
         multiple=True,
         metavar="HOST",
-        help="May be reached without asking, as `network.allow`; in this run also with what was read before.",
+        help="Let code connect to HOST without asking.",
     ),
     click.option(
         "--allow-tool",
         multiple=True,
         metavar="SERVER.TOOL",
-        help="May be called without asking in this run, also with what was read before.",
+        help="Let the agent call this tool without asking.",
     ),
     click.option("--guards", type=click.Choice(["off", "strict"]), help="Guard rails for code."),
     click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell."),
@@ -108,7 +110,9 @@ def from_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NB.ipynb",
         help="Bring a notebook in: its cells are run first, and its variables are there.",
     )
-    tells = click.option("--no-run", is_flag=True, help="With --from: the notebook is told, not run.")
+    tells = click.option(
+        "--no-run", is_flag=True, help="With --from: show the notebook to the model without running it."
+    )
     return brings(tells(command))
 
 

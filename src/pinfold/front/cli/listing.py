@@ -12,8 +12,6 @@ from pinfold.text import first_line, homely, presentable, presentable_line
 
 _NARROWEST = 20
 _FOLDER = 32
-_FOLDER_FROM = 110
-"""Columns of a terminal from which on there is room for the folder."""
 
 
 def rows(shelved: Sequence[Shelved], columns: int | None = None) -> Iterator[str]:
@@ -27,19 +25,17 @@ def rows(shelved: Sequence[Shelved], columns: int | None = None) -> Iterator[str
     }
     if not any(table["STATE"]):
         del table["STATE"]
-    while len(table) > 1 and width - _taken(table) < _NARROWEST:
+    folders = [folder_of(item) for item in shelved]
+    folder = max(len("FOLDER"), min(_FOLDER, width // 4, max(map(len, folders), default=0)))
+    while len(table) > 1 and width - _taken(table) - folder - 2 < _NARROWEST:
         table.popitem()
-    folders = [_folder(item) for item in shelved] if width >= _FOLDER_FROM else []
-    folder = max(len("FOLDER"), min(_FOLDER, max(map(len, folders)))) if folders else 0
-    room = max(_NARROWEST, width - _taken(table) - (folder + 2 if folder else 0))
+    room = max(_NARROWEST, width - _taken(table) - folder - 2)
     titles = ["TITLE", *(cut(title_of(item), room) for item in shelved)]
     for place, title in enumerate(titles):
         parts = [_placed(name, cells, place) for name, cells in table.items()]
-        if folder:
-            where = folders[place - 1] if place else "FOLDER"
-            end = where if len(where) <= folder else f"…{where[1 - folder :]}"
-            title = f"{title}{' ' * (room - cells_of(title))}  {end}"  # noqa: PLW2901
-        yield "  ".join((*parts, title)).rstrip()
+        where = folders[place - 1] if place else "FOLDER"
+        end = where if len(where) <= folder else f"…{where[1 - folder :]}"
+        yield "  ".join((*parts, f"{title}{' ' * (room - cells_of(title))}", end)).rstrip()
 
 
 def _taken(table: Mapping[str, Sequence[str]]) -> int:
@@ -52,7 +48,7 @@ def _placed(name: str, cells: Sequence[str], place: int) -> str:
     return text.rjust(size) if name == "SIZE" else text.ljust(size)
 
 
-def _folder(item: Shelved) -> str:
+def folder_of(item: Shelved) -> str:
     return presentable_line(homely(item.summary.workspace))
 
 

@@ -52,8 +52,10 @@ from pinfold.text import presentable_line
 @data_option
 @mount_option
 @unmasked_option
-@click.option("--allow-host", multiple=True, metavar="HOST", help="May be reached without asking.")
-@click.option("--allow-tool", multiple=True, metavar="SERVER.TOOL", help="May be called without asking.")
+@click.option("--allow-host", multiple=True, metavar="HOST", help="Let code connect to HOST without asking.")
+@click.option(
+    "--allow-tool", multiple=True, metavar="SERVER.TOOL", help="Let the agent call this tool without asking."
+)
 @click.option("--timeout", type=MORE_THAN_0, metavar="SECONDS", help="Limit for one cell.")
 @click.option("--ephemeral", is_flag=True, help="Leave nothing on disk.")
 @click.option(

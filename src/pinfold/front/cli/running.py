@@ -109,7 +109,7 @@ def mounted(given: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--branches",
     type=click.IntRange(2, BRANCHES),
-    help="Do it this often at once, each with the files of its own.",
+    help="Run N attempts in parallel, each on its own copy of the files.",
 )
 @click.option("--check", metavar="CMD", help="The first branch in which this shell command succeeds is kept.")
 def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: Any) -> int:

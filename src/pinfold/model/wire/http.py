@@ -289,7 +289,7 @@ class Wire:
                 return RequestFailed(f"{place} does not take TLS; should the URL begin with http:?")
             case httpx2.ConnectError() if any(known in words for known in _NO_SUCH_HOST):
                 return RequestFailed(
-                    f"nothing answers at {place}; nobody knows that host: is there a network, and is the name right?"
+                    f"nothing answers at {place}: Host name not found. Check your network and the address."
                 )
             case httpx2.ConnectError():
                 return RequestFailed(f"nothing answers at {place}; {self._hint}")

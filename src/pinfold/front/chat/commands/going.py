@@ -54,7 +54,7 @@ async def fork_command(talk: Talk, rest: str) -> None:
     new, damage = await fork(Shelf(), talk.session, rest or None)
     if damage:
         remark(talk, f"the log is damaged: {damage}; the rest was copied")
-    remark(talk, f"forked as {new}: the same story and variables, in the same folder")
+    remark(talk, f"Forked as {new}. Same conversation and variables; shares this folder.")
     if (await the_story(talk)).is_busy:
         remark(talk, f"a turn is under way here; later: /resume {new}")
     elif await talk.ask("Go on in the fork?", {"y": "yes", "n": "stay here"}) == "y":

@@ -53,7 +53,7 @@ async def vars_command(talk: Talk, rest: str) -> None:
 
 async def tools_command(talk: Talk, rest: str) -> None:
     tell(talk, tools_page(await looked(talk.link, "tools"), rest, talk.paper.width))
-    remark(talk, "after a crash a call is repeated: pure freely, keyed under its key, once never")
+    remark(talk, "After a crash: pure calls are retried, keyed ones retried safely, once never.")
 
 
 async def cost_command(talk: Talk, _: str) -> None:

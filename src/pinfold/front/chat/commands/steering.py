@@ -29,7 +29,7 @@ MODES: Sequence[tuple[Mode, str]] = (
 async def mode_command(talk: Talk, rest: str) -> None:
     now = (await talk.link.standing()).mode
     wanted = rest.strip() or await talk.choose(
-        "What may run unasked",
+        "What the agent may do without asking you",
         [(mode, f"{mode:<10}{words}{'  (now)' if mode == now else ''}") for mode, words in MODES],
     )
     if not wanted:
@@ -82,7 +82,7 @@ async def grants_command(talk: Talk, rest: str) -> None:
     match rest.split():
         case []:
             if not granted:
-                remark(talk, "nothing is granted: what policy wants a yes for is asked about each time")
+                remark(talk, "No standing permissions; you'll be asked each time.")
                 return
             rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
             tell(talk, columns(rows, width=talk.paper.width))
