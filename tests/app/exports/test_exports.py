@@ -19,7 +19,7 @@ from tests.timing import assert_linear, repeated
 
 from pinfold.app import ConfigError
 from pinfold.app.exports import EXPORT_FORMS, display_file, display_form, exported, form_for, story
-from pinfold.app.exports.fences import fenced, quoted, tamed
+from pinfold.app.exports.fences import fenced, quoted, tamed, with_lines
 from pinfold.app.exports.ipynb import named_error
 from pinfold.app.exports.markup import framed, inlined
 from pinfold.app.exports.percent import to_py
@@ -293,6 +293,15 @@ def test_markdown_from_elsewhere_becomes_html_without_tags_scripts_or_links() ->
         assert bad not in out
     assert "(https://example.org/a)" in out
     assert "<table>" in out
+
+
+def test_the_lines_of_an_answer_stay_lines() -> None:
+    answer = "North: 12\nSouth: 9\n\n```python\nx = 1\ny = 2\n```\n- a\n- b"
+    assert "North: 12<br />\nSouth: 9" in prose(answer)
+    kept = with_lines(answer)
+    assert "North: 12  \nSouth: 9\n" in kept
+    assert "x = 1\ny = 2\n```" in kept
+    assert [line.rstrip() for line in kept.split("\n")] == answer.split("\n")
 
 
 def test_markdown_that_stays_markdown_loses_its_html_but_not_its_code() -> None:

@@ -34,6 +34,19 @@ def tamed(text: str) -> str:
     return _plain(text) if has_markup(kept) else kept
 
 
+def with_lines(text: str) -> str:
+    """Markdown in which each line of a paragraph stays a line."""
+    lines = text.split("\n")
+    fence = ""
+    for number, (line, after) in enumerate(zip(lines, lines[1:], strict=False)):
+        mark = _FENCE.match(line)
+        if mark and (not fence or (mark[1][0] == fence[0] and len(mark[1]) >= len(fence))):
+            fence = "" if fence else mark[1]
+        elif not fence and line.strip() and after.strip():
+            lines[number] = f"{line.rstrip()}  "
+    return "\n".join(lines)
+
+
 def _with_its_code(text: str) -> str:
     lines: list[str] = []
     block: list[str] = []

@@ -96,7 +96,7 @@ def _readers() -> tuple[MarkdownIt, MarkdownIt]:
 def _renderer() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    renderer = MarkdownIt("commonmark", {"html": False, "highlight": _fence})
+    renderer = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _fence})
     renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
     renderer.add_render_rule("link_open", _link_open)
     renderer.add_render_rule("link_close", _link_close)

@@ -119,13 +119,9 @@ def rendered(block: Block, width: int, style: str = "") -> RenderableType:
 
 
 def _joined(block: Block) -> str:
-    """Its lines as one; two spaces or a backslash at the end of a line keep it apart."""
+    """Its lines, each on its own: a model that lists values one below the other means them so."""
     lines = presentable("\n".join(block.lines)).split("\n")
-    text: list[str] = []
-    for line in lines[:-1]:
-        broken = line.endswith(("  ", "\\"))
-        text.append(line.strip().removesuffix("\\") + ("\n" if broken else " "))
-    return "".join((*text, lines[-1].strip()))
+    return "\n".join((*(line.strip().removesuffix("\\") for line in lines[:-1]), lines[-1].strip()))
 
 
 def _table(block: Block, width: int) -> RenderableType:
