@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from pinfold.app.exports.prose import has_markup
 
@@ -38,7 +39,7 @@ def with_lines(text: str) -> str:
     """Markdown in which each line of a paragraph stays a line."""
     lines = text.split("\n")
     fence = ""
-    for number, (line, after) in enumerate(zip(lines, lines[1:], strict=False)):
+    for number, (line, after) in enumerate(pairwise(text.split("\n"))):
         mark = _FENCE.match(line)
         if mark and (not fence or (mark[1][0] == fence[0] and len(mark[1]) >= len(fence))):
             fence = "" if fence else mark[1]

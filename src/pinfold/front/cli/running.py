@@ -225,7 +225,10 @@ async def _turn(
     """`told`: how to go on with what did not end well is said."""
     async with spoken(opening, command_for) as talk, background() as tasks:
         turn = talk.command.turn if isinstance(talk.command, Say) else talk.standing.turn
-        tasks.start_soon(stop_on_signal, talk.link, turn)
+        spinner = shown.spinner
+        tasks.start_soon(stop_on_signal, talk.link, turn, spinner.clear if spinner else _nothing)
+        if spinner:
+            tasks.start_soon(spinner.spin)
         async for item in talk.feed:
             shown.show(item)
             if isinstance(item, Entry) and (code := _exit_code(item, turn)) is not None:
@@ -260,11 +263,18 @@ def _exit_code(entry: Entry, turn: TurnId | None) -> int | None:
             return None
 
 
-async def stop_on_signal(link: Link, target: TurnId | ActionId | None) -> None:
+def _nothing() -> None:
+    pass
+
+
+async def stop_on_signal(
+    link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _nothing
+) -> None:
     """Ctrl-C stops what we asked for and keeps the state; a second one, or what will not stop, ends the command."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
             break
+        clear()
         click.echo("pinfold: stopping (once more to leave at once)", err=True)
         await link.submit(Interrupt(target=target))
         with anyio.move_on_after(_STOP_S):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -26,6 +27,9 @@ from pinfold.events import (
 )
 from pinfold.text import capped, presentable
 
+if TYPE_CHECKING:
+    from pinfold.front.cli.spinner import Spinner
+
 _SHOWN = 2000
 
 
@@ -37,6 +41,8 @@ def is_closed(stream: TextIO | None) -> bool:
 class JsonLines:
     """Every durable event, one per line, nothing else on stdout."""
 
+    spinner: Spinner | None = None
+
     def show(self, item: Entry | Delta) -> None:
         if isinstance(item, Entry):
             sys.stdout.write(entry_line(item) + "\n")
@@ -46,10 +52,19 @@ class JsonLines:
 class Plain:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
+        self.spinner: Spinner | None = None
+        is_terminal = not is_closed(sys.stderr) and sys.stderr.isatty()
+        if is_terminal and not quiet and os.environ.get("TERM") not in (None, "", "dumb", "unknown"):
+            from pinfold.front.cli.spinner import Spinner
+
+            self.spinner = Spinner()
 
     def show(self, item: Entry | Delta) -> None:
         if not isinstance(item, Entry):
             return
+        if self.spinner:
+            self.spinner.take(item)
+            self.spinner.clear()
         self._show_end(item)
         if not self._quiet:
             self._show_work(item)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
 
 MODES: Sequence[tuple[Mode, str]] = (
-    ("read-only", "nothing is changed"),
-    ("ask", "what changes files or reaches out is asked about"),
-    ("auto", "files may change, undo takes it back; the rest is asked about"),
-    ("full", "all but the host's shell and unlisted hosts runs unasked"),
+    ("read-only", "changes nothing; asks before it uses a host you allowed"),
+    ("ask", "asks before files change and before anything is sent or installed"),
+    ("auto", "changes files (undo takes it back), uses allowed hosts; asks about the rest"),
+    ("full", "asks only about protected files, other hosts and your own shell"),
 )
 
 
