@@ -152,9 +152,12 @@ async def test_interrupt_from_another_task_ends_the_turn(workspace: Path, script
         assert isinstance(seen[-1], TurnInterrupted)
 
 
-async def test_an_agent_must_be_opened_first(workspace: Path, script: Any) -> None:
+async def test_the_first_run_opens_an_agent_and_anything_else_says_how(workspace: Path, script: Any) -> None:
+    agent = agent_of(workspace, script({"text": "opened"}))
     with pytest.raises(PinfoldError, match="async with Agent"):
-        await agent_of(workspace, script()).run("x")
+        await agent.interrupt()
+    assert (await agent.run("x")).text == "opened"
+    await agent.close()
 
 
 @pytest.mark.parametrize(("answer", "seen"), [(True, "wiped"), (False, "the user said no")])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import anyio
 from msgspec import Struct
@@ -52,7 +55,10 @@ from pinfold.events import (
 )
 from pinfold.log import Damage
 from pinfold.policy import Guards
-from pinfold.sandbox import Display, Provider, named_paths
+from pinfold.sandbox import Display, Limits, Provider, named_paths
+
+if TYPE_CHECKING:
+    from pinfold.app.blocking import LoopThread
 
 _HOOKS_CATCH_UP_S = 10.0
 _STOP_S = 5.0
@@ -67,6 +73,13 @@ class RunResult(Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     """What was wanted and could not be had."""
 
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_markdown_(self) -> str:
+        """As a notebook shows it."""
+        return self.text
+
 
 def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
     from pinfold.app.mcp.files import given
@@ -75,15 +88,18 @@ def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, 
 
 
 class Agent:
-    """One session with a model. Use it as an async context manager.
+    """One session with a model: `async with Agent(...) as agent`, or `with` and `run_sync` in code without asyncio.
 
+    Where its beginning and its end are apart, as in cells of a notebook: `await agent.open()` and `await agent.close()`.
     What is not given comes from the configuration. `tools` are granted to this agent; `approve` answers
     what policy asks, and without it an ask is a no. `packages` are added to the environment the cells run in,
     which is built first if need be: that takes a while, and the network. Each of `mounts` is PATH, read-only, or
     PATH:rw. `git_checkpoints` commits the workspace's files to a side ref of its repository after each cell that changed
     some. `mcp` names MCP servers besides the user's own: a path to a file with `mcpServers`, or that table.
     `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
-    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read.
+    `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
+    model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
+    sandbox; `guards` are guard rails for code ("strict", "off", or your own).
     """
 
     def __init__(
@@ -102,6 +118,10 @@ class Agent:
         max_steps: int | None = None,
         allow_hosts: Iterable[str] = (),
         flows: Iterable[str] = (),
+        api_key: str | None = None,
+        tools_off: Iterable[str] = (),
+        limits: Limits | None = None,
+        guards: Literal["off", "strict"] | Guards | None = None,
         mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
@@ -120,6 +140,8 @@ class Agent:
             "checkpoint.git": git_checkpoints,
             "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
             "network.allow": tuple(allow_hosts) or None,
+            "tools.disable": tuple(tools_off) or None,
+            "run.guards": guards if isinstance(guards, str) else None,
             FLOW_HOSTS: may_send_to,
             FLOW_TOOLS: may_send_to,
         }
@@ -141,8 +163,16 @@ class Agent:
             self._folder = shelf.place(self.session_id) if shelf else None
         self._hooks = Hooks()
         self._approve = approve
+        if api_key is not None:
+            if not isinstance(model, str):
+                raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
+            options = replace(options, calling=options.calling.with_key(model, api_key))
+        toolbox = options.toolbox if mcp is None else _with_servers(options.toolbox, mcp)
+        if isinstance(guards, Guards):
+            toolbox = replace(toolbox, guards=guards)
         self._options = replace(
             options,
+            limits=limits or options.limits,
             model=options.model if model is None or isinstance(model, str) else model,
             sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
             packages=(*options.packages, *map(normalised_package, added)),
@@ -151,7 +181,7 @@ class Agent:
             data=sources or None,
             mounts=mounts_of(mounts) or None,
             tools=tuple(tools),
-            toolbox=options.toolbox if mcp is None else _with_servers(options.toolbox, mcp),
+            toolbox=toolbox,
             hooks=self._hooks,
             unattended=approve is None,
         )
@@ -159,6 +189,79 @@ class Agent:
         self._live: LiveSession | None = None
         self._turn: TurnId | None = None
         """The turn under way, if it is ours."""
+        self._holder: asyncio.Task[None] | None = None
+        """Has it open between `open` and `close`, which other tasks call."""
+        self._closing = asyncio.Event()
+        self._thread: LoopThread | None = None
+
+    async def open(self) -> Self:
+        """The same as `async with`, for where `close` is called elsewhere. `run` opens it too."""
+        if self._live is None:
+            opened = asyncio.get_running_loop().create_future()
+            self._closing = asyncio.Event()
+            self._holder = asyncio.create_task(self._held(opened))
+            await opened
+        return self
+
+    async def _held(self, opened: asyncio.Future[None]) -> None:
+        try:
+            async with self:
+                opened.set_result(None)
+                await self._closing.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+    async def close(self) -> None:
+        """End the session's process; what it did is kept, unless it is ephemeral."""
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            self._closing.set()
+            await holder
+        elif self._live is not None:
+            await self.__aexit__(None, None, None)
+
+    # Without asyncio
+
+    def __enter__(self) -> Self:
+        self._loop_thread().call(self.open)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_sync()
+
+    def run_sync(self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()) -> RunResult:
+        """`run`, for code without asyncio. Ctrl-C interrupts the turn and keeps the session."""
+        return self._loop_thread().call(partial(self.run, prompt, images=images))
+
+    def undo_sync(self, to: int | None = None, what: What = "all") -> SessionRewound:
+        return self._loop_thread().call(partial(self.undo, to, what))
+
+    def redo_sync(self) -> SessionRewound:
+        return self._loop_thread().call(self.redo)
+
+    def close_sync(self) -> None:
+        """As `with` does at its end. At the end of the program it is done for you."""
+        thread = self._thread
+        if thread is None:
+            return
+        atexit.unregister(self.close_sync)
+        try:
+            thread.call(self.close)
+        finally:
+            self._thread = None
+            thread.end()
+
+    def _loop_thread(self) -> LoopThread:
+        if self._thread is None:
+            if self._live is not None:
+                raise ConfigError("this agent was opened in an event loop; use `await agent.run(...)`")
+            from pinfold.app.blocking import LoopThread
+
+            self._thread = LoopThread()
+            atexit.register(self.close_sync)
+        return self._thread
 
     async def __aenter__(self) -> Self:
         if not self._options.model and not self._goes_on:
@@ -228,6 +331,8 @@ class Agent:
         self, prompt: str, *, images: Iterable[str | PathLike[str]] = ()
     ) -> AsyncGenerator[Event | Delta]:
         """One turn, event by event. Leaving it early interrupts the turn."""
+        if self._live is None:
+            await self.open()
         live = self._entered()
         shown = tuple(picture(live.log.blobs, Path(path)) for path in images)
         self._turn = turn = new_turn_id()
@@ -307,6 +412,8 @@ class Agent:
     def _entered(self) -> LiveSession:
         if self._live is None:
             raise ConfigError("open the agent first: async with Agent(...) as agent")
+        if self._thread is not None and not self._thread.is_here:
+            raise ConfigError("this agent was opened without asyncio; use `agent.run_sync(...)`")
         return self._live
 
     async def _seen_by_hooks(self, live: LiveSession) -> None:

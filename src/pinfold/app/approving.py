@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from inspect import isawaitable, iscoroutinefunction
 from typing import TypeAlias
 
+from anyio import to_thread
 from msgspec import Struct
 
 from pinfold.app.live import LiveSession
@@ -44,8 +46,10 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Why not, for the model; or the answer to its question."""
 
 
-Approve: TypeAlias = Callable[[Approval], Awaitable[bool | str | Decision]]
+Said: TypeAlias = bool | str | Decision
 """Text is the answer to a question, or no with these words."""
+Approve: TypeAlias = Callable[[Approval], Awaitable[Said] | Said]
+"""What is no coroutine is called in a thread: it may wait for whoever answers."""
 Whom: TypeAlias = Callable[[OpenAction], Approve | None]
 """Who is asked about this; None: nobody, which is a no."""
 
@@ -66,22 +70,19 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
         return  # answered elsewhere meanwhile
     asked, approve = waiting.asked, whom(waiting)
     if approve is None:
-        answer: bool | str | Decision = Decision(
-            allow=False, words=f"{asked.reason}, and nobody is there to ask"
-        )
+        answer: Said = Decision(allow=False, words=f"{asked.reason}, and nobody is there to ask")
     else:
-        answer = await approve(
-            Approval(
-                action=waiting.proposed.action,
-                reason=exact(asked.reason),
-                shows=exact(asked.shows),
-                pattern=presentable_line(asked.pattern),
-                stored=asked.stored,
-                bundled=asked.bundled,
-                question=asked.question,
-                options=tuple(map(presentable_line, asked.options)),
-            )
+        approval = Approval(
+            action=waiting.proposed.action,
+            reason=exact(asked.reason),
+            shows=exact(asked.shows),
+            pattern=presentable_line(asked.pattern),
+            stored=asked.stored,
+            bundled=asked.bundled,
+            question=asked.question,
+            options=tuple(map(presentable_line, asked.options)),
         )
+        answer = await _said(approve, approval)
     if isinstance(answer, str):
         answer = Decision(allow=asked.question, words=answer)
     elif isinstance(answer, bool):
@@ -94,3 +95,11 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
         await live.submit(
             Decide(id=id_, digest=asked.digest, verdict=verdict, scope=scope, words=answer.words)
         )
+
+
+async def _said(approve: Approve, approval: Approval) -> Said:
+    if iscoroutinefunction(approve) or iscoroutinefunction(getattr(approve, "__call__", None)):  # noqa: B004
+        answer = approve(approval)
+    else:
+        answer = await to_thread.run_sync(approve, approval)
+    return await answer if isawaitable(answer) else answer

@@ -34,6 +34,8 @@ from pinfold.events import (
 )
 from pinfold.model import (
     ANSWER_FORM,
+    DIRECT,
+    SERVICES,
     Access,
     ModelError,
     Profile,
@@ -45,6 +47,7 @@ from pinfold.model import (
 )
 from pinfold.sandbox.environment import EnvironmentFailed
 from pinfold.sandbox.environment.uv import find_uv
+from pinfold.text import keep_own_secret
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +80,15 @@ class Calling(Struct, frozen=True, kw_only=True):
             profile=config.model.profile,
             cache=config.model.cache,
         )
+
+    def with_key(self, model: str, key: str) -> Calling:
+        """The provider of this model is shown this key. Raises UnknownModel."""
+        provider = named(model, self.access()).provider
+        service = SERVICES.get(provider)
+        key_env = self.key_env or ("PINFOLD_API_KEY" if provider == "url" else "")
+        wanted = service.keys if service else DIRECT.get(provider) or (key_env,)
+        keep_own_secret(key)
+        return replace(self, keys={**self.keys, **dict.fromkeys(wanted, key)}, key_env=key_env)
 
     def access(self) -> Access:
         return Access(

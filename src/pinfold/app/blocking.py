@@ -1,0 +1,48 @@
+"""An event loop in a thread of its own, for code without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_STOP_S = 10.0
+"""For what is cancelled to end."""
+
+
+class LoopThread:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        # No reason to keep a program alive whose own code has ended.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pinfold", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the code that asks runs in it."""
+        return threading.current_thread() is self._thread
+
+    def call(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ctrl-C cancels the step, and is raised when it has ended."""
+        ended = threading.Event()
+
+        async def run() -> T:
+            try:
+                return await step()
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                ended.wait(_STOP_S)
+            raise
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,170 @@
+"""`Agent` without asyncio, and from code whose beginning and end are apart."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.front.chat.terminal import eventually
+
+from pinfold import Agent, Approval, PinfoldError, tool
+from pinfold.sandbox import Limits
+
+pytestmark = [pytest.mark.integration, pytest.mark.installed]
+REMEMBERS = ("x = 3", "set"), ("print('x is', x)", "seen")
+
+
+def agent_of(workspace: Path, model: str, **more: Any) -> Agent:
+    return Agent(model=model, workspace=workspace, sandbox="unsafe-local", ephemeral=True, **more)
+
+
+@pytest.fixture
+def model(script: Any, cell: Any) -> str:
+    return script(*(reply for code, text in REMEMBERS for reply in (cell(code), {"text": text})))
+
+
+def test_a_script_needs_no_asyncio(workspace: Path, model: str) -> None:
+    with agent_of(workspace, model) as agent:
+        result = agent.run_sync("set x")
+        assert (f"{result}", result.text) == ("set", "set")
+        assert agent.run_sync("show x").text == "seen"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_a_script_undoes_and_redoes(workspace: Path, script: Any, cell: Any) -> None:
+    model = script(cell("open('made', 'w').close()"), {"text": "done"})
+    with Agent(model=model, workspace=workspace, sandbox="namespaces", ephemeral=True) as agent:
+        agent.run_sync("make it")
+        assert (workspace / "made").exists()
+        agent.undo_sync()
+        assert not (workspace / "made").exists()
+        agent.redo_sync()
+        assert (workspace / "made").exists()
+
+
+def test_the_first_run_opens_it_and_it_can_be_opened_again(workspace: Path, model: str) -> None:
+    agent = agent_of(workspace, model)
+    assert agent.run_sync("set x").text == "set"
+    agent.close_sync()
+    agent.close_sync()
+
+
+def test_what_goes_wrong_while_it_opens_is_raised(workspace: Path, tmp_path: Path) -> None:
+    with pytest.raises(PinfoldError, match=r"nothing\.jsonl"):
+        agent_of(workspace, f"scripted:{tmp_path / 'nothing.jsonl'}").run_sync("go")
+
+
+async def test_cells_of_a_notebook_open_and_close_it_in_tasks_of_their_own(
+    workspace: Path, model: str
+) -> None:
+    agent = agent_of(workspace, model)
+    said: list[str] = []
+
+    async def ask(prompt: str) -> None:
+        said.append((await agent.run(prompt)).text)
+
+    for step in (agent.open, lambda: ask("set x"), lambda: ask("show x"), agent.close, agent.close):
+        async with anyio.create_task_group() as one_cell:
+            one_cell.start_soon(step)
+    assert said == ["set", "seen"]
+
+
+async def test_the_two_ways_are_not_mixed(workspace: Path, model: str) -> None:
+    async with agent_of(workspace, model) as agent:
+        with pytest.raises(PinfoldError, match=r"use `await agent\.run"):
+            agent.run_sync("set x")
+    with agent_of(workspace, model) as agent, pytest.raises(PinfoldError, match=r"use `agent\.run_sync"):
+        await agent.run("set x")
+
+
+def test_a_plain_function_may_approve(workspace: Path, script: Any) -> None:
+    asked: list[Approval] = []
+
+    def approve(approval: Approval) -> bool:
+        asked.append(approval)
+        return True
+
+    model = script(
+        {"calls": [{"tool": "write_file", "args": {"path": "a", "content": "b"}}]}, {"text": "done"}
+    )
+    with agent_of(workspace, model, mode="ask", approve=approve) as agent:
+        agent.run_sync("write")
+    assert len(asked) == 1
+    assert (workspace / "a").read_text() == "b"
+
+
+PROGRAM = """
+import sys
+from pinfold import Agent
+agent = Agent(model=sys.argv[1], workspace=sys.argv[2], sandbox="unsafe-local", ephemeral=True)
+try:
+    print(agent.run_sync("go"), flush=True)
+except KeyboardInterrupt:
+    print("stopped", agent.run_sync("again"), flush=True)
+"""
+
+
+def started(workspace: Path, model: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", PROGRAM, model, str(workspace)]
+    return subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+
+
+def test_a_program_that_does_not_close_it_ends_all_the_same(workspace: Path, model: str) -> None:
+    with started(workspace, model) as program:
+        out, _ = program.communicate(timeout=60)
+    assert (program.returncode, out) == (0, "set\n")
+
+
+def test_ctrl_c_interrupts_the_turn_and_the_session_goes_on(workspace: Path, script: Any, cell: Any) -> None:
+    loop = cell("open('begun', 'w').close()\nwhile True: pass")
+    with started(workspace, script(loop, {"text": "goes on"}, {"text": "more"})) as program:
+        eventually((workspace / "begun").exists, "the cell did not begin")
+        program.send_signal(signal.SIGINT)
+        out, _ = program.communicate(timeout=60)
+    assert (program.returncode, out) == (0, "stopped goes on\n")
+
+
+def test_limits_guards_and_tools_are_bounded_by_arguments(workspace: Path, script: Any, cell: Any) -> None:
+    @tool(effect="pure")
+    def double(n: int) -> int:
+        """Twice."""
+        return 2 * n
+
+    model = script(
+        cell("import socket"),
+        {
+            "expect": "the guards do not let code import socket",
+            "calls": [{"tool": "shell", "args": {"command": "ls"}}],
+        },
+        {"expect": "shell is switched off", **cell("while True: pass")},
+        {"expect": "0.5 s", "text": "bounded"},
+    )
+    bounds: dict[str, Any] = {"guards": "strict", "tools_off": ["shell"], "limits": Limits(cell_s=0.5)}
+    with agent_of(workspace, model, tools=[double], **bounds) as agent:
+        assert str(agent.run_sync("go")) == "bounded"
+
+
+def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Path) -> None:
+    with pytest.raises(PinfoldError, match="goes with the name of a model"):
+        Agent(workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)
+    keys = {
+        model: Agent(
+            model=model, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True
+        )._options.calling  # pyright: ignore[reportPrivateUsage]
+        for model in ("openai:gpt-5", "anthropic:claude-sonnet-5", "http://localhost:1/v1#m")
+    }
+    assert keys["openai:gpt-5"].keys["OPENAI_API_KEY"] == "sk-of-this-agent"
+    assert keys["openai:gpt-5"].keys.get("ANTHROPIC_API_KEY") != "sk-of-this-agent"
+    assert keys["anthropic:claude-sonnet-5"].keys["ANTHROPIC_API_KEY"] == "sk-of-this-agent"
+    url = keys["http://localhost:1/v1#m"]
+    assert url.keys[url.key_env] == "sk-of-this-agent"
