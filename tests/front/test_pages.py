@@ -74,11 +74,11 @@ def test_a_diff_shows_text_and_names_the_rest() -> None:
     ]
     contents = {old: b"one\n", new: b"one\n\x1b[2Jtwo\n", binary: b"\0\1"}
     assert list(diff_page(changes, contents)) == [
-        "a\\x1b.txt (changed)",
+        "a\\x1b.txt (changed, +1 -0)",
         "@@ -1 +1,2 @@",
         " one",
         "+\\x1b[2Jtwo",
-        "b (removed)",
+        "b (removed, +0 -1)",
         "@@ -1 +0,0 @@",
         "-one",
         "c (added)",
@@ -86,3 +86,13 @@ def test_a_diff_shows_text_and_names_the_rest() -> None:
         "d (changed)",
         "  not shown: it is too large to be kept",
     ]
+
+
+def test_a_long_diff_is_cut_and_says_how_much_is_missing() -> None:
+    old, new = BlobId("1"), BlobId("2")
+    change = FileChange(path="a", how="changed", before=old, after=new)
+    contents = {old: b"", new: b"x\n" * 100}
+    lines = list(diff_page([change], contents, 20, "/diff all shows them"))
+    assert lines[0] == "a (changed, +100 -0)"
+    assert lines[-1] == "  and 81 lines more; /diff all shows them"
+    assert len(lines) == 22

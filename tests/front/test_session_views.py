@@ -44,7 +44,7 @@ async def test_one_side_of_a_session_is_shown_alone(workspace: Path) -> None:
             assert re.search(r"^n +int +28 B +1$", show("--vars"), re.MULTILINE)
             assert json.loads(show("--vars", "--json"))["name"] == "n"
             assert show("--files") == "  added  a.txt\n"
-            assert show("--diff") == "a.txt (added)\n@@ -0,0 +1 @@\n+\\x1b[2Jone\n"
+            assert show("--diff") == "a.txt (added, +1 -0)\n@@ -0,0 +1 @@\n+\\x1b[2Jone\n"
             assert json.loads(show("--diff", "--json"))["path"] == "a.txt"
             assert re.search(r"^scripted +2 +1,200 +34 +0 +unknown$", show("--cost"), re.MULTILINE)
             new = ran(fork_command, talk.session, "--title", "other").strip()

@@ -23,27 +23,33 @@ def changes_page(changes: Sequence[FileChange], others: int = 0, width: int = WI
     return [*lines, f"  and {more:,} more"] if more else lines
 
 
-def diff_page(changes: Sequence[FileChange], contents: Contents) -> Iterator[str]:
-    """A heading for each file, then what changed in it; the first character of a line says how."""
+def diff_page(
+    changes: Sequence[FileChange], contents: Contents, most: int = _SHOWN, whole: str = ""
+) -> Iterator[str]:
+    """A heading for each file with lines added and removed, then at most so many; the first character of a line says how.
+
+    `whole`: what shows the rest.
+    """
     for change in changes:
-        yield presentable_line(f"{change.path} ({change.how})")
-        yield from _diff(change, contents)
+        lines = _diff(change, contents)
+        if lines is None:
+            yield presentable_line(f"{change.path} ({change.how})")
+            yield f"  not shown: {_why(change, contents)}"
+            continue
+        added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+        yield presentable_line(f"{change.path} ({change.how}, +{added:,} -{removed:,})")
+        yield from lines[:most]
+        if len(lines) > most:
+            yield f"  and {len(lines) - most:,} lines more{whole and f'; {whole}'}"
 
 
-def _diff(change: FileChange, contents: Contents) -> Iterator[str]:
+def _diff(change: FileChange, contents: Contents) -> list[str] | None:
     old = _text(change.before, contents) if change.how != "added" else ""
     new = _text(change.after, contents) if change.how != "removed" else ""
     if old is None or new is None:
-        yield f"  not shown: {_why(change, contents)}"
-        return
-    lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
-    for at, line in enumerate(lines):
-        if at < 2:  # the names, said already
-            continue
-        if at > _SHOWN:
-            yield "  and more"
-            return
-        yield line
+        return None
+    # Without the names, which are said already.
+    return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3))[2:]
 
 
 def _text(blob: BlobId | None, contents: Contents) -> str | None:

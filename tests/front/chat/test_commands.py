@@ -75,8 +75,8 @@ async def test_variables_files_and_outputs_are_shown_and_gone_after_undo(workspa
         files = await talk.type("/files")
         assert re.search(r"changed +a\.txt\n +added +b\.txt\n", files)
         diff = await talk.type("/diff")
-        assert "a.txt (changed)\n@@ -1 +1,2 @@\n one\n+" in diff
-        assert "b.txt (added)\n@@ -0,0 +1 @@\n+new\n" in diff
+        assert "a.txt (changed, +1 -0)\n@@ -1 +1,2 @@\n one\n+" in diff
+        assert "b.txt (added, +1 -0)\n@@ -0,0 +1 @@\n+new\n" in diff
         assert "\x1b" not in diff
         assert diff == await talk.type("/diff 2")
         assert await talk.type("/diff 1") == "cell 1 changed no files\n"
@@ -216,7 +216,7 @@ async def test_what_was_allowed_is_listed_and_taken_back_by_number(workspace: Pa
     write, again = (calling("write_file", path=f"{name}.txt", content="x") for name in "ab")
     replies = (write, saying("done"), again, saying("done"))
     async with talking(workspace, *replies, mode="ask", unattended=False) as (talk, live):
-        assert "nothing is granted" in await talk.type("/grants")
+        assert "No standing permissions" in await talk.type("/grants")
 
         async def asked_and_allowed(text: str) -> int:
             asked = 0
@@ -239,7 +239,7 @@ async def test_what_was_allowed_is_listed_and_taken_back_by_number(workspace: Pa
         assert how == scope
         assert len(Grants().all()) == (scope == "always")
         assert await talk.type(f"/grants revoke {number}") == ""
-        assert "nothing is granted" in await talk.type("/grants")
+        assert "No standing permissions" in await talk.type("/grants")
         assert Grants().all() == ()
         assert await asked_and_allowed("write again") == 1
 
@@ -249,7 +249,7 @@ async def test_a_fork_is_a_branch_that_can_be_gone_to(workspace: Path) -> None:
         assert "has no forks" in await talk.type("/branches")
         await talk.turn("count")
         said = await talk.type("/fork second try", "n")
-        (new,) = re.findall(r"forked as (s_\w+)", said)
+        (new,) = re.findall(r"Forked as (s_\w+)", said)
         shown = await talk.type("/branches", new)
         assert f"{talk.session} *" in shown
         assert re.search(rf"^  {new} .* second try$", shown, re.MULTILINE)

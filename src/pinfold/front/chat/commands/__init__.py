@@ -94,7 +94,7 @@ _TABLE: tuple[_Row, ...] = (
     ),
     ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "seeing", ""),
     ("look", "files", "", "what the session changed, and the folder's top", "files", ""),
-    ("look", "diff", "[CELL]", "how files changed: in all, or by a cell", "files", "cells"),
+    ("look", "diff", "[all|CELL]", "how files changed: in short, whole, or by a cell", "files", "cells"),
     ("look", "tools", "[WORDS]", "tools that code can call", "seeing", ""),
     ("look", "mcp", "[trust SERVER]", "MCP servers, their state and problems", "servers", "servers"),
     ("look", "cost", "", "tokens and dollars, by model", "seeing", ""),

@@ -31,9 +31,14 @@ async def files_command(talk: Talk, _: str) -> None:
     headed(talk, presentable_line(str(talk.workspace)), lines)
 
 
+_FEW, _ALL = 20, 10_000
+"""Lines of one file's diff."""
+
+
 async def diff_command(talk: Talk, rest: str) -> None:
     story = await the_story(talk)
-    if rest:
+    most, whole = (_ALL, "") if rest == "all" else (_FEW, "/diff all shows them")
+    if rest and rest != "all":
         number = number_in(rest, "cell")
         if story.cell(number) is None:
             raise BadWords(f"there is no cell {number}; {story.last_cell}")
@@ -45,7 +50,7 @@ async def diff_command(talk: Talk, rest: str) -> None:
         tell(talk, [nothing])
         return
     page = Text()
-    for line in diff_page(changes, await contents(talk, changes)):
+    for line in diff_page(changes, await contents(talk, changes), most, whole):
         is_heading = not line.startswith((" ", "+", "-", "@"))
         page.append(f"{line}\n", style="bold" if is_heading else _STYLES.get(line[:1], ""))
     page.rstrip()
