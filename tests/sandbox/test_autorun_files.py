@@ -451,8 +451,8 @@ def test_a_cell_that_is_still_writing_meets_no_error_and_its_files_are_gone_when
     assert not (workspace / ".vscode").exists()
 
 
-def test_a_cell_may_write_again_what_leads_git_to_a_submodule(workspace: Path) -> None:
-    """As git does. Once the cell has ended it is mounted read-only."""
+def test_git_may_go_on_making_a_repository_or_a_submodule_until_the_cell_ends(workspace: Path) -> None:
+    """What git obeys is judged at once, and made read-only when the cell has ended."""
     mounted: list[Mounts] = []
     repository(workspace)
     with keeping(workspace, sent=mounted) as keeper:
@@ -465,6 +465,21 @@ def test_a_cell_may_write_again_what_leads_git_to_a_submodule(workspace: Path) -
             assert mounted == []
         keeper.after()
     assert [path for one in mounted for path in one.protected] == [str(pointer)]
+    other = workspace.parent / "other"
+    mounted.clear()
+    other.mkdir()
+    with keeping(other, sent=mounted) as keeper:
+        keeper.before()
+        hooks = other / ".git" / "hooks"
+        hooks.mkdir(parents=True)
+        (other / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        keeper.noticed()
+        assert mounted == []
+        (hooks / "pre-commit").write_text("#!/bin/sh\n")
+        keeper.noticed()
+        assert not (hooks / "pre-commit").exists()
+        keeper.after()
+    assert str(other / ".git") in [path for one in mounted for path in one.pinned]
 
 
 async def test_no_undo_and_no_redo_brings_back_what_was_planted(

@@ -168,10 +168,12 @@ class Keeper:
             self._watch.close()
 
     def _check(self, names: Names | None, *, is_midway: bool = False) -> None:
-        """`is_midway`: a cell runs on. What it makes of the table, and to lead git elsewhere, stays as it is until its end."""
+        """`is_midway`: a cell runs on, and is to meet no error. What it has made of the table stays until its end, and
+        what git obeys is made read-only then: git itself may be at work on it.
+        """
         happened = self._watch.events() if self._watch else None
         is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and self._later is NOTHING
-        if is_quiet and self._mounted and not self._loose and not self._made:
+        if is_quiet and self._mounted and not self._loose and not self._made and not self._mounts:
             return
         self._leftovers = None
         self._forget_removed()
@@ -191,12 +193,15 @@ class Keeper:
             new = Names(renamed, written).merged(names or NOTHING).merged(self._later)
             found = self._names.look(new)
             self._later = NOTHING
-            if is_midway and (found.obeyed or found.told or found.pointers):
+            if is_midway and (found.obeyed or found.told):
                 self._later = new
-                found.obeyed, found.told, found.pointers = {}, {}, set()
+                found.obeyed, found.told = {}, {}
             self._answer(found)
-        if self._mounts:
+        if self._mounts.masked or (self._mounts and not is_midway):
             mounts, self._mounts = self._mounts, Mounts()
+            if is_midway:
+                self._mounts = Mounts(pinned=mounts.pinned, protected=mounts.protected)
+                mounts = Mounts(masked=mounts.masked)
             if self._remount:
                 self._remount(mounts)
 
@@ -345,7 +350,8 @@ class Keeper:
         place = self._shown + real[len(self._top) :]
         if self._sent.get(place) != (sign := (status.st_ino, status.st_ctime_ns)):
             self._sent[place] = sign
-            self._mounts.protected.append(place)
+            if place not in self._mounts.protected:
+                self._mounts.protected.append(place)
 
     def _mask(self, path: str) -> None:
         status = self._status(path)
