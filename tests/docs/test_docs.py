@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, anchors, blocks, links, pages, steps
 
+from pinfold.policy import load_rules
+
 pytestmark = pytest.mark.unit
 
 
@@ -74,3 +76,12 @@ def test_every_message_in_the_trouble_shooting_is_one_of_the_products() -> None:
     whole = re.sub(r'"\s*\n\s*f?"', "", source)
     assert len(pieces) > 10
     assert [piece for piece in pieces if piece not in whole] == []
+
+
+def test_the_rules_that_a_page_shows_are_valid() -> None:
+    text = (ROOT / "docs" / "guide" / "security-model.md").read_text(encoding="utf-8")
+    shown = [block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "[[rule]]" in block]
+    assert [rule.name for block in shown for rule in load_rules(block).rules] == [
+        "no pushing",
+        "mail to the team",
+    ]
