@@ -74,6 +74,20 @@ async def test_cells_of_a_notebook_open_and_close_it_in_tasks_of_their_own(
     assert said == ["set", "seen"]
 
 
+async def test_two_runs_at_once_open_it_once(workspace: Path, script: Any) -> None:
+    agent = agent_of(workspace, script({"text": "one"}, {"text": "two"}))
+    said: set[str] = set()
+
+    async def ask() -> None:
+        said.add((await agent.run("go")).text)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        tasks.start_soon(ask)
+    await agent.close()
+    assert said == {"one", "two"}
+
+
 async def test_the_two_ways_are_not_mixed(workspace: Path, model: str) -> None:
     async with agent_of(workspace, model) as agent:
         with pytest.raises(PinfoldError, match=r"use `await agent\.run"):

@@ -191,16 +191,17 @@ class Agent:
         """The turn under way, if it is ours."""
         self._holder: asyncio.Task[None] | None = None
         """Has it open between `open` and `close`, which other tasks call."""
-        self._closing = asyncio.Event()
+        self._opening, self._closing = asyncio.Lock(), asyncio.Event()
         self._thread: LoopThread | None = None
 
     async def open(self) -> Self:
         """The same as `async with`, for where `close` is called elsewhere. `run` opens it too."""
-        if self._live is None:
-            opened = asyncio.get_running_loop().create_future()
-            self._closing = asyncio.Event()
-            self._holder = asyncio.create_task(self._held(opened))
-            await opened
+        async with self._opening:
+            if self._live is None:
+                opened = asyncio.get_running_loop().create_future()
+                self._closing = asyncio.Event()
+                self._holder = asyncio.create_task(self._held(opened))
+                await opened
         return self
 
     async def _held(self, opened: asyncio.Future[None]) -> None:
@@ -225,7 +226,11 @@ class Agent:
     # Without asyncio
 
     def __enter__(self) -> Self:
-        self._loop_thread().call(self.open)
+        try:
+            self._loop_thread().call(self.open)
+        except BaseException:
+            self.close_sync()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
