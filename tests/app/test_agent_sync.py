@@ -168,6 +168,13 @@ def test_limits_guards_and_tools_are_bounded_by_arguments(workspace: Path, scrip
         assert str(agent.run_sync("go")) == "bounded"
 
 
+def test_how_much_the_model_sees_of_a_result_is_bounded(workspace: Path, script: Any, cell: Any) -> None:
+    long = cell("for n in range(100): print('line', n)")
+    expected = {"expect": "[... 94 of 100 lines left out; all of it: read_file(", "text": "cut"}
+    with agent_of(workspace, script(long, expected), output_lines=6) as agent:
+        assert str(agent.run_sync("go")) == "cut"
+
+
 def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Path) -> None:
     with pytest.raises(PinfoldError, match="goes with the name of a model"):
         Agent(workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)

@@ -99,7 +99,8 @@ class Agent:
     `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
     `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
     model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
-    sandbox; `guards` are guard rails for code ("strict", "off", or your own).
+    sandbox, `output_bytes` and the like how much of a result the model sees; `guards` are guard rails for code ("strict",
+    "off", or your own).
     """
 
     def __init__(
@@ -121,6 +122,9 @@ class Agent:
         api_key: str | None = None,
         tools_off: Iterable[str] = (),
         limits: Limits | None = None,
+        output_bytes: int | None = None,
+        output_lines: int | None = None,
+        output_tokens: int | None = None,
         guards: Literal["off", "strict"] | Guards | None = None,
         mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
@@ -141,6 +145,9 @@ class Agent:
             "sandbox.provider": sandbox if isinstance(sandbox, str) else None,
             "network.allow": tuple(allow_hosts) or None,
             "tools.disable": tuple(tools_off) or None,
+            "limits.output_bytes": output_bytes,
+            "limits.output_lines": output_lines,
+            "limits.output_tokens": output_tokens,
             "run.guards": guards if isinstance(guards, str) else None,
             FLOW_HOSTS: may_send_to,
             FLOW_TOOLS: may_send_to,

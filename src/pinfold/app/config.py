@@ -103,6 +103,11 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     disk_mb: int | None = None
     """By which the workspace and writable mounts may grow; the smaller of 10,000 and half of the free disk unless set."""
+    output_bytes: int | None = None
+    """Of one result, that the model sees; 10,000 characters unless set. All of it is kept."""
+    output_lines: int | None = None
+    output_tokens: int | None = None
+    """About four bytes each."""
 
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,6 +194,7 @@ NAMED: Mapping[str, type[msgspec.Struct]] = {"data": DataConfig}
 """Sections of tables that the user names: `[data.NAME]`."""
 
 _LIMITS = (
+    *("limits.output_bytes", "limits.output_lines", "limits.output_tokens"),
     "run.max_steps",
     "run.max_tokens",
     "run.max_cost",

@@ -128,6 +128,7 @@ def equipped(
         servers=servers,
         catalogue=Catalogue(registry, servers),
         glances=small,
+        output=options.output,
         journal=log,
         blobs=log.blobs,
         closing=(databases.close,) if databases else (),

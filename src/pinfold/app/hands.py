@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 import anyio.to_thread
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.catalogue import ASK, Catalogue
@@ -19,7 +19,14 @@ from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.judging import Judging
-from pinfold.app.observing import NO_NETWORK, changed, inventory, needs_network, observation
+from pinfold.app.observing import (
+    NO_NETWORK,
+    OutputLimits,
+    changed,
+    inventory,
+    needs_network,
+    observation,
+)
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.parting import note_parting
 from pinfold.app.privacy import Privacy
@@ -100,6 +107,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     """What code finds in `servers`."""
     glances: bool = False
     """The model is told of the files without asking."""
+    output: OutputLimits = field(default_factory=OutputLimits)
     writer: Writer | None = None
     """Sees to the files that are written while others' words are in play."""
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
@@ -540,14 +548,14 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         )
 
     def _bounded(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
-        if len(text) <= limit:
+        if self.output.cut(text, limit, "") == text:
             return text, ()
         try:
             blob = self.blobs.put(text.encode("utf-8", "surrogatepass"))
         except LogUnwritable:
             # What happened is known and must be recorded; only the whole text cannot be kept.
-            return capped(text, limit, whole="not kept, the disk is full"), ()
-        return capped(text, limit, whole=f'read_file("blob:{blob[7:19]}")'), (blob,)
+            return self.output.cut(text, limit, "not kept, the disk is full"), ()
+        return self.output.cut(text, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)
 
 
 def _without(performed: Performed, refused: Mapping[str, str]) -> Performed:

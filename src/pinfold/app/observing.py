@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from pinfold.events import Changed
 from pinfold.sandbox import Display, Outcome, Variable
-from pinfold.text import listed
+from pinfold.text import capped, capped_lines, listed
 
+BYTES_PER_TOKEN = 4
+"""About, as for English and code."""
 NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
     "Name or service not known",
@@ -28,6 +32,25 @@ _TOLD = 40
 """Variables that are named in one line."""
 _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
 """Types of names that nobody need be told of."""
+
+
+class OutputLimits(Struct, frozen=True, kw_only=True):
+    """How much of a result the model sees, where the user has said it. All of it is kept, and the model can read it."""
+
+    output_bytes: int | None = None
+    output_lines: int | None = None
+    output_tokens: int | None = None
+
+    def cut(self, text: str, most: int, whole: str) -> str:
+        """`most`: characters, in any case. `whole` names where all of it can be found."""
+        if self.output_lines is not None:
+            text = capped_lines(text, self.output_lines, whole=whole)
+        tokens = None if self.output_tokens is None else BYTES_PER_TOKEN * self.output_tokens
+        length = len(text.encode("utf-8", "replace"))
+        for size in (self.output_bytes, tokens):
+            if size is not None and length > size:
+                most = min(most, len(text) * size // length)
+        return capped(text, most, whole=whole)
 
 
 def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:

@@ -13,6 +13,7 @@ from pinfold.app.instructions import instructions
 from pinfold.app.live import Options, is_imported
 from pinfold.app.models import Calling
 from pinfold.app.obeyed import SERVERS, TOOLS
+from pinfold.app.observing import OutputLimits
 from pinfold.app.outgoing import FLOW_HOSTS, FLOW_TOOLS, Flows
 from pinfold.app.paths import default_workspace, nearest, refuse_closed_folders, workspace_at
 from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
@@ -121,6 +122,11 @@ def _bounds(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
             disable=config.tools.disable,
             hosts=config.network.allow,
             flows=Flows.typed(flags),
+            output=OutputLimits(
+                output_bytes=config.limits.output_bytes,
+                output_lines=config.limits.output_lines,
+                output_tokens=config.limits.output_tokens,
+            ),
             guards=strict() if config.run.guards == "strict" else Guards(),
             declared=tuple(
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")

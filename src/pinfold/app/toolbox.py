@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from pinfold.app.databases import DataConfig
+from pinfold.app.observing import OutputLimits
 from pinfold.app.on_host import OnHost
 from pinfold.app.outgoing import Flows, WayOut
 from pinfold.app.paths import config_dir
@@ -27,6 +28,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """That may be reached without asking, where the mode says so."""
     flows: Flows = field(default_factory=Flows)
+    output: OutputLimits = field(default_factory=OutputLimits)
     guards: Guards = field(default_factory=Guards)
     declared: tuple[tuple[str, bytes], ...] = ()
     """YAML files of the workspace that are trusted, by name."""
