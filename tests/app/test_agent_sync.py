@@ -168,6 +168,16 @@ def test_limits_guards_and_tools_are_bounded_by_arguments(workspace: Path, scrip
         assert str(agent.run_sync("go")) == "bounded"
 
 
+@pytest.mark.parametrize("imports", [["math", "json"], None])
+def test_code_imports_nothing_but_what_it_may(
+    workspace: Path, script: Any, cell: Any, imports: list[str] | None
+) -> None:
+    told = "the guards do not let code import csv" if imports else "(no output)"
+    model = script(cell("import math, json"), cell("import csv"), {"expect": told, "text": "seen"})
+    with agent_of(workspace, model, imports=imports) as agent:
+        assert str(agent.run_sync("go")) == "seen"
+
+
 def test_how_much_the_model_sees_of_a_result_is_bounded(workspace: Path, script: Any, cell: Any) -> None:
     long = cell("for n in range(100): print('line', n)")
     expected = {"expect": "[... 94 of 100 lines left out; all of it: read_file(", "text": "cut"}

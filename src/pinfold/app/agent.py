@@ -99,8 +99,8 @@ class Agent:
     `allow_hosts` may be reached without asking while the session has not read both private data and text of others;
     `flows` name hosts and tools (`SERVER.TOOL`) that it may send to whatever it has read. `api_key` is shown to the
     model's provider and to nobody else. `tools_off` are names or patterns of tools it does not get. `limits` bound the
-    sandbox, `output_bytes` and the like how much of a result the model sees; `guards` are guard rails for code ("strict",
-    "off", or your own).
+    sandbox, `output_bytes` and the like how much of a result the model sees; `guards` and `imports`,
+    the only modules it may import, are guard rails for code.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class Agent:
         output_bytes: int | None = None,
         output_lines: int | None = None,
         output_tokens: int | None = None,
-        guards: Literal["off", "strict"] | Guards | None = None,
+        guards: Literal["off", "strict"] | None = None,
+        imports: Iterable[str] | None = None,
         mcp: str | PathLike[str] | Mapping[str, Any] | None = None,
         git_checkpoints: bool | None = None,
         ephemeral: bool = False,
@@ -148,7 +149,8 @@ class Agent:
             "limits.output_bytes": output_bytes,
             "limits.output_lines": output_lines,
             "limits.output_tokens": output_tokens,
-            "run.guards": guards if isinstance(guards, str) else None,
+            "run.guards": guards,
+            "run.imports": None if imports is None else tuple(imports),
             FLOW_HOSTS: may_send_to,
             FLOW_TOOLS: may_send_to,
         }
@@ -175,8 +177,6 @@ class Agent:
                 raise ConfigError("`api_key` goes with the name of a model: Agent(model=..., api_key=...)")
             options = replace(options, calling=options.calling.with_key(model, api_key))
         toolbox = options.toolbox if mcp is None else _with_servers(options.toolbox, mcp)
-        if isinstance(guards, Guards):
-            toolbox = replace(toolbox, guards=guards)
         self._options = replace(
             options,
             limits=limits or options.limits,

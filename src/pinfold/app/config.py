@@ -76,6 +76,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mode: Mode = "auto"
     guards: Literal["off", "strict"] = "off"
     """Guard rails for code; no boundary, which is the sandbox."""
+    imports: tuple[str, ...] | None = None
+    """The only modules that code may import, with what is in them: a guard rail too. Any unless set."""
     max_steps: int = 20
     max_tokens: int | None = None
     max_cost: float | None = None

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pinfold.app.config import Loaded, load_config
+from msgspec.structs import replace
+
+from pinfold.app.config import Loaded, RunConfig, load_config
 from pinfold.app.databases import keep_passwords
 from pinfold.app.errors import ConfigError
 from pinfold.app.instructions import instructions
@@ -87,6 +89,11 @@ def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     return loaded
 
 
+def _guards(run: RunConfig) -> Guards:
+    guards = strict() if run.guards == "strict" else Guards()
+    return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
+
+
 def _obeyed(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
     """What the model is told by files, and what the user is told of those it is not."""
     wanted, said = instructions(workspace, loaded.obeyed)
@@ -127,7 +134,7 @@ def _bounds(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
                 output_lines=config.limits.output_lines,
                 output_tokens=config.limits.output_tokens,
             ),
-            guards=strict() if config.run.guards == "strict" else Guards(),
+            guards=_guards(config.run),
             declared=tuple(
                 (name, data) for name, data in loaded.obeyed.items() if name.startswith(f"{TOOLS}/")
             ),
