@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -33,6 +34,17 @@ def test_a_script_needs_no_asyncio(workspace: Path, model: str) -> None:
         result = agent.run_sync("set x")
         assert (f"{result}", result.text) == ("set", "set")
         assert agent.run_sync("show x").text == "seen"
+
+
+def test_what_is_saved_as_json_is_json(workspace: Path, model: str, tmp_path: Path) -> None:
+    with agent_of(workspace, model) as agent:
+        agent.run_sync("set x")
+        agent.save(tmp_path / "x.json")
+        agent.save(tmp_path / "x.jsonl")
+    events = json.loads((tmp_path / "x.json").read_text("utf-8"))
+    assert [event["kind"] for event in events][-1] == "TurnEnded"
+    lines = (tmp_path / "x.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == events
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")

@@ -394,7 +394,7 @@ class Agent:
         raise TurnError("the session ended")
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the session as its name ends: .ipynb, .html, .md, .py, .jsonl; else all of it as one bundle, for `load`."""
+        """Write the session as its name ends: .ipynb, .html, .md, .py, .json, .jsonl; else as one bundle, for `load`."""
         from pinfold.app.exports import form_for, save
 
         target = Path(path)

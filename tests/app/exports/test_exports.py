@@ -364,6 +364,7 @@ def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() ->
         ("a.ipynb", "ipynb"),
         ("a.HTML", "html"),
         ("a.jsonl", "jsonl"),
+        ("a.json", "json"),
         ("a.pinfold", "bundle"),
         ("a", "bundle"),
     ],

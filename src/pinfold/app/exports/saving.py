@@ -18,7 +18,7 @@ from pinfold.log import Damage, Log, export_bundle, summarise
 from pinfold.model import record
 from pinfold.text import first_line, presentable_line
 
-SessionExport: TypeAlias = Literal["ipynb", "md", "html", "py", "bundle", "jsonl", "replay"]
+SessionExport: TypeAlias = Literal["ipynb", "md", "html", "py", "bundle", "json", "jsonl", "replay"]
 _SUFFIXES = {"bundle": "pinfold", "replay": "jsonl"}
 _NAME = 60
 
@@ -102,6 +102,9 @@ def session_bytes(
     if form in EXPORT_FORMS:
         told = exported(form, [*log.read(damage=damage)], log.blobs.get, folder=beside)
         return told.data, {**told.files}
+    if form == "json":
+        events = ",\n".join(log.lines(damage))
+        return f"[\n{events}\n]\n".encode(), {}
     lines = log.lines(damage) if form == "jsonl" else record(log.read(damage=damage))
     return "".join(f"{line}\n" for line in lines).encode(), {}
 
@@ -109,6 +112,4 @@ def session_bytes(
 def form_for(target: Path) -> SessionExport:
     """By the end of its name; a bundle where that says nothing."""
     suffix = target.suffix.lower().removeprefix(".")
-    if suffix == "jsonl":
-        return "jsonl"
-    return suffix if suffix in EXPORT_FORMS else "bundle"
+    return suffix if suffix in (*EXPORT_FORMS, "json", "jsonl") else "bundle"

@@ -24,7 +24,7 @@ _TO_STDOUT = ("jsonl", "replay")
     type=click.Choice(get_args(SessionExport)),
     required=True,
     help="ipynb: a notebook that runs; md, html: to read; py: a program; bundle: one file with everything; "
-    "jsonl: the events; replay: a recording for --model replay:FILE.",
+    "json, jsonl: the events, as one array or a line each; replay: a recording for --model replay:FILE.",
 )
 @click.option(
     "-o",
