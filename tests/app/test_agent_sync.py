@@ -16,7 +16,7 @@ from tests.front.chat.terminal import eventually
 from pinfold import Agent, Approval, PinfoldError, tool
 from pinfold.sandbox import Limits
 
-pytestmark = [pytest.mark.integration, pytest.mark.installed]
+pytestmark = pytest.mark.integration
 REMEMBERS = ("x = 3", "set"), ("print('x is', x)", "seen")
 
 

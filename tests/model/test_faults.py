@@ -394,7 +394,11 @@ async def test_a_reply_that_came_in_part_is_shown_in_part() -> None:
         ("localhost:8080/v1", "is no URL of a server: ", False),
         ("http://[::1", "is no URL of a server: ", False),
         ("", "is no URL of a server: ", False),
-        ("http://no-such-host.invalid/v1", "nothing answers at http://no-such-host.invalid/v1; ", True),
+        (
+            "http://no-such-host.invalid/v1",
+            "nothing answers at http://no-such-host.invalid/v1: Host name not found. ",
+            True,
+        ),
     ],
 )
 async def test_a_server_that_is_not_there_is_told(url: str, message: str, retryable: bool) -> None:

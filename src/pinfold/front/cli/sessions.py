@@ -68,7 +68,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
         return
     for item in shelved:
         size = size_in_words(item.size)
-        row = f"{item.id}  {item.summary.last[:16]}  {size:>9}  {standing(item):<8}  {_title(item)}  {folder_of(item)}"
+        row = f"{item.id}  {item.summary.last[:16]}  {size:>9}  {standing(item):<8}  {folder_of(item)}  {_title(item)}"
         click.echo(presentable_line(row))
 
 
