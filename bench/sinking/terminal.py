@@ -54,7 +54,8 @@ def on_a_terminal(scene: Scene, commands: Sequence[Sequence[str]], **environment
         stdout=theirs,
         stderr=theirs,
         cwd=scene.workspace,
-        env=scene.environment(COMMANDS=str(listed), **environment),
+        # A terminal that draws no line again: what steers it is not ours then.
+        env=scene.environment(COMMANDS=str(listed), TERM="dumb", **environment),
     )
     os.close(theirs)
     try:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.front.chat.terminal import Terminal, cell, chat, environment
 
+from pinfold.events import ActionId, ActionProposed, ActionStarted, CallTool, Entry, SessionId
+from pinfold.front.cli.spinner import Spinner
+
 pytestmark = pytest.mark.integration
 UNTIL_GO = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.005)\n"
 
@@ -44,3 +47,17 @@ def test_who_wants_no_such_line_gets_none(
         assert b"\x1b[2K" not in terminal.raw
     finally:
         terminal.close()
+
+
+def test_the_name_of_a_tool_does_not_steer_the_terminal() -> None:
+    spinner = Spinner()
+    action = CallTool(tool="\x1b[2Jsend\r", args={})
+    for event in (
+        ActionProposed(id=ActionId("a_1"), action=action),
+        ActionStarted(id=ActionId("a_1"), effect="once"),
+    ):
+        spinner.take(Entry(seq=1, session=SessionId("s_1"), at="", event=event))
+    line = spinner.line(0.0)
+    assert line.startswith("running \\x1b[2Jsend")
+    assert "\x1b" not in line
+    assert "\r" not in line

@@ -36,8 +36,7 @@ class Spinner:
     async def spin(self) -> None:
         frame = 0
         while True:
-            words = f"{_FRAMES[frame % len(_FRAMES)]} {self.line(time.monotonic())}"
-            sys.stderr.write(f"{_CLEAR}{presentable_line(words)}")
+            sys.stderr.write(f"{_CLEAR}{_FRAMES[frame % len(_FRAMES)]} {self.line(time.monotonic())}")
             sys.stderr.flush()
             self._is_drawn = True
             frame += 1
@@ -46,7 +45,7 @@ class Spinner:
     def line(self, now: float) -> str:
         tokens = f"{short(self._usage.input_tokens)} in {short(self._usage.output_tokens)} out"
         parts = [self._doing, f"{int(now - self._since)} s", tokens if self._usage.total else ""]
-        return " · ".join(filter(None, parts))
+        return presentable_line(" · ".join(filter(None, parts)))
 
     def clear(self) -> None:
         """Before anything else is written."""
