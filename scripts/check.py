@@ -237,17 +237,8 @@ def torch_is_there() -> Outcome:
     whole = folder / "whole"
     if not whole.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        pip = (
-            python,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-compile",
-            "--only-binary",
-            ":all:",
-            "--prefer-binary",
-        )
+        how = ("-q", "--no-compile", "--only-binary", ":all:", "--prefer-binary")
+        pip = (python, "-m", "pip", "install", *how)
         for step in (
             (sys.executable, "-m", "venv", folder),
             (*pip, f"torch=={TORCH}"),

@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import anyio
 from msgspec import Struct
@@ -27,7 +27,7 @@ from pinfold.app.owner import take
 from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
 from pinfold.app.shelf import Shelf
-from pinfold.app.tasks import background
+from pinfold.app.tasks import LoopThread, background
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Hook, Hooks, Model, OpenAction
 from pinfold.events import (
@@ -56,9 +56,6 @@ from pinfold.events import (
 from pinfold.log import Damage
 from pinfold.policy import Guards
 from pinfold.sandbox import Display, Limits, Provider, named_paths
-
-if TYPE_CHECKING:
-    from pinfold.app.blocking import LoopThread
 
 _HOOKS_CATCH_UP_S = 10.0
 _STOP_S = 5.0
@@ -207,11 +204,11 @@ class Agent:
             if self._live is None:
                 opened = asyncio.get_running_loop().create_future()
                 self._closing = asyncio.Event()
-                self._holder = asyncio.create_task(self._held(opened))
+                self._holder = asyncio.create_task(self._hold_open(opened))
                 await opened
         return self
 
-    async def _held(self, opened: asyncio.Future[None]) -> None:
+    async def _hold_open(self, opened: asyncio.Future[None]) -> None:
         try:
             async with self:
                 opened.set_result(None)
@@ -269,8 +266,6 @@ class Agent:
         if self._thread is None:
             if self._live is not None:
                 raise ConfigError("this agent was opened in an event loop; use `await agent.run(...)`")
-            from pinfold.app.blocking import LoopThread
-
             self._thread = LoopThread()
             atexit.register(self.close_sync)
         return self._thread

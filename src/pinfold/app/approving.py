@@ -82,7 +82,7 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
             question=asked.question,
             options=tuple(map(presentable_line, asked.options)),
         )
-        answer = await _said(approve, approval)
+        answer = await _ask(approve, approval)
     if isinstance(answer, str):
         answer = Decision(allow=asked.question, words=answer)
     elif isinstance(answer, bool):
@@ -97,7 +97,7 @@ async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
         )
 
 
-async def _said(approve: Approve, approval: Approval) -> Said:
+async def _ask(approve: Approve, approval: Approval) -> Said:
     if iscoroutinefunction(approve) or iscoroutinefunction(getattr(approve, "__call__", None)):  # noqa: B004
         answer = approve(approval)
     else:

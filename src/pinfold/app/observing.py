@@ -8,10 +8,8 @@ from msgspec import Struct
 
 from pinfold.events import Changed
 from pinfold.sandbox import Display, Outcome, Variable
-from pinfold.text import capped, capped_lines, listed
+from pinfold.text import BYTES_PER_TOKEN, capped, capped_lines, listed
 
-BYTES_PER_TOKEN = 4
-"""About, as for English and code."""
 NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
     "Name or service not known",
@@ -46,10 +44,9 @@ class OutputLimits(Struct, frozen=True, kw_only=True):
         if self.output_lines is not None:
             text = capped_lines(text, self.output_lines, whole=whole)
         tokens = None if self.output_tokens is None else BYTES_PER_TOKEN * self.output_tokens
-        length = len(text.encode("utf-8", "replace"))
-        for size in (self.output_bytes, tokens):
-            if size is not None and length > size:
-                most = min(most, len(text) * size // length)
+        sizes = [size for size in (self.output_bytes, tokens) if size is not None]
+        if sizes and (length := len(text.encode("utf-8", "replace"))) > min(sizes):
+            most = min(most, len(text) * min(sizes) // length)
         return capped(text, most, whole=whole)
 
 

@@ -128,7 +128,7 @@ def _bounds(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
             enable=config.tools.enable,
             disable=config.tools.disable,
             hosts=config.network.allow,
-            flows=Flows.typed(flags),
+            flows=Flows.from_flags(flags),
             output=OutputLimits(
                 output_bytes=config.limits.output_bytes,
                 output_lines=config.limits.output_lines,

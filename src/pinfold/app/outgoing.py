@@ -75,7 +75,7 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
     """Names or patterns."""
 
     @classmethod
-    def typed(cls, flags: Mapping[str, Any]) -> Flows:
+    def from_flags(cls, flags: Mapping[str, Any]) -> Flows:
         return cls(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
 
     def lets(self, tool: str, to: Destination | None) -> bool:

@@ -1,18 +1,24 @@
-"""A task group that fails like a function: with the error itself where there is just one."""
+"""Tasks beside other code: a group of them that fails like a function, and an event loop in a thread of its own."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
+T = TypeVar("T")
+_STOP_S = 10.0
+"""For what is cancelled to end."""
+
 
 @asynccontextmanager
 async def background() -> AsyncGenerator[TaskGroup]:
-    """Tasks that run beside the body and are cancelled at its end."""
+    """Tasks that run beside the body and are cancelled at its end. Fails with the error itself where there is just one."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks
@@ -32,3 +38,41 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
         else:
             leaves.append(error)
     return leaves
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for code without asyncio."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        # No reason to keep a program alive whose own code has ended.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pinfold", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the code that asks runs in it."""
+        return threading.current_thread() is self._thread
+
+    def call(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ctrl-C cancels the step, and is raised when it has ended."""
+        ended = threading.Event()
+
+        async def run() -> T:
+            try:
+                return await step()
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                ended.wait(_STOP_S)
+            raise
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

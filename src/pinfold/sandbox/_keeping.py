@@ -197,13 +197,12 @@ class Keeper:
                 self._later = new
                 found.obeyed, found.told = {}, {}
             self._answer(found)
-        if self._mounts.masked or (self._mounts and not is_midway):
-            mounts, self._mounts = self._mounts, Mounts()
-            if is_midway:
-                self._mounts = Mounts(pinned=mounts.pinned, protected=mounts.protected)
-                mounts = Mounts(masked=mounts.masked)
-            if self._remount:
-                self._remount(mounts)
+        mounts, self._mounts = self._mounts, Mounts()
+        if is_midway:
+            self._mounts = Mounts(pinned=mounts.pinned, protected=mounts.protected)
+            mounts = Mounts(masked=mounts.masked)
+        if mounts and self._remount:
+            self._remount(mounts)
 
     def _look_beyond(self, names: Names | None, *, is_lost: bool) -> None:
         """Where our own watch has not seen all names."""

@@ -1,6 +1,6 @@
 """Text on its way to a sink: bounded, safe to print, free of secrets."""
 
-from pinfold.text.cap import capped, capped_lines, first_line
+from pinfold.text.cap import BYTES_PER_TOKEN, capped, capped_lines, first_line
 from pinfold.text.clean import printable, printable_line
 from pinfold.text.homes import homely
 from pinfold.text.lists import listed, numbered, numerous
@@ -8,6 +8,7 @@ from pinfold.text.redact import keep_own_secret, keep_secret, keeps_own, redacte
 from pinfold.text.sinks import exact, exact_line, presentable, presentable_line
 
 __all__ = [
+    "BYTES_PER_TOKEN",
     "capped",
     "capped_lines",
     "exact",

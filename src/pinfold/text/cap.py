@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+BYTES_PER_TOKEN = 4
+"""About, as for English and code."""
+
 
 def capped(text: str, limit: int, *, whole: str = "") -> str:
     """`text` if it fits in `limit` characters, else its head and tail around a line that counts the rest.
@@ -12,20 +15,23 @@ def capped(text: str, limit: int, *, whole: str = "") -> str:
         return text
     head = limit * 2 // 3
     tail = limit - head
-    note = f"\n[... {len(text) - limit:,} of {len(text):,} characters left out{f'; all of it: {whole}' if whole else ''} ...]\n"
-    return text[:head] + note + text[len(text) - tail :]
+    note = _left_out(len(text) - limit, len(text), "characters", whole)
+    return f"{text[:head]}\n{note}\n{text[len(text) - tail :]}"
 
 
 def capped_lines(text: str, limit: int, *, whole: str = "") -> str:
     """The same for lines."""
     lines = text.split("\n")
-    ended = lines[-1:] == [""]
-    if len(lines) - ended <= limit:
+    count = len(lines) - (lines[-1] == "")  # what ends with a line break has no line after it
+    if count <= limit:
         return text
     head = limit * 2 // 3
-    out = len(lines) - ended - limit
-    note = f"[... {out:,} of {len(lines) - ended:,} lines left out{f'; all of it: {whole}' if whole else ''} ...]"
-    return "\n".join([*lines[:head], note, *lines[head + out :]])
+    note = _left_out(count - limit, count, "lines", whole)
+    return "\n".join([*lines[:head], note, *lines[head + count - limit :]])
+
+
+def _left_out(count: int, of: int, what: str, whole: str) -> str:
+    return f"[... {count:,} of {of:,} {what} left out{f'; all of it: {whole}' if whole else ''} ...]"
 
 
 def first_line(text: str, limit: int = 200) -> str:

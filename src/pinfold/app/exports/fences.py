@@ -28,6 +28,11 @@ def quoted(text: str) -> str:
     return _MARKUP.sub(lambda match: f"\\{match[1]}" if match[1] else "&lt;", text)
 
 
+def block_quote(text: str) -> str:
+    """Plain text as a quote, line by line."""
+    return with_lines("\n".join(f"> {line}".rstrip() for line in quoted(text).split("\n")))
+
+
 def tamed(text: str) -> str:
     """Markdown as it is, but without HTML and without pictures from elsewhere."""
     kept = _with_its_code(text)

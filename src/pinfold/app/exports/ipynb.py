@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, assert_never
 
-from pinfold.app.exports.fences import fenced, quoted, tamed, with_lines
+from pinfold.app.exports.fences import block_quote, fenced, quoted, tamed, with_lines
 from pinfold.app.exports.showing import Form, is_text
 from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story
 from pinfold.events import BadEvent, Json, parse_json
@@ -85,9 +85,8 @@ def _opening(story: Story) -> Iterator[_Json]:
 def _cells(item: Item) -> Iterator[_Json]:
     match item:
         case Prompt(text=text, images=images):
-            said = with_lines("\n".join(f"> {line}".rstrip() for line in quoted(text).split("\n")))
             pictures = [f"![picture {n}](attachment:{n})" for n, _ in enumerate(images, 1)]
-            cell = markdown("\n\n".join(["**You**", said, *pictures]))
+            cell = markdown("\n\n".join(["**You**", block_quote(text), *pictures]))
             if images:
                 cell["attachments"] = {str(n): {one.mime: _encoded(one)} for n, one in enumerate(images, 1)}
             yield cell

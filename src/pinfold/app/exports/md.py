@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from pinfold.app.exports.fences import fenced, quoted, tamed, with_lines
+from pinfold.app.exports.fences import block_quote, fenced, quoted, tamed, with_lines
 from pinfold.app.exports.showing import PICTURES, Form, best_of, in_a_word, suffix_of
 from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story
 from pinfold.text import capped, listed, printable
@@ -43,8 +43,7 @@ class _Page:
     def parts(self, item: Item) -> Iterator[str]:
         match item:
             case Prompt(text=text, images=images):
-                said = "\n".join(f"> {line}".rstrip() for line in quoted(text).split("\n"))
-                yield f"---\n\n## You\n\n{with_lines(said)}"
+                yield f"---\n\n## You\n\n{block_quote(text)}"
                 for one in images:
                     yield self._picture(one, f"given-{len(self.files) + 1}", "picture")
             case Answer(text=text):

@@ -28,7 +28,7 @@ from pinfold.events import (
 from pinfold.text import capped, presentable
 
 if TYPE_CHECKING:
-    from pinfold.front.cli.spinner import Spinner
+    from pinfold.front.cli.progress import Spinner
 
 _SHOWN = 2000
 
@@ -55,7 +55,7 @@ class Plain:
         self.spinner: Spinner | None = None
         is_terminal = not is_closed(sys.stderr) and sys.stderr.isatty()
         if is_terminal and not quiet and os.environ.get("TERM") not in (None, "", "dumb", "unknown"):
-            from pinfold.front.cli.spinner import Spinner
+            from pinfold.front.cli.progress import Spinner
 
             self.spinner = Spinner()
 

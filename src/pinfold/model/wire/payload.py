@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, parse_json
+from pinfold.text import BYTES_PER_TOKEN
 
 DEPTH = 128
 """Of nested lists and objects. What is deeper could be read here and then not be written elsewhere."""
@@ -64,8 +65,7 @@ def a_count(value: Json) -> int:
 
 
 def estimated_tokens(text: str) -> int:
-    """About: four bytes each, as for English and code."""
-    return -(-len(text.encode("utf-8", "replace")) // 4)
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 
 def sendable(value: Json) -> Json:
