@@ -493,7 +493,7 @@ async def test_a_broken_provider_is_caught(make: Callable[[], FaultyProvider], c
 
 async def test_the_whole_contract_makes_one_report(tmp_path: Path) -> None:
     provider: Provider = FaultyProvider(CuriousVariables)
-    with anyio.fail_after(50):
+    with anyio.fail_after(200):
         report = await sandbox_contract(provider)
     assert len(report.results) == len(SANDBOX_CHECKS)
     assert not report.ok

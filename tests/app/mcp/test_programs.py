@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
 ]
-LIMIT_S = 30
+LIMIT_S = 200
 ASKED = """
 import http.client, json, os, socket, subprocess, sys
 sys.stderr.write("it is up\\n")
@@ -54,10 +54,11 @@ class Asked:
 
     async def says(self, code: str) -> Any:
         await self.process.stdin.send(json.dumps(code).encode() + b"\n")
+        pieces = [self._rest]
         with anyio.fail_after(LIMIT_S):
-            while b"\n" not in self._rest:
-                self._rest += await self.process.stdout.receive()
-        line, self._rest = self._rest.split(b"\n", 1)
+            while b"\n" not in pieces[-1]:
+                pieces.append(await self.process.stdout.receive())
+        line, self._rest = b"".join(pieces).split(b"\n", 1)
         return json.loads(line)
 
 
