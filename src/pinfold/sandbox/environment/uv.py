@@ -62,7 +62,7 @@ def run_uv(
     """
     return run(
         [find_uv(), *map(str, arguments)],
-        environment=_environment(),
+        environment=uv_variables(),
         folder=folder,
         keep=keep,
         on_line=on_line,
@@ -165,7 +165,7 @@ def find_uv() -> str:
     return found
 
 
-def _environment() -> dict[str, str]:
+def uv_variables() -> dict[str, str]:
     """Ours, with pip's certificates and index told to uv in its own words; what uv has been told already stays."""
     given = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     given["NO_COLOR"] = "1"
