@@ -42,9 +42,9 @@ class TimeLeft:
         self._words = ""
         self._began = (0.0, 0)
 
-    def after(self, words: str, done: int, total: int) -> str:
+    def after(self, words: str, done: int, total: int, now: float | None = None) -> str:
         """To be put behind what is counted; empty while nothing can be said."""
-        now = time.monotonic()
+        now = time.monotonic() if now is None else now
         if words != self._words or done < self._began[1]:
             self._words, self._began = words, (now, done)
         since, first = self._began
