@@ -70,6 +70,7 @@ def run_once(port: int, home: str) -> None:
     command = [sys.executable, "-m", "pinfold", "run", "--workspace", home]
     model = f"http://127.0.0.1:{port}/v1#m"
     env = {**os.environ, "XDG_DATA_HOME": home + "-data", "XDG_STATE_HOME": home + "-state"}
+    env["PINFOLD_SANDBOX_BUILD"] = "off"
     subprocess.run([*command, "--model", model, "hi"], check=True, capture_output=True, env=env)
 
 

@@ -40,7 +40,12 @@ compile() {
   mv -f "$venv/.pinfold-compiling" "$venv/.pinfold-compiled" 2>/dev/null # another run may have been first
 }
 
-# A subshell, so that the lock, the traps and the environment end with it.
+# For `pinfold extras add`: installs extras of the project; from then on every set-up brings them.
+add_extras() {
+  set_up run "$@" || exit
+}
+
+# set_up KIND [EXTRA ...]. A subshell, so that the lock, the traps and the environment end with it.
 set_up() (
   trap 'say "interrupted; run it again to go on"; exit 130' INT TERM
   SECONDS=0
@@ -48,7 +53,7 @@ set_up() (
     fail "cannot write in $root; make it writable, or copy it to a folder that is"
   cd "$root" || exit 2
   take_lock
-  is_current "$1" && exit 0 # another run did it while this one waited
+  (($# == 1)) && is_current "$1" && exit 0 # another run did it while this one waited
   find_python
   uv_environment
   find_uv
@@ -59,11 +64,12 @@ set_up() (
   drop_broken_venv
   # uv takes a package killed half-way for an installed one, so a sync that never ended condemns the .venv.
   : >"$state/syncing"
-  attempt "installing the dependencies" sync "$1"
+  attempt "installing the dependencies" sync "$@"
   local code=$?
   ((code > 128)) && exit "$code"
   rm -f "$state/syncing"
   ((code == 0)) || fail "could not install the dependencies (see above); run it again once that is solved"
+  (($# == 1)) || printf '%s\n' "${@:2}" >>"$state/extras" # only now: one that cannot be had must not stop the next start
   [[ $1 == run ]] || cp -p "$state/stamp" "$venv/.pinfold-run"
   mv -f "$state/stamp" "$venv/.pinfold-$1"
   compile
@@ -172,18 +178,24 @@ drop_broken_venv() {
   rm -rf "$venv"
 }
 
-# Adds and updates, and never removes: ./pinfold leaves what ./check brought, both leave the user's extras.
+# Adds and updates, and never removes: ./pinfold leaves what ./check brought, both bring the extras that were added.
 sync() {
-  local groups=--no-dev quiet=--quiet
+  local groups=--no-dev quiet=--quiet extras=() added= name project
   [[ $1 == run ]] || groups=--group=dev
-  [[ -t 2 ]] && quiet=--color=auto
+  [[ -t 2 || $# -gt 1 ]] && quiet=--color=auto
+  project=$(<"$root/pyproject.toml")
+  [[ ! -r $state/extras ]] || added=$(<"$state/extras")
+  for name in $added "${@:2}"; do
+    # One that this version no longer has must not keep it from starting.
+    [[ $project == *$'\n'"$name = ["* ]] && extras+=(--extra "$name")
+  done
   if [[ -z $UV_DEFAULT_INDEX$UV_INDEX_URL ]]; then
-    "$state/uv" sync $quiet --frozen --inexact $groups --compile-bytecode --python "$interpreter" >&2
+    "$state/uv" sync $quiet --frozen --inexact $groups "${extras[@]}" --compile-bytecode --python "$interpreter" >&2
     return
   fi
   # A lock names where each file was found, and a frozen sync looks nowhere else. The hashes hold on a mirror too.
   { [[ -x $venv/bin/python ]] || "$state/uv" venv --quiet --python "$interpreter" "$venv"; } &&
-    "$state/uv" export --quiet --frozen $groups --no-emit-project -o "$state/requirements.txt" >&2 &&
+    "$state/uv" export --quiet --frozen $groups "${extras[@]}" --no-emit-project -o "$state/requirements.txt" >&2 &&
     "$state/uv" pip install $quiet --python "$venv" --compile-bytecode --require-hashes -r "$state/requirements.txt" >&2 &&
     "$state/uv" pip install $quiet --python "$venv" --no-deps --editable "$root" >&2
 }

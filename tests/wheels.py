@@ -57,6 +57,9 @@ def started(answer: Callable[[BaseHTTPRequestHandler], None]) -> ThreadingHTTPSe
         def do_GET(self) -> None:
             answer(self)
 
+        def do_HEAD(self) -> None:
+            self.send_error(405)  # then uv asks for the whole
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Quietly."""
 

@@ -316,3 +316,57 @@ def test_what_else_is_installed_stays(machine: Machine, tmp_path: Path) -> None:
     (machine.checkout / "uv.lock").touch()
     assert "installing the dependencies" in machine.run()[2]
     assert list(venv.glob("lib/*/site-packages/extra.py"))
+
+
+@pytest.fixture
+def with_extra(machine: Machine) -> Machine:
+    """The project has an extra, locked by the hash of a wheel that lies in the checkout."""
+    write_wheel(machine.checkout, "heron", {"heron.py": ""})
+    extra = '[project.optional-dependencies]\nheron = ["heron"]\n'
+    source = '[tool.uv.sources]\nheron = { path = "heron-9.9-py3-none-any.whl" }\n'
+    (machine.checkout / "pyproject.toml").write_text(f"{PYPROJECT}{extra}{source}", encoding="utf-8")
+    code, _, err = machine.run("uv", "lock", "--project", machine.checkout)
+    assert code == 0, err
+    return machine
+
+
+def add_extra(machine: Machine) -> tuple[int, str, str]:
+    script = machine.checkout / "scripts" / "bootstrap.sh"
+    return machine.run("bash", "-c", 'source "$0" && add_extras heron', script)
+
+
+def has_heron(machine: Machine) -> bool:
+    return any((machine.checkout / ".venv").glob("lib/*/site-packages/heron.py"))
+
+
+@pytest.mark.parametrize("command", ["pinfold", "check"])
+def test_an_extra_that_was_added_comes_back_with_a_new_environment(with_extra: Machine, command: str) -> None:
+    machine = with_extra
+    machine.run()
+    assert not has_heron(machine)
+    code, _, err = add_extra(machine)
+    assert (code, has_heron(machine)) == (0, True), err
+    assert machine.run()[2] == ""
+    (machine.checkout / "scripts" / "check.py").write_text("", encoding="utf-8")
+    shutil.rmtree(machine.checkout / ".venv")
+    assert machine.run(machine.checkout / command)[0] == 0
+    assert has_heron(machine)
+
+
+def test_an_extra_that_cannot_be_had_is_not_tried_again(with_extra: Machine) -> None:
+    machine = with_extra
+    machine.run()
+    (machine.checkout / "heron-9.9-py3-none-any.whl").unlink()
+    code, _, err = add_extra(machine)
+    assert (code, "error: " in err) == (2, True)
+    (machine.checkout / "uv.lock").touch()
+    assert machine.run()[0] == 0
+
+
+def test_an_extra_that_the_project_no_longer_has_is_passed_over(with_extra: Machine) -> None:
+    machine = with_extra
+    add_extra(machine)
+    (machine.checkout / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    (machine.checkout / "uv.lock").write_text(LOCK, encoding="utf-8")
+    code, _, err = machine.run()
+    assert code == 0, err

@@ -53,9 +53,8 @@ def env(index: Index, tmp_path: Path, workspace: Path) -> Callable[..., subproce
 def test_a_build_says_what_it_does_and_a_second_says_nothing(env: Any) -> None:
     first = env("build")
     assert (first.returncode, first.stdout) == (0, "")
-    assert first.stderr.startswith(
-        "pinfold: resolving ...\npinfold: installing ...\npinfold: compiling ...\n"
-    )
+    phases = [line for line in first.stderr.splitlines() if line.endswith(" ...")]
+    assert phases == [f"pinfold: {phase} ..." for phase in ("resolving", "installing", "compiling")]
     assert "ready in" in first.stderr.splitlines()[-1]
     second = env("build")
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
@@ -145,3 +144,42 @@ def test_ctrl_c_ends_a_build_and_leaves_nothing(
     assert "Traceback" not in said
     left = [path.name for path in (tmp_path / "xdg/data/pinfold/environments").iterdir()]
     assert left == [".lock"]
+
+
+@pytest.fixture
+def exec_(env: Any, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`pinfold exec` with the packages of `env`, free to build."""
+    monkeypatch.delenv("PINFOLD_SANDBOX_BUILD")
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-c", DRIVER, str(tmp_path / "lock.txt"), "exec", "-c", code]
+        return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def test_code_that_needs_the_environment_has_it_built_first(exec_: Any, index: Index) -> None:
+    plain = exec_("import os, json\n1 + 1")
+    assert (plain.returncode, plain.stdout, index.asked) == (0, "2\n", [])
+    done = exec_(
+        "try:\n    import os, pandas\nexcept ImportError:\n    import heron\n    print(heron.version)"
+    )
+    assert (done.returncode, done.stdout) == (0, "1.0\n")
+    said = done.stderr.splitlines()
+    assert said[0].startswith("pinfold: building the Python that code runs in, once: numpy, pandas")
+    assert any(line.startswith("pinfold: ready in") for line in said)
+
+
+def test_without_a_network_one_line_says_so_once_and_the_code_runs_without(exec_: Any, index: Index) -> None:
+    index.close()
+    code = "try: import pandas\nexcept ImportError: print('without')"
+    first, second = exec_(code), exec_(code)
+    assert [(one.returncode, one.stdout) for one in (first, second)] == [(0, "without\n")] * 2
+    assert sum("going on with the standard library only" in line for line in first.stderr.splitlines()) == 1
+    assert "building" not in second.stderr
+
+
+def test_a_setting_does_without(exec_: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFOLD_SANDBOX_BUILD", "off")
+    exec_("import pandas")
+    assert index.asked == []

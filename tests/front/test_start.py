@@ -72,6 +72,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     workspace, noted = folder / "workspace", folder / "noted.json"
     workspace.mkdir()
     own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
+    own["PINFOLD_SANDBOX_BUILD"] = "off"
     with serving(said("fine")) as server:
         command = ["run", "--workspace", str(workspace), "--model", f"{server.url}/v1#tiny", "hello"]
         for _ in range(2):  # the first one tells the user what only the first one tells

@@ -120,6 +120,8 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Added to those every environment has; a project's come on top of the user's."""
     python: str = ""
     """Runs the cells instead of the environment's."""
+    build: Literal["auto", "off"] = "auto"
+    """Build the environment when code first needs it, or only by `pinfold env build`."""
     cell_s: float = 120.0
     shell_s: float = 30.0
     interrupt_grace_s: float = 0.4

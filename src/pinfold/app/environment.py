@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,20 @@ from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import current_folder, private_dir, state_dir
+from pinfold.sandbox import is_built_in
 from pinfold.sandbox.environment import (
+    PACKAGES,
+    SIZE,
     Environment,
     EnvironmentFailed,
+    OnProgress,
     Recipe,
     checked_python,
     default_python,
     environments,
     find,
     install,
+    modules,
     normalised,
     running_python,
 )
@@ -30,6 +38,13 @@ from pinfold.tools import BadCall, Tool
 
 NOT_BUILT = "the data environment is not built: `pinfold env build` adds pandas and the rest"
 INSTALL_S = 600.0
+BUILDING = (
+    f"building the Python that code runs in, once: {', '.join(PACKAGES[:4])} and the rest ({SIZE}); "
+    "Ctrl-C leaves, PINFOLD_SANDBOX_BUILD=off does without"
+)
+_AGAIN_S = 3600.0
+"""Between tries to build that nobody asked for: who is offline waits once an hour, not each time."""
+_IMPORTED = re.compile(r"(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)", re.MULTILINE)
 
 
 class Cells(Struct, frozen=True, kw_only=True):
@@ -72,6 +87,54 @@ def normalised_package(package: str) -> str:
         return normalised(package)
     except EnvironmentFailed as error:
         raise ConfigError(str(error)) from error
+
+
+def packages_to_build(
+    workspace: Path, provider: str | None, *, model: str = "", code: str | None = None
+) -> tuple[str, ...] | None:
+    """What is added to the usual packages, if the environment is to be built before a session begins; else None.
+
+    With `code`, that is all it will run. A scripted or recorded model is no reason to build: those work offline.
+    """
+    named = _imports(code or "")
+    if model.startswith(("scripted:", "replay:")) or (code is not None and not named):
+        return None
+    from pinfold.app.config import load_config
+
+    wanted = load_config(workspace, {"sandbox.provider": provider}).config.sandbox
+    is_needed = code is None or bool(named & modules(wanted.packages))
+    if not is_needed or wanted.build == "off" or wanted.python or not is_built_in(wanted.provider):
+        return None
+    return wanted.packages if find(wanted.packages) is None and not _failed_lately() else None
+
+
+def _imports(code: str) -> set[str]:
+    """The first words of modules; by their look, since code with magics cannot be parsed."""
+    parts = (part for match in _IMPORTED.finditer(code) for part in match[1].split(" import ")[0].split(","))
+    return {words[0].partition(".")[0] for part in parts if (words := part.split())}
+
+
+def _failed_lately() -> bool:
+    try:
+        return time.time() - _failure().stat().st_mtime < _AGAIN_S
+    except OSError:
+        return False
+
+
+def _failure() -> Path:
+    return state_dir() / "environment-failed"
+
+
+def build_for_session(packages: Iterable[str], on_progress: OnProgress) -> str | None:
+    """Build it, or return why it is gone on without. Blocks."""
+    try:
+        build_environment(packages, on_progress)
+    except EnvironmentFailed as failure:
+        with suppress(OSError, ConfigError):
+            private_dir(state_dir())
+            _failure().touch()
+        return f"{failure}; going on with the standard library only, `pinfold env build` tries again"
+    return None
 
 
 class EnvironmentStanding(Struct, frozen=True, kw_only=True):

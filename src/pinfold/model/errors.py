@@ -31,4 +31,6 @@ class BadScript(ModelError):
 
 
 class NotInstalled(ModelError):
-    pass
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} the extra `{extra}`: pinfold extras add {extra}")
+        self.extra = extra

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from importlib.util import find_spec
 
 from pinfold.events import RequestFailed
-from pinfold.model.errors import NotInstalled, UnknownModel
+from pinfold.model.errors import UnknownModel
 from pinfold.model.names import Access, address_of, key_for, key_hint, model_named, named
 from pinfold.model.services import DIRECT
 
@@ -21,8 +20,7 @@ async def reached(name: str, access: Access, *, limit_s: float) -> str:
         return _inside(meant.model, access)
     key = key_for(meant, access)
     if meant.provider in DIRECT:
-        if find_spec("pydantic_ai") is None:
-            raise NotInstalled(f"{meant.provider} needs more; install it: pip install 'pinfold[providers]'")
+        check_installed(name, access)
         return f"{meant.provider} wants a key, and one is set; it is not asked"
     from pinfold.model.wire.http import Patience, Wire
     from pinfold.model.wire.payload import a_list, a_text, an_object
@@ -47,6 +45,15 @@ async def reached(name: str, access: Access, *, limit_s: float) -> str:
         near = difflib.get_close_matches(meant.model, known, n=1, cutoff=0.5) or known[:1]
         raise UnknownModel(f"{place} has no model {meant.model!r}; did you mean {near[0]!r}?")
     return f"answers at {place}"
+
+
+def check_installed(name: str, access: Access) -> None:
+    """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
+    from pinfold.model.providers import known
+
+    provider = named(name, access).provider
+    if provider in DIRECT:
+        known.check_installed(known.provider_named(provider))
 
 
 def _inside(model: str, access: Access) -> str:

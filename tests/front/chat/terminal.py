@@ -162,6 +162,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     }
     home = folder / "home"
     home.mkdir(exist_ok=True)
+    own["PINFOLD_SANDBOX_BUILD"] = "off"
     return {**kept, **own, "HOME": str(home), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **more}
 
 

@@ -41,7 +41,7 @@ async def test_what_is_there_needs_no_uv(llama: Path) -> None:
 
 
 async def test_without_uv_and_without_it_the_extra_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeMissing, match=r"pip install 'pinfold\[local\]'"):
+    with pytest.raises(RuntimeMissing, match=r"pinfold extras add local"):
         await runtime(tmp_path, None, print)
 
 

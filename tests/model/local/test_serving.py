@@ -225,7 +225,7 @@ def test_a_transformers_folder_without_torch_names_the_extra(pinfold: Any, tmp_p
     (tmp_path / "config.json").write_text("{}")
     done = pinfold("model", "serve", str(tmp_path), "--port", "0")
     assert done.code == 2
-    assert "pip install 'pinfold[transformers]'" in done.err
+    assert "pinfold extras add transformers" in done.err
 
 
 @pytest.fixture(scope="module")

@@ -189,5 +189,5 @@ async def test_what_is_not_installed_is_said_in_one_line_with_the_command(
     finally:
         await workers.close()
     assert str(caught.value) == (
-        f"reading duckdb needs {missing}, which is not installed; the user must: pip install 'pinfold[sql]'"
+        f"reading duckdb needs {missing}, which is not installed; the user must: pinfold extras add sql"
     )

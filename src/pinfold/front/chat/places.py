@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio.to_thread
 from msgspec import Struct, field
@@ -26,6 +26,7 @@ from pinfold.app import (
     read_session,
     resumed_options,
 )
+from pinfold.app.extras import extra_for
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -36,6 +37,7 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
+from pinfold.front.chat.fetching import Watching, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.flags import flags_of
 from pinfold.front.cli.running import mounted
@@ -70,25 +72,24 @@ class Past(Struct, kw_only=True):
     """What still waits for an answer."""
 
 
-class Choosing(Protocol):
-    """How a user is told of, and asked about, the model of a new session."""
-
-    def tell(self, *lines: str) -> None: ...
-
-    def progress(self, words: str) -> None: ...
-
-    async def agrees(self, question: str) -> bool: ...
-
-
-async def place_of(given: Mapping[str, Any], name: str | None, user: Choosing) -> Place:
+async def place_of(given: Mapping[str, Any], name: str | None, user: Watching) -> Place:
     """A session by name, or a new one. Raises PinfoldError."""
     if name is None:
         await _trusted(given["workspace"] or current_folder(), user)
     place = await anyio.to_thread.run_sync(_place, given, name)
-    return await _with_model(place, user) if place.is_new else place
+    if not place.is_new:
+        return place
+    options = await _with_model(place.options, user)
+    model = str(options.model)
+    if extra := extra_for(model, options.calling, options.toolbox.data):
+        await offer_extra(extra, user)
+    if model in BUILTIN:
+        await fetch_weights(model, user)
+    await build_environment(given["workspace"] or current_folder(), given["sandbox"], model, user)
+    return replace(place, options=options)
 
 
-async def _trusted(workspace: Path, user: Choosing) -> None:
+async def _trusted(workspace: Path, user: Watching) -> None:
     """What a folder tells the agent is obeyed after one yes, for as long as none of it changes."""
     from pinfold.app.trust import question, trust
 
@@ -126,9 +127,8 @@ def _place(given: Mapping[str, Any], name: str | None) -> Place:
     return Place(session=session, folder=folder, options=options, is_new=name is None)
 
 
-async def _with_model(place: Place, user: Choosing) -> Place:
+async def _with_model(options: Options, user: Watching) -> Options:
     """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
-    options = place.options
     if not options.model:
         from pinfold.app.first_run import found, settled
         from pinfold.front.cli.first import first_screen
@@ -138,19 +138,7 @@ async def _with_model(place: Place, user: Choosing) -> Place:
         options = replace(options, model=await settled(there, user.agrees) or None)
         if not options.model:
             raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
-    if options.model in BUILTIN:
-        await _fetch(str(options.model), user)
-    return replace(place, options=options)
-
-
-async def _fetch(model: str, user: Choosing) -> None:
-    from pinfold.app.local_models import Pulling, pull_model
-
-    def show(pulling: Pulling) -> None:
-        of = f" of {pulling.total / 1e6:,.0f}" if pulling.total else ""
-        user.progress(f"fetching {model}: {pulling.done / 1e6:,.0f}{of} MB")
-
-    await pull_model(model, show)
+    return options
 
 
 async def past_of(place: Place, upto: int) -> Past:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -49,6 +49,7 @@ from pinfold.events import (
 from pinfold.front.chat.asking import Approvals, what_is_asked
 from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
 from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion
+from pinfold.front.chat.fetching import Left
 from pinfold.front.chat.paper import Paper, Sheet, Surface
 from pinfold.front.chat.places import Past, Place, last_here, past_of, place_of
 from pinfold.front.chat.status import Status
@@ -384,6 +385,25 @@ class Conversation:
     async def agrees(self, question: str) -> bool:
         self.progress("waiting for you")
         return await self.ask(f"{question}?", {"y": "yes", "n": "no"}) == "y"
+
+    @contextlib.asynccontextmanager
+    async def fetching(self) -> AsyncGenerator[None]:
+        """Meanwhile one Ctrl-C leaves, and ends what is being fetched. Raises Left."""
+        desk, before = self._desk, self._desk.interrupted
+        desk.busy_since, desk.interrupted = time.monotonic(), desk.leave
+
+        async def watch(scope: anyio.CancelScope) -> None:
+            await desk.left.wait()
+            scope.cancel()
+
+        try:
+            async with background() as tasks:
+                tasks.start_soon(watch, tasks.cancel_scope)
+                yield
+        finally:
+            desk.busy_since, desk.interrupted = None, before
+        if desk.leaving:
+            raise Left("left; what was fetched is kept")
 
     # Events
 

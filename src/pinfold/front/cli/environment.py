@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 
@@ -16,6 +18,7 @@ from pinfold.app import (
     load_config,
 )
 from pinfold.app.config import SandboxConfig
+from pinfold.app.environment import BUILDING, build_for_session, packages_to_build
 from pinfold.events import plain_json
 from pinfold.front.cli.progress import say, shown_progress
 from pinfold.text import presentable_line
@@ -43,15 +46,10 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
     One that is there already is left as it is, and nothing is printed. Needs the network once.
     """
     sandbox = _configured()
-    shown = shown_progress()
+    shown = shown_progress(step=0.25)
     began = time.monotonic()
-
-    def show(progress: Progress) -> None:
-        counted = f"{progress.done}/{progress.total}" if progress.total else ""
-        shown.show(_PHASES[progress.phase], progress.done, progress.total, counted)
-
     try:
-        environment = build_environment((*sandbox.packages, *packages), show, rebuild=rebuild)
+        environment = build_environment((*sandbox.packages, *packages), showing(shown.show), rebuild=rebuild)
     finally:
         shown.end()
     if shown.began:
@@ -59,6 +57,37 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
         say(f"ready in {time.monotonic() - began:.0f} s: {words}, {environment.folder}")
         if sandbox.python:
             say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
+
+
+def build_if_needed(given: Mapping[str, Any], *, model: str = "", code: str | None = None) -> None:
+    """Before a session that would miss it, with the user watching; without a network it is gone on without."""
+    workspace = given["workspace"] or current_folder()
+    packages = packages_to_build(workspace, given["sandbox"], model=model, code=code)
+    if packages is None:
+        return
+    shown = shown_progress(step=0.25)
+    say(BUILDING)
+    began = time.monotonic()
+    try:
+        problem = build_for_session(packages, showing(shown.show))
+    finally:
+        shown.end()
+    say(problem or f"ready in {time.monotonic() - began:.0f} s")
+
+
+def showing(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
+    """Puts into words how far a build or an installation is."""
+
+    def told(progress: Progress) -> None:
+        done, total = progress.done, progress.total
+        counted = (
+            f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+            if progress.phase == "download"
+            else f"{done}/{total}"
+        )
+        show(_PHASES[progress.phase], done, total, counted if total else "")
+
+    return told
 
 
 @env_command.command("show")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from pinfold.events import (
     new_action_id,
     new_session_id,
 )
+from pinfold.front.cli.environment import build_if_needed
 from pinfold.front.cli.flags import (
     MORE_THAN_0,
     data_option,
@@ -76,33 +78,39 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
 
     Its output goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
     """
+    notebook = Path(file) if code is None and file is not None and file.lower().endswith(".ipynb") else None
+    if not notebook and (given["target"] or given["keep_going"]):
+        raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
+    source = None if notebook else _source(file, code)
+    build_if_needed(given, code=source)
+    run = partial(_run, source=source, notebook=notebook, as_json=as_json, given=given, name=name)
     if name is not None:
-        return _run(lambda: _named(name, given), file, code, as_json, given, name=name)
+        return run(lambda: _named(name, given))
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     options = replace(options, **mounted(given))
     try:
-        return _run(lambda: own(None, session, options), file, code, as_json, given)
+        return run(lambda: own(None, session, options))
     finally:
         forget_scratch(session)
 
 
 def _run(
     opening: Opening,
-    file: str | None,
-    code: str | None,
+    *,
+    source: str | None,
+    notebook: Path | None,
     as_json: bool,
     given: dict[str, Any],
-    *,
-    name: str | None = None,
+    name: str | None,
 ) -> int:
     shown = JsonLines() if as_json else Streams()
-    if code is None and file is not None and file.lower().endswith(".ipynb"):
+    if notebook:
         from pinfold.front.cli.notebooks import exec_notebook
 
         with _target(given, name) as target:
             return exec_notebook(
-                Path(file),
+                notebook,
                 opening,
                 shown,
                 target=target,
@@ -110,9 +118,7 @@ def _run(
                 keep_going=given["keep_going"],
                 timeout_s=given["timeout"],
             )
-    if given["target"] or given["keep_going"]:
-        raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
-    execute = Execute(id=new_action_id(), code=_source(file, code), timeout_s=given["timeout"])
+    execute = Execute(id=new_action_id(), code=source or "", timeout_s=given["timeout"])
     if isinstance(shown, Streams):
         shown.follow(execute.id)
     return anyio.run(_cell, opening, execute, shown)

@@ -53,7 +53,11 @@ def _facts(found: Found) -> Iterator[tuple[str, str]]:
     yield "keys", listed(keys, 4) if keys else "none of a provider is set"
     chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
     yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
-    built = "ready" if found.data_environment else "not there yet: pinfold env build adds pandas and the rest"
+    built = (
+        "ready"
+        if found.data_environment
+        else "not there yet: pandas and the rest are fetched for the first session, 250 MB"
+    )
     yield "data libraries", built
 
 

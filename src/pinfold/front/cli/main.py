@@ -36,6 +36,7 @@ _COMMANDS = {
     "map": ("map", "Draw how this installation is wired."),
     "model": ("models", "List, fetch and serve models of this machine."),
     "env": ("environment", "Build and show the Python environment cells run in."),
+    "extras": ("extras", "Add parts of Pinfold that not everybody needs."),
     "trust": ("trust", "Let the agent obey what a folder tells it."),
     "mcp": ("mcp", "MCP servers: list, add, remove, trust, call."),
     "secret": ("secret", "Keep secrets for tools and requests."),

@@ -24,6 +24,8 @@ from pinfold.text import presentable, presentable_line
 
 _BAR = 24
 _REDRAW_S = 0.1
+_GUESS_S = 1.0
+"""Before that, how long it will take is not guessed."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 
@@ -33,11 +35,31 @@ def shown_progress(step: float = math.inf) -> Lines | Bar:
     return Bar() if sys.stderr.isatty() else Lines(step)
 
 
+class TimeLeft:
+    """Guessed from how fast it went so far; what was there before does not count as fast."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._began = (0.0, 0)
+
+    def after(self, words: str, done: int, total: int, now: float | None = None) -> str:
+        """To be put behind what is counted; empty while nothing can be said."""
+        now = time.monotonic() if now is None else now
+        if words != self._words or done < self._began[1]:
+            self._words, self._began = words, (now, done)
+        since, first = self._began
+        if not first < done < total or now - since < _GUESS_S:
+            return ""
+        left = (now - since) * (total - done) / (done - first)
+        return f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
+
+
 class Lines:
     """One line for each thing that is done, for a log."""
 
     def __init__(self, step: float = math.inf) -> None:
         self.began = False
+        self._left = TimeLeft()
         self._step = step
         self._words = ""
         self._said = 0.0
@@ -45,10 +67,11 @@ class Lines:
     def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
         self.began = True
         share = done / total if total else 0.0
+        left = self._left.after(words, done, total)
         if words != self._words:
             say(f"{words} ...")
         elif share >= self._said + self._step:
-            say(f"{words} {counted}".rstrip())
+            say(f"{words} {counted}{left}".rstrip())
         else:
             return
         self._words, self._said = words, share
@@ -62,18 +85,20 @@ class Bar:
 
     def __init__(self) -> None:
         self.began = False
+        self._left = TimeLeft()
         self._drawn_at = 0.0
         self._words = ""
 
     def show(self, words: str, done: int = 0, total: int = 0, counted: str = "") -> None:
         self.began = True
         now = time.monotonic()
+        left = self._left.after(words, done, total)
         is_new = words != self._words or done == total
         if not is_new and now - self._drawn_at < _REDRAW_S:
             return
         self._drawn_at, self._words = now, words
         full = round(done / total * _BAR) if total else 0
-        line = f"{'#' * full}{'-' * (_BAR - full)} {words} {counted}".rstrip()
+        line = f"{'#' * full}{'-' * (_BAR - full)} {words} {counted}{left}".rstrip()
         click.echo(f"\r\x1b[K{line}", err=True, nl=False)
 
     def end(self) -> None:

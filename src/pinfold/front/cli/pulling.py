@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import time
 
 import anyio
@@ -21,9 +24,20 @@ def fetch(name: str) -> None:
         counted = f"{pulling.done / 1e6:,.0f} of {pulling.total / 1e6:,.0f} MB" if pulling.total else ""
         shown.show(_PHASES[pulling.phase], pulling.done, pulling.total, counted)
 
+    def leave(*_: object) -> None:
+        """At once: else a look-up of a host's name is waited for. What came can be taken up wherever it was cut off."""
+        clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+        os.write(
+            2,
+            f"{clear}pinfold: left; what was fetched is kept, and the next pull goes on from there\n".encode(),
+        )
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, leave)
     try:
         path = anyio.run(pull_model, name, show)
     finally:
+        signal.signal(signal.SIGINT, before)
         shown.end()
     if shown.began:
         what = f"{pulled(name)[0].title}, {path}" if path else name

@@ -52,6 +52,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
+from pinfold.front.cli.environment import build_if_needed
 from pinfold.front.cli.flags import flags_of, from_options, turn_options
 from pinfold.front.cli.giving import Given, prompt_from
 from pinfold.front.cli.showing import JsonLines, Plain
@@ -131,6 +132,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
     options = replace(options, title=given["title"], answer_schema=schema, **mounted(given))
     options = with_model(options)
+    build_if_needed(given, model=str(options.model))
     folder = None if ephemeral else Shelf().place(session)
     try:
         along.take(input_of(folder) if folder else scratch_folder(_scratch_input(session)))

@@ -58,7 +58,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
     if (ready := place(folder)).exists():
         return ready
     if uv is None:
-        raise RuntimeMissing("what runs local models is missing; install it: pip install 'pinfold[local]'")
+        raise RuntimeMissing("what runs local models is missing; install it: pinfold extras add local")
     try:
         _make(folder)
         async with alone(folder / ".lock") as held:
@@ -90,7 +90,7 @@ async def _install(uv: Path, ready: Path, held: int) -> None:
             said = done.stderr.decode("utf-8", "replace").replace("error:", "").strip()
             raise RuntimeMissing(
                 f"what runs local models could not be installed: {first_line(' '.join(said.split()), 300)}; "
-                "or install it beside Pinfold: pip install 'pinfold[local]'"
+                "or install it beside Pinfold: pinfold extras add local"
             )
         (beside / "site").rename(ready)
     finally:

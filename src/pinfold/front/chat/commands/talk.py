@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pinfold.app import Link
 from pinfold.events import SessionId
+from pinfold.front.chat.fetching import Watching
 
 
 class Paper(Protocol):
@@ -34,7 +35,7 @@ class Teller(Protocol):
     def last_thought(self) -> str: ...
 
 
-class Talk(Protocol):
+class Talk(Watching, Protocol):
     @property
     def link(self) -> Link: ...
 

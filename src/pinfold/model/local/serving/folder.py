@@ -70,7 +70,7 @@ class TransformersBackend:
         for module in ("torch", "transformers"):
             if find_spec(module) is None:
                 raise CannotServe(
-                    f"a Transformers folder needs {module}; install it: pip install 'pinfold[transformers]'"
+                    f"a Transformers folder needs {module}; install it: pinfold extras add transformers"
                 )
         transformers: Any = import_module("transformers")
         transformers.logging.set_verbosity_error()

@@ -55,7 +55,7 @@ async def serve(
     """Until a signal ends it. `on_ready` gets the address and the model's name. Raises ModelError or RequestFailed."""
     for module in ("starlette", "uvicorn"):
         if find_spec(module) is None:
-            raise CannotServe(f"serving needs {module}; install it: pip install 'pinfold[server]'")
+            raise CannotServe(f"serving needs {module}; install it: pinfold extras add server")
     if serving.host not in _LOOPBACK and not serving.key:
         raise CannotServe(
             f"at {serving.host} anybody who reaches this machine could use the model: give it a --key"

@@ -1,0 +1,93 @@
+"""What a session needs and is not here yet, fetched while the user watches: weights, packages for cells, extras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+import anyio.from_thread
+import anyio.to_thread
+
+from pinfold.events import PinfoldError
+from pinfold.front.cli.progress import TimeLeft
+
+
+class Watching(Protocol):
+    """How the user is told and asked."""
+
+    def tell(self, *lines: str) -> None: ...
+
+    def progress(self, words: str) -> None: ...
+
+    async def agrees(self, question: str) -> bool: ...
+
+    def fetching(self) -> AbstractAsyncContextManager[None]:
+        """Lets the user end what is fetched meanwhile, and leave."""
+        ...
+
+
+class Left(PinfoldError):
+    """By the user, while something was fetched."""
+
+    exit_code = 130
+
+
+async def fetch_weights(model: str, user: Watching) -> None:
+    """Raises PinfoldError."""
+    from pinfold.app.local_models import Pulling, pull_model
+
+    show = _shown(user)
+
+    def told(pulling: Pulling) -> None:
+        of = f" of {pulling.total / 1e6:,.0f}" if pulling.total else ""
+        show(f"fetching {model}:", pulling.done, pulling.total, f"{pulling.done / 1e6:,.0f}{of} MB")
+
+    async with user.fetching():
+        await pull_model(model, told)
+
+
+async def build_environment(workspace: Path, sandbox: str | None, model: str, user: Watching) -> None:
+    """For the code of a new session, unless it is there or not wanted."""
+    from pinfold.app.environment import BUILDING, build_for_session, packages_to_build
+    from pinfold.front.cli.environment import showing
+
+    packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
+    if packages is None:
+        return
+    user.tell(BUILDING)
+    show = showing(_from_thread(_shown(user)))
+    async with user.fetching():
+        if problem := await anyio.to_thread.run_sync(build_for_session, packages, show):
+            user.tell(problem)
+
+
+async def offer_extra(name: str, user: Watching) -> None:
+    """Asked about, and installed after a yes. Raises ExtraFailed."""
+    from pinfold.app.extras import EXTRAS, add_extras, installation
+    from pinfold.front.cli.environment import showing
+
+    here = installation()
+    question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"
+    if not await user.agrees(question):
+        return
+    async with user.fetching():
+        await anyio.to_thread.run_sync(add_extras, [name], showing(_from_thread(_shown(user))))
+
+
+def _shown(user: Watching) -> Callable[[str, int, int, str], None]:
+    left = TimeLeft()
+    return lambda words, done, total, counted: user.progress(
+        f"{words} {counted}{left.after(words, done, total)}".rstrip()
+    )
+
+
+def _from_thread(show: Callable[[str, int, int, str], None]) -> Callable[[str, int, int, str], None]:
+    """Ends the work of the thread, too, once nobody waits for it."""
+
+    def told(words: str, done: int, total: int, counted: str) -> None:
+        anyio.from_thread.check_cancelled()
+        anyio.from_thread.run_sync(show, words, done, total, counted)
+
+    return told
