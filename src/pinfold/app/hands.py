@@ -46,6 +46,7 @@ from pinfold.events import (
     FileChange,
     Json,
     Noticed,
+    PinfoldError,
     Redo,
     RunCell,
     ToolSchema,
@@ -421,6 +422,18 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             notices=said or (),
         )
 
+    async def take_back(self, cell: int) -> tuple[str, ...] | None:
+        # What is written to a mount is not undone, so it would be written twice.
+        if any(mount.writable for mount in self.spec.mounts):
+            return None
+        if self._lasting is None or self._lasting.path[-1:] != (cell,):
+            return None
+        try:
+            return (await self.rewind(Undo())).notices
+        except PinfoldError as error:
+            logger.info("cell %d is not run again: %s", cell, error)
+            return None
+
     async def _look_at_variables(self) -> Changed | None:
         """What has changed since the last time, if anything has and can be seen."""
         session, before = await self.started(), self._variables
@@ -545,6 +558,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             rolled_back=outcome.rolled_back,
             notices=outcome.notices,
             lacked=NO_NETWORK if outcome.error and needs_network(outcome.error) else "",
+            missing=outcome.missing if self.registry.get("install") else "",
         )
 
     def _bounded(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:

@@ -198,6 +198,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Output beyond `Limits.output_bytes`, counted and not kept."""
     notices: tuple[str, ...] = ()
     """What the sandbox did about the cell, a line each: for the model and the user."""
+    missing: str = ""
+    """The package that would bring a module it could not import, as the guest says; the program may have made it up."""
 
 
 class ChangedFile(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,9 @@ PACKAGES = (
     "pillow",
     "tabulate",
     "ipython",
+    "requests",
+    "httpx",
+    "jinja2",
 )
 """What every environment has; `scripts/lock_environment.py` makes the lock from them."""
 LOCK = Path(__file__).with_name("lock.txt")
