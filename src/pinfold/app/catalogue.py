@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from pinfold.events import Json
@@ -23,6 +24,10 @@ OWN_MODULES: Mapping[str, str] = {
     "tools": "The user's own tools",
 }
 
+_WITHHELD = (
+    '"""What another server says of its tools is told by `import servers.{0}; help(servers.{0})`."""\n'
+)
+
 
 class Late(Protocol):
     """Servers whose tools are not known before they are started."""
@@ -38,6 +43,23 @@ class Catalogue:
     def __init__(self, registry: Registry, late: Late | None = None) -> None:
         self._registry = registry
         self.late = late
+        self._written: dict[str, str] = {}
+
+    def write(self, folder: Path, *, is_withheld: Callable[[str], bool]) -> None:
+        """The modules as files, for code that would rather read them; nothing of those that are withheld."""
+        from pinfold.tools.stubs import module_source
+
+        for server, module in self._modules().items():
+            tools = self._registry.servers.get(server, ())
+            is_told = tools and not is_withheld(server)
+            source = (
+                module_source(server, OWN_MODULES.get(server, ""), tools)
+                if is_told
+                else _WITHHELD.format(module)
+            )
+            if self._written.get(module) != source:
+                (folder / f"{module}.py").write_text(source, encoding="utf-8", errors="backslashreplace")
+                self._written[module] = source
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:
         match args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -230,6 +231,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if self.servers and isinstance(action, CallTool) and self.servers.samples(action):
             return await self.servers.sampled(action)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
+        if reads and (not isinstance(action, RunCell) or "/mnt" in action.code):
+            await self._show_servers()
         what = Doing(
             on_call=on_call,
             on_output=on_output,
@@ -257,6 +260,15 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             if private or sent
             else performed
         )
+
+    async def _show_servers(self) -> None:
+        """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
+        session = await self.started()
+        if self.catalogue and self.spec.servers and session.capabilities.mounts:
+            is_others = self.servers.speaks_for_others if self.servers else lambda _: False
+            is_withheld = (lambda _: False) if self.judging.has_met_others_words else is_others
+            write = partial(self.catalogue.write, self.spec.servers, is_withheld=is_withheld)
+            await anyio.to_thread.run_sync(write)
 
     async def _done(self, id_: ActionId, action: Action, what: Doing) -> Performed:
         match action:
@@ -465,6 +477,9 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
                 self.spec.site.mkdir(exist_ok=True)
                 # A session of root's runs under an id of its own, and must be able to read it.
                 self.spec.site.chmod(0o755)
+            if self.spec.servers:
+                self.spec.servers.mkdir(exist_ok=True)
+                self.spec.servers.chmod(0o755)
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
