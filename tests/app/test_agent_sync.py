@@ -14,6 +14,7 @@ import pytest
 from tests.front.chat.terminal import eventually
 
 from pinfold import Agent, Approval, PinfoldError, tool
+from pinfold.model.names import Access, key_for, named
 from pinfold.sandbox import Limits
 
 pytestmark = pytest.mark.integration
@@ -254,3 +255,11 @@ def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Pa
     assert keys["anthropic:claude-sonnet-5"].keys["ANTHROPIC_API_KEY"] == "sk-of-this-agent"
     url = keys["http://localhost:1/v1#m"]
     assert url.keys[url.key_env] == "sk-of-this-agent"
+    for server in ("lmstudio:m", "llamacpp:m", "vllm:m"):
+        access = Agent(
+            model=server, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True
+        )._options.calling.access()  # pyright: ignore[reportPrivateUsage]
+        assert key_for(named(server), access) == "sk-of-this-agent"
+        assert key_for(named(server), Access()) is None
+    with pytest.raises(PinfoldError, match="ollama:qwen3 takes no key; leave it out"):
+        Agent(model="ollama:qwen3", workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)

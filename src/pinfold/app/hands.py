@@ -537,7 +537,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if result.notices:
             await self.journal.append(*(Noticed(text=text) for text in result.notices))
         return Performed(
-            outcome="ok",
+            outcome=result.outcome,
             observation=shown,
             blobs=blobs,
             whole=without_own_secrets(result.value),  # a server may send back what it was given
@@ -604,10 +604,11 @@ def _told(action: CallTool) -> str:
 
 def _answer(performed: Performed) -> Answer:
     """What a cell gets of an action it called for."""
+    if performed.whole is not UNSET:  # a command that failed among them: its code is in there
+        return Answer(status="ok", value=performed.whole)
     match performed.outcome:
         case "ok":
-            value = performed.observation if performed.whole is UNSET else performed.whole
-            return Answer(status="ok", value=value)
+            return Answer(status="ok", value=performed.observation)
         case "denied" | "not_run":
             return Answer(status="refused", value=performed.observation)
         case _:
