@@ -117,6 +117,17 @@ def test_a_program_gets_the_package_it_lacks_in_mode_full_and_runs_again(
     assert (workspace / "log.txt").read_text() == "x"
 
 
+def test_code_keeps_notes_and_finds_them_in_the_next_program(pinfold: Pinfold) -> None:
+    kept = pinfold("exec", "-c", "from servers.memory import remember\nremember('the port is 8080')")
+    assert (kept.code, kept.out) == (0, "1\n"), kept.err
+    found = pinfold(
+        "exec", "-c", "from servers.memory import recall\n[note['text'] for note in recall('port')]"
+    )
+    assert found.out == "['the port is 8080']\n"
+    refused = pinfold("exec", "--mode", "read-only", "-c", "from servers.memory import remember")
+    assert refused.code == 1
+
+
 def test_json_shows_a_cells_call_as_its_child(pinfold: Pinfold, index: Index) -> None:
     done = pinfold("exec", "--json", "-c", "%pip install heron")
     outer, inner = done.of_kind("ActionProposed")

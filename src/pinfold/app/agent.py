@@ -310,7 +310,7 @@ class Agent:
         They keep a model from mistakes. What keeps code from harm is the sandbox.
         """
         allowed = None if imports is None else frozenset(imports)
-        self._entered().set_guards(Guards(imports=allowed, decoded=decoded))
+        self._opened().set_guards(Guards(imports=allowed, decoded=decoded))
 
     async def set_checkpoints(self, on: bool) -> None:
         """Switch git checkpoints of the workspace's files on or off, from the next cell on."""
@@ -427,12 +427,16 @@ class Agent:
     def _whom(self, _: OpenAction) -> Approve | None:
         return self._approve
 
-    def _entered(self) -> LiveSession:
+    def _opened(self) -> LiveSession:
         if self._live is None:
             raise ConfigError("open the agent first: async with Agent(...) as agent")
+        return self._live
+
+    def _entered(self) -> LiveSession:
+        live = self._opened()
         if self._thread is not None and not self._thread.is_here:
             raise ConfigError("this agent was opened without asyncio; use `agent.run_sync(...)`")
-        return self._live
+        return live
 
     async def _seen_by_hooks(self, live: LiveSession) -> None:
         with anyio.move_on_after(_HOOKS_CATCH_UP_S):

@@ -80,7 +80,9 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         return _run(lambda: _named(name, given), file, code, as_json, given, name=name)
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
-    options = replace(options, **mounted(given))
+    # It is the user's own code that keeps them, and a name is for the session's variables.
+    toolbox = replace(options.toolbox, remembers=True)
+    options = replace(options, toolbox=toolbox, **mounted(given))
     try:
         return _run(lambda: own(None, session, options), file, code, as_json, given)
     finally:
