@@ -61,7 +61,8 @@ display(Shown(**{"text/html": "<script>steal()</script><meta http-equiv=refresh 
 """
     said = "The **total** is 12. ![x](http://evil.example/x.png) <img src=http://evil.example/y>"
     with agent_of(workspace, script(cell(code), {"text": said})) as agent:
-        bundle = agent.run_sync("go")._repr_mimebundle_(include=None, exclude=None)
+        shown = agent.run_sync("go")
+    bundle = shown._repr_mimebundle_(include=None, exclude=None)  # pyright: ignore[reportPrivateUsage]
     html = bundle["text/html"]
     assert bundle["text/plain"] == said
     assert "<strong>total</strong>" in html

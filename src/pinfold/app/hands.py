@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 import anyio.to_thread
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.catalogue import ASK, Catalogue
@@ -23,10 +22,12 @@ from pinfold.app.judging import Judging
 from pinfold.app.observing import (
     NO_NETWORK,
     OutputLimits,
+    answer_to_cell,
     changed,
     inventory,
     needs_network,
     observation,
+    without_reached,
 )
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.parting import note_parting
@@ -250,7 +251,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             async with self._reaching_out(what, reads=reads) as running:
                 performed = await self._done(id, action, what)
                 if isinstance(action, RunCell):
-                    performed = _without(performed, running.refused)
+                    performed = without_reached(performed, running.refused)
             sent = running.sent()
         private = reads and self.privacy.holds
         if what.stopped:
@@ -265,10 +266,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
         session = await self.started()
         if self.catalogue and self.spec.servers and session.capabilities.mounts:
-            is_others = self.servers.speaks_for_others if self.servers else lambda _: False
-            is_withheld = (lambda _: False) if self.judging.has_met_others_words else is_others
-            write = partial(self.catalogue.write, self.spec.servers, is_withheld=is_withheld)
-            await anyio.to_thread.run_sync(write)
+            is_met = self.judging.has_met_others_words
+            await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
 
     async def _done(self, id_: ActionId, action: Action, what: Doing) -> Performed:
         match action:
@@ -342,7 +341,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
                 if self.servers and self.servers.speaks_for_others(str(told)):
                     await self._meet_others_words()
                 return answer
-            return _answer(await what.on_call(tool, args))
+            return answer_to_cell(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}
         if self._lasting:
@@ -436,9 +435,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     async def take_back(self, cell: int) -> tuple[str, ...] | None:
         # What is written to a mount is not undone, so it would be written twice.
-        if any(mount.writable for mount in self.spec.mounts):
-            return None
-        if self._lasting is None or self._lasting.path[-1:] != (cell,):
+        is_covered = not any(mount.writable for mount in self.spec.mounts)
+        if not is_covered or self._lasting is None or self._lasting.path[-1:] != (cell,):
             return None
         try:
             return (await self.rewind(Undo())).notices
@@ -587,29 +585,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return self.output.cut(text, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)
 
 
-def _without(performed: Performed, refused: Mapping[str, str]) -> Performed:
-    """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
-    if not refused:
-        return performed
-    notes = "".join(f"[{to} was not reached: {why}]\n" for to, why in refused.items())
-    lacked = performed.lacked or f"the network (refused: {', '.join(refused)})"
-    return replace(performed, observation=f"{performed.observation.rstrip()}\n{notes}", lacked=lacked)
-
-
 def _told(action: CallTool) -> str:
     """In a line, for the message of a checkpoint."""
     args = action.given
     return str(args.get("command") or f"{action.tool} {args.get('path', '')}")
-
-
-def _answer(performed: Performed) -> Answer:
-    """What a cell gets of an action it called for."""
-    if performed.whole is not UNSET:  # a command that failed among them: its code is in there
-        return Answer(status="ok", value=performed.whole)
-    match performed.outcome:
-        case "ok":
-            return Answer(status="ok", value=performed.observation)
-        case "denied" | "not_run":
-            return Answer(status="refused", value=performed.observation)
-        case _:
-            return Answer(status="failed", value=performed.observation)

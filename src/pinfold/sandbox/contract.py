@@ -134,7 +134,7 @@ class Mount(Struct, frozen=True, kw_only=True):
 
 def data_places(data: Mapping[str, Path]) -> dict[str, Path]:
     """By where a session sees it. The name "" stands for a folder that is all of the data, if it is."""
-    if data.keys() == {""}:
+    if set(data) == {""}:
         return {DATASETS: data[""]}
     return {f"{DATASETS}/{name or path.name}": path for name, path in data.items()}
 
