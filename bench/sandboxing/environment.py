@@ -17,7 +17,17 @@ SOURCE = BENCH.parent / "src"
 PYTHON = BENCH / "out" / "env" / "bin" / "python"
 DATA = (
     *("numpy", "pandas", "scikit-learn", "matplotlib", "scipy", "pyarrow", "duckdb", "polars", "seaborn"),
-    *("statsmodels", "openpyxl", "python-calamine", "pillow", "tabulate", "ipython"),
+    *(
+        "statsmodels",
+        "openpyxl",
+        "python-calamine",
+        "pillow",
+        "tabulate",
+        "ipython",
+        "requests",
+        "httpx",
+        "jinja2",
+    ),
 )
 BASELINES = ("ipykernel", "jupyter_client")
 HOST = ("anyio", "click", "msgspec", "pydantic")

@@ -14,6 +14,7 @@ import pytest
 from tests.front.chat.terminal import eventually
 
 from pinfold import Agent, Approval, PinfoldError, tool
+from pinfold.model.names import Access, key_for, named
 from pinfold.sandbox import Limits
 
 pytestmark = pytest.mark.integration
@@ -45,6 +46,50 @@ def test_what_is_saved_as_json_is_json(workspace: Path, model: str, tmp_path: Pa
     assert [event["kind"] for event in events][-1] == "TurnEnded"
     lines = (tmp_path / "x.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line) for line in lines] == events
+
+
+def test_a_notebook_shows_the_answer_with_its_figures_and_nothing_in_it_runs_or_loads(
+    workspace: Path, script: Any, cell: Any
+) -> None:
+    code = """
+class Shown:
+    def __init__(self, **forms): self.forms = forms
+    def _repr_mimebundle_(self, **_): return self.forms
+display(Shown(**{"image/png": b"\\x89PNG"}))
+display(Shown(**{"text/html": "<table><tr><td>12</td></tr></table>"}))
+display(Shown(**{"text/html": "<script>steal()</script><meta http-equiv=refresh content=0>", "text/plain": "a page"}))
+"""
+    said = "The **total** is 12. ![x](http://evil.example/x.png) <img src=http://evil.example/y>"
+    with agent_of(workspace, script(cell(code), {"text": said})) as agent:
+        shown = agent.run_sync("go")
+    bundle = shown._repr_mimebundle_(include=None, exclude=None)  # pyright: ignore[reportPrivateUsage]
+    html = bundle["text/html"]
+    assert bundle["text/plain"] == said
+    assert "<strong>total</strong>" in html
+    assert 'src="data:image/png;base64,iVBORw=="' in html
+    assert "<td>12</td>" in html
+    assert "a page" in html
+    assert not any(tag in html for tag in ("<script", "<meta", "<iframe", "<img src=http", 'src="http'))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+def test_a_script_switches_git_checkpoints_on_and_off(workspace: Path, script: Any, cell: Any) -> None:
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    steps = [cell(f"open('{name}', 'w').close()") for name in "abc"]
+    model = script(*(reply for step in steps for reply in (step, {"text": "done"})))
+    made: list[int] = []
+    with Agent(model=model, workspace=workspace, sandbox="namespaces", ephemeral=True) as agent:
+        for on in (False, True, False):
+            agent.set_checkpoints_sync(on)
+            agent.run_sync("go on")
+            refs = subprocess.run(
+                ["git", "for-each-ref", "--format=%(objectname)"],
+                cwd=workspace,
+                capture_output=True,
+                check=True,
+            )
+            made.append(len({*refs.stdout.split()}))
+    assert made == [0, 1, 1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
@@ -211,3 +256,11 @@ def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Pa
     assert keys["anthropic:claude-sonnet-5"].keys["ANTHROPIC_API_KEY"] == "sk-of-this-agent"
     url = keys["http://localhost:1/v1#m"]
     assert url.keys[url.key_env] == "sk-of-this-agent"
+    for server in ("lmstudio:m", "llamacpp:m", "vllm:m"):
+        access = Agent(
+            model=server, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True
+        )._options.calling.access()  # pyright: ignore[reportPrivateUsage]
+        assert key_for(named(server), access) == "sk-of-this-agent"
+        assert key_for(named(server), Access()) is None
+    with pytest.raises(PinfoldError, match="ollama:qwen3 takes no key; leave it out"):
+        Agent(model="ollama:qwen3", workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)

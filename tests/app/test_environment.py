@@ -10,7 +10,7 @@ import pytest
 from tests.wheels import Index
 
 from pinfold import Agent, Approval, PinfoldError, tool
-from pinfold.events import ActionFinished, ActionProposed, CallTool, Noticed
+from pinfold.events import ActionFinished, ActionProposed, ActionStarted, CallTool, Noticed
 from pinfold.sandbox.environment import build, recipe
 
 pytestmark = pytest.mark.integration
@@ -116,8 +116,7 @@ async def test_an_approved_package_is_installed_and_stays_with_the_session(
         return True
 
     model = script(
-        cell("import heron"),
-        {"expect": "ModuleNotFoundError", **installs("heron")},
+        installs("heron"),
         {"expect": "installed heron 1.0", **cell("import heron; print('legs', heron.version)")},
         {"expect": "legs 1.0", "text": "two"},
     )
@@ -257,4 +256,130 @@ async def test_a_cell_gets_the_whole_of_a_long_result_and_the_model_none(
     async with Agent(
         model=model, workspace=workspace, sandbox="namespaces", tools=[rows], ephemeral=True
     ) as agent:
+        assert (await agent.run("go")).text == "ok"
+
+
+LACKING = "rows = [*globals().get('rows', []), 1]\nopen('log.txt', 'a').write('x')\nimport heron\nprint(len(rows), heron.version)"
+"""Leaves traces in variables and files before it fails."""
+
+
+async def said_yes(approval: Approval) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(("mode", "approve"), [("full", None), ("auto", said_yes), ("ask", said_yes)])
+async def test_a_cell_that_lacks_a_package_gets_it_and_runs_again_as_if_for_the_first_time(
+    index: Index, workspace: Path, script: Any, cell: Any, mode: Any, approve: Any
+) -> None:
+    index.add("heron")
+    model = script(
+        cell(LACKING),
+        {"expect": "1 1.0\n[installed heron 1.0, and ran the cell again from its start]", **cell("y = 2")},
+        {"text": "ok"},
+    )
+    async with Agent(
+        model=model, workspace=workspace, sandbox="namespaces", mode=mode, approve=approve, ephemeral=True
+    ) as agent:
+        events = [event async for event in agent.stream("go")]
+        assert (workspace / "log.txt").read_text() == "x"
+        await agent.undo()
+        await agent.undo()
+        assert not (workspace / "log.txt").exists()
+    starts = [(event.cell, event.instead_of) for event in events if isinstance(event, ActionStarted)]
+    assert starts == [(1, None), (None, None), (2, 1), (3, None)]
+    ends = [(event.outcome, event.rolled_back) for event in events if isinstance(event, ActionFinished)]
+    assert ends == [("ok", False)] * 3
+
+
+async def test_headless_without_approval_a_cell_that_lacks_a_package_fails_once_and_says_what_would_help(
+    index: Index, workspace: Path, script: Any, cell: Any
+) -> None:
+    index.add("heron")
+    model = script(cell(LACKING), {"expect": "`pip` name: heron", "text": "ok"})
+    async with Agent(model=model, workspace=workspace, sandbox="namespaces", ephemeral=True) as agent:
+        ends = [event async for event in agent.stream("go") if isinstance(event, ActionFinished)]
+    assert [(event.outcome, event.notices) for event in ends] == [
+        (
+            "error",
+            (
+                "the package heron is missing, and nobody can be asked here; with `--mode full` it is installed",
+            ),
+        )
+    ]
+    assert index.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "seen"),
+    [(False, "[This was not run: "), (True, "[install failed: there is no package 'heron'")],
+)
+async def test_a_package_that_is_not_installed_leaves_the_cells_error_and_says_why(
+    index: Index, workspace: Path, script: Any, cell: Any, answer: bool, seen: str
+) -> None:
+    async def approve(approval: Approval) -> bool:
+        return answer
+
+    model = script(cell(LACKING), {"expect": seen, "text": "ok"})
+    async with Agent(
+        model=model, workspace=workspace, sandbox="namespaces", approve=approve, ephemeral=True
+    ) as agent:
+        assert (await agent.run("go")).text == "ok"
+    assert (workspace / "log.txt").read_text() == "x"
+
+
+async def test_where_nothing_can_be_undone_the_package_is_installed_and_the_rest_left_to_the_model(
+    index: Index, workspace: Path, script: Any, cell: Any
+) -> None:
+    index.add("heron")
+    model = script(
+        cell(LACKING), {"expect": "[installed heron 1.0; run again what did not run]", "text": "ok"}
+    )
+    async with agent_of(workspace, model, mode="full", ephemeral=True) as agent:
+        assert (await agent.run("go")).text == "ok"
+    assert (workspace / "log.txt").read_text() == "x"
+
+
+async def test_what_cannot_be_undone_is_not_done_twice_for_a_package(
+    index: Index, workspace: Path, script: Any, cell: Any
+) -> None:
+    index.add("heron")
+    sent: list[str] = []
+
+    @tool
+    def send(text: str) -> str:
+        """Send it."""
+        sent.append(text)
+        return "sent"
+
+    model = script(
+        cell("from servers.tools import send\nsend('hello')\nimport heron"),
+        {
+            "expect": "[installed heron 1.0; run again what did not run]",
+            **cell("import heron; print('has it')"),
+        },
+        {"expect": "has it", "text": "ok"},
+    )
+    async with Agent(
+        model=model, workspace=workspace, sandbox="namespaces", mode="full", tools=[send], ephemeral=True
+    ) as agent:
+        assert (await agent.run("go")).text == "ok"
+    assert sent == ["hello"]
+
+
+@pytest.mark.parametrize("sandbox", ["namespaces", "landlock", "unsafe-local"])
+async def test_programs_of_the_session_find_what_was_installed(
+    index: Index, workspace: Path, script: Any, cell: Any, sandbox: str
+) -> None:
+    index.add("heron")
+    shell = {
+        "calls": [{"tool": "shell", "args": {"command": "python -c 'import heron; print(heron.version)'"}}]
+    }
+    model = script(
+        installs("heron"),
+        shell,
+        {"expect": "1.0", **cell("!python -c 'import heron; print(\"legs\", heron.version)'")},
+        {"expect": "legs 1.0", **cell("%%bash\nheron && python3 -c 'import heron; print(\"wings\")'")},
+        {"expect": "heron 1.0\nwings", "text": "ok"},
+    )
+    async with Agent(model=model, workspace=workspace, sandbox=sandbox, mode="full", ephemeral=True) as agent:
         assert (await agent.run("go")).text == "ok"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.errors import ConfigError
-from pinfold.app.models import Asked, Calling, NoModel, Pauses, Purse, asked_of, keys_in
+from pinfold.app.models import Calling, Pauses, Purse, asked_of, keys_in
 from pinfold.engine import Spent
 from pinfold.events import Usage
 from pinfold.model import ModelError
@@ -41,29 +40,39 @@ def test_a_torn_line_of_spending_costs_only_itself(tmp_path: Path) -> None:
     assert Purse().today() == Spent(tokens=5, cost=0.25)
 
 
-def asked(name: str) -> Asked:
-    return Asked(model=NoModel(name, ConfigError("")))
-
-
 def test_what_one_process_found_failing_another_leaves_alone() -> None:
-    here = Pauses().breaker(asked("m"))
-    for _ in range(5):
-        here.failed("the model m")
+    here, there = Pauses().breaker(), Pauses().breaker()
+    for breaker in (here, there, here, there, here):
+        assert breaker.state("the model m") == "closed"
+        breaker.failed("the model m")
     assert list(Pauses().all()) == ["the model m"]
-    there = Pauses().breaker(asked("m"))
-    assert there.state("the model m") == "open"
-    assert Pauses().breaker(asked("other")).state("the model m") == "closed"
+    assert (there.state("the model m"), there.state("the model other")) == ("open", "closed")
     there.succeeded("the model m")
     assert Pauses().all() == {}
-    assert Pauses().breaker(asked("m")).state("the model m") == "closed"
+    assert here.state("the model m") == "closed"
+
+
+def test_of_several_processes_one_probes_a_model_that_was_paused() -> None:
+    here, there = Pauses().breaker(), Pauses().breaker()
+    for _ in range(5):
+        here.failed("the model m")
+    here.cooldown_s = there.cooldown_s = 0.0
+    assert there.state("the model m") == "half-open"
+    there.cooldown_s = 100.0
+    assert here.wait_s("the model m") == 0.0
+    assert there.wait_s("the model m") > 0
+    here.abandoned("the model m")
+    there.cooldown_s = 0.0
+    assert there.wait_s("the model m") == 0.0
 
 
 def test_a_tool_of_one_name_is_not_paused_for_everyone() -> None:
-    here = Pauses().breaker(asked("m"))
+    here = Pauses().breaker()
     for _ in range(5):
         here.failed("the tool fetch")
-    assert list(Pauses().all()) == ["the tool fetch"]
-    assert Pauses().breaker(asked("m")).state("the tool fetch") == "closed"
+    assert here.state("the tool fetch") == "open"
+    assert Pauses().all() == {}
+    assert Pauses().breaker().state("the tool fetch") == "closed"
 
 
 def test_only_keys_and_addresses_are_taken_from_the_environment() -> None:

@@ -102,6 +102,29 @@ async def test_tools_are_functions_of_modules(
         assert (await observed(agent)).splitlines()[0] == value
 
 
+async def test_the_modules_are_files_to_read_too_and_stay_what_the_host_says(
+    workspace: Path, script: Script, cell: Any
+) -> None:
+    code = """
+import os, sys
+print(sorted(os.listdir('/mnt/servers')))
+print('def double(n: int) -> int:' in open('/mnt/servers/tools.py').read())
+sys.path.append('/mnt')
+from servers.tools import double
+print(double(21), double.__module__)
+try:
+    open('/mnt/servers/tools.py', 'a')
+except OSError as error:
+    print(error.strerror)
+"""
+    files = "['data.py', 'filesystem.py', 'memory.py', 'system.py', 'tools.py', 'web.py']"
+    model = script(
+        cell(code), {"expect": f"{files}\nTrue\n42 servers.tools\nRead-only file system", "text": "ok"}
+    )
+    async with agent_of(workspace, model, tools=[double]) as agent:
+        assert (await agent.run("go")).text == "ok"
+
+
 async def test_help_tells_how_to_call(workspace: Path, script: Script, cell: Any) -> None:
     code = "from servers.tools import post\nhelp(post)"
     async with agent_of(workspace, script(cell(code)), tools=[post]) as agent:

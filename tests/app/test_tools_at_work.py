@@ -117,6 +117,24 @@ async def test_what_a_cell_calls_for_is_undone_with_the_cell(
     assert (rewound.effects, (workspace / "b.txt").exists()) == ((), False)
 
 
+async def test_a_command_that_fails_is_not_ok_and_code_that_called_it_gets_its_code(
+    workspace: Path, script: Script, cell: Any, tmp_path: Path
+) -> None:
+    code = "from servers.system import shell\nprint('code', shell('exit 4')['code'])"
+    model = script(
+        calls("shell", command="echo made > a.txt; exit 3"),
+        {"expect": "[exit code 3]", **calls("shell", command="sleep 9", timeout_s=0.1)},
+        {"expect": "not done after 0.1 s", **cell(code)},
+        {"expect": "code 4", "text": "ok"},
+    )
+    async with agent_of(workspace, model) as agent:
+        ended = [event for event in await turn(agent) if isinstance(event, ActionFinished)]
+        agent.save(tmp_path / "story.md")
+    assert [event.outcome for event in ended] == ["error", "timeout", "error", "ok"]
+    assert (workspace / "a.txt").read_text() == "made\n"
+    assert "error" in (tmp_path / "story.md").read_text("utf-8")
+
+
 async def test_an_edit_is_asked_about_with_its_diff(workspace: Path, script: Script) -> None:
     (workspace / "a.txt").write_text("one\n")
     edit = calls("edit_file", path="a.txt", old="one", new="two")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, anchors, blocks, links, pages, steps
 
+from pinfold.app.dotenv import keys_of
+from pinfold.model import DIRECT, SERVICES, key_variables
 from pinfold.policy import load_rules
 
 pytestmark = pytest.mark.unit
@@ -85,3 +87,11 @@ def test_the_rules_that_a_page_shows_are_valid() -> None:
         "no pushing",
         "mail to the team",
     ]
+
+
+def test_the_example_of_an_env_file_names_exactly_the_keys_that_work() -> None:
+    text = (ROOT / ".env.example").read_text("utf-8")
+    named = re.findall(r"^#([A-Z_]+)=$", text, re.MULTILINE)
+    taken = {name for provider in (*SERVICES, *DIRECT) for name in key_variables(provider)}
+    assert sorted(named) == sorted(taken)
+    assert sorted(keys_of("".join(f"{name}=k\n" for name in named).encode())) == sorted(taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import hashlib
 import json
@@ -10,6 +11,7 @@ import os
 import re
 import runpy
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -126,6 +129,7 @@ def fitted(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]
         ("car-prices", "cars", "cars.csv"),
         ("sales-report", "sales", "sales.csv"),
         ("weather", "cities", "cities.json"),
+        ("base64-image", "picture", "picture.txt"),
     ],
 )
 def test_the_committed_data_is_what_its_script_makes(name: str, made_by: str, file: str) -> None:
@@ -133,6 +137,9 @@ def test_the_committed_data_is_what_its_script_makes(name: str, made_by: str, fi
     kept = EXAMPLES / name / file
     if file == "cities.json":
         assert json.loads(kept.read_text(encoding="utf-8")) == rows
+        return
+    if file == "picture.txt":
+        assert kept.read_text(encoding="utf-8") == f"{rows}\n"
         return
     lines = [row.values() if file == "cars.csv" else row for row in rows]
     assert [tuple(row.values()) for row in rows_of(kept)] == [tuple(map(str, line)) for line in lines]
@@ -301,6 +308,55 @@ def test_five_cities_take_ten_calls_of_tools_and_one_of_the_model(
         f"Slowest on the road: {max(asked, key=lambda city: cities[city]['delay_min'])}.",
         "10 calls of tools, 1 of the model",
     ]
+
+
+def test_questions_over_http_are_answered_by_one_session(
+    example: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = example("fastapi")
+    (place / "work").mkdir()
+    (place / "work" / "notes.txt").write_text("sheep goats and a donkey", encoding="utf-8")
+    monkeypatch.setenv("PINFOLD_SANDBOX_PROVIDER", "namespaces")
+    argv = [sys.executable, "-m", "uvicorn", "--app-dir", str(place), "app:app", "--port", "0"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr
+            lines = iter(server.stderr.readline, "")
+            url = next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+
+            def ask(prompt: str) -> dict[str, Any]:
+                body = json.dumps({"prompt": prompt}).encode()
+                request = Request(f"{url}/ask", body, {"Content-Type": "application/json"})
+                with urlopen(request, timeout=50) as reply:
+                    return json.load(reply)
+
+            first, second = ask("Count the words."), ask("And the longest?")
+        finally:
+            server.terminate()
+    assert (first["text"], second["text"]) == ("notes.txt has 5 words.", "The longest is 'donkey'.")
+    assert first["session"] == second["session"]
+    assert server.returncode in (0, -signal.SIGTERM)
+
+
+def test_a_picture_comes_out_mirrored_and_decoded_text_is_not_run(
+    example: Callable[[str], Path], do: Do, data_python: Path
+) -> None:
+    place = example("base64-image")
+    (place / "picture.txt").write_text(made(place, "picture", OTHER_SEED), encoding="utf-8")
+    done = do(place / "run.py", python=data_python)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "Mirrored: 24 x 24 pixels.",
+        "Written: work/mirrored.html",
+        "The guard did not let it run.",
+    ]
+    page = (place / "work" / "mirrored.html").read_text(encoding="utf-8")
+    shown = place / "mirrored.png"
+    shown.write_bytes(base64.b64decode(re.findall(r"base64,([^\"]+)", page)[0]))
+    look = "import sys, json; from PIL import Image; print(json.dumps(list(Image.open(sys.argv[1]).convert('RGB').tobytes())))"
+    read = subprocess.run([data_python, "-c", look, shown], capture_output=True, check=True, timeout=30)
+    wanted = [value for row in made(place, "pixels", OTHER_SEED) for pixel in row[::-1] for value in pixel]
+    assert json.loads(read.stdout) == wanted
 
 
 def test_quicksort_sorts_and_its_drawing_shows_what_was_counted(

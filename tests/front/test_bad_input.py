@@ -122,6 +122,22 @@ def test_with_no_sandbox_named_code_runs_isolated(pinfold: Pinfold, script: Any,
     assert (done.code, done.out) == (0, "shut in\n")
 
 
+def test_a_folder_of_data_with_its_slash_and_alone_is_all_of_the_data(
+    pinfold: Pinfold, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "cars.csv").write_text("a,b\n")
+    listed = "import os; sorted(os.listdir('/mnt/datasets'))"
+    for data, seen in (
+        ([f"{folder}/"], "['cars.csv']\n"),
+        ([str(folder)], "['tables']\n"),
+        ([f"{folder}/", f"{folder}/cars.csv"], "['cars.csv', 'tables']\n"),
+    ):
+        flags = [word for one in data for word in ("--data", one)]
+        assert pinfold("exec", *flags, "-c", listed).out == seen
+
+
 def test_data_is_mounted_and_stays_with_the_session(
     pinfold: Pinfold, script: Any, cell: Any, tmp_path: Path
 ) -> None:

@@ -102,6 +102,32 @@ def test_a_package_needs_a_yes_that_a_flag_can_give(pinfold: Pinfold, index: Ind
     assert (allowed.code, allowed.out) == (0, "installed heron 1.0\n'1.0'\n")
 
 
+def test_a_program_gets_the_package_it_lacks_in_mode_full_and_runs_again(
+    pinfold: Pinfold, index: Index, workspace: Path
+) -> None:
+    index.add("heron")
+    program = "open('log.txt', 'a').write('x')\nimport heron\nheron.version"
+    denied = pinfold("exec", "-c", program)
+    assert (denied.code, denied.out, index.asked) == (1, "", [])
+    assert "the package heron is missing, and nobody can be asked here" in denied.err
+    (workspace / "log.txt").unlink()
+    allowed = pinfold("exec", "--mode", "full", "-c", program)
+    assert (allowed.code, allowed.out) == (0, "'1.0'\n")
+    assert "pinfold: installed heron 1.0, and ran the cell again from its start" in allowed.err
+    assert (workspace / "log.txt").read_text() == "x"
+
+
+def test_code_keeps_notes_and_finds_them_in_the_next_program(pinfold: Pinfold) -> None:
+    kept = pinfold("exec", "-c", "from servers.memory import remember\nremember('the port is 8080')")
+    assert (kept.code, kept.out) == (0, "1\n"), kept.err
+    found = pinfold(
+        "exec", "-c", "from servers.memory import recall\n[note['text'] for note in recall('port')]"
+    )
+    assert found.out == "['the port is 8080']\n"
+    refused = pinfold("exec", "--mode", "read-only", "-c", "from servers.memory import remember")
+    assert refused.code == 1
+
+
 def test_json_shows_a_cells_call_as_its_child(pinfold: Pinfold, index: Index) -> None:
     done = pinfold("exec", "--json", "-c", "%pip install heron")
     outer, inner = done.of_kind("ActionProposed")

@@ -239,3 +239,21 @@ def test_an_empty_list_says_what_to_do(pinfold: Any, quiet: None) -> None:
     assert page.code == 0
     assert "`pinfold model pull builtin`" in page.out
     assert "no provider's key is set" in page.out
+
+
+def test_a_list_knows_the_keys_of_a_trusted_env_file(pinfold: Any, quiet: None, workspace: Path) -> None:
+    (workspace / ".env").write_text("GROQ_API_KEY=gsk-of-the-folder\n", encoding="utf-8")
+    assert json.loads(pinfold("model", "list", "--json").out)["keys"] == []
+    assert pinfold("trust", "--yes").code == 0
+    shown = pinfold("model", "list", "--json")
+    assert json.loads(shown.out)["keys"] == [{"provider": "groq", "variable": "GROQ_API_KEY"}]
+    assert "gsk-of" not in shown.out
+
+
+def test_a_model_that_keeps_failing_is_left_alone_by_other_processes_too(pinfold: Any, quiet: None) -> None:
+    with serving(failing(503, {"error": {"message": "overloaded"}}, Retry_After="0")) as server:
+        turns = [pinfold("run", "--model", f"{server.url}/v1#m", "hello") for _ in range(3)]
+        asked = len(server.asked)
+    assert [turn.code for turn in turns] == [75, 75, 75]
+    assert asked == 5
+    assert ["it keeps failing and is paused for" in turn.err for turn in turns] == [False, True, True]

@@ -64,6 +64,15 @@ def test_what_the_environment_has_is_neither_repeated_nor_replaced(index: Index,
     assert [path.name for path in site.iterdir()] == ["0001"]
 
 
+def test_the_programs_of_a_package_run_in_the_environment(index: Index, site: Path) -> None:
+    environment = build(lock=index.add("heron"))
+    index.add("nest", files={"nest.py": "import heron\ndef main(): print('nest of a', heron.__name__)\n"})
+    install("nest", site, environment.python)
+    program = site / "0001" / "bin" / "nest"
+    ran = subprocess.run([program], env={"PYTHONPATH": str(site / "0001")}, capture_output=True, check=True)
+    assert ran.stdout == b"nest of a heron\n"
+
+
 def test_a_second_installation_builds_on_the_first(index: Index, site: Path) -> None:
     index.add("twig")
     index.add("nest", requires=("twig",))

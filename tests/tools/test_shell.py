@@ -36,7 +36,8 @@ async def test_output_errors_and_exit_code_are_told_in_this_order(session: Sessi
     result = await run(session, workspace, command="echo out; echo err >&2; exit 3")
     assert result.text == "out\n[stderr]\nerr\n[exit code 3]"
     assert result.value == {"status": "error", "code": 3, "stdout": "out\n", "stderr": "err\n"}
-    assert (await run(session, workspace, command="true")).text == "(no output)"
+    fine = await run(session, workspace, command="true")
+    assert (fine.text, fine.outcome, result.outcome) == ("(no output)", "ok", "error")
 
 
 async def test_it_is_bash_with_pipes_and_arrays(session: Session, workspace: Path) -> None:
@@ -103,6 +104,8 @@ async def test_a_job_that_ends_at_once_says_how(session: Session, workspace: Pat
     second = await run(session, workspace, command="no-such-program-at-all &")
     assert second.value["job"] == 2
     assert "[exit code 127]" in second.text
+    fine = await run(session, workspace, command="true &")
+    assert [job.outcome for job in (failed, second, fine)] == ["error", "error", "ok"]
 
 
 async def test_two_ampersands_or_an_escaped_one_are_no_job(session: Session, workspace: Path) -> None:

@@ -32,6 +32,7 @@ from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Hook, Hooks, Model, OpenAction
 from pinfold.events import (
     ActionFinished,
+    Configure,
     Delta,
     DisplayRef,
     Entry,
@@ -73,9 +74,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return self.text
 
-    def _repr_markdown_(self) -> str:
-        """As a notebook shows it."""
-        return self.text
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """As a notebook shows it: with figures and tables, and nothing that a model or its code wrote runs or loads."""
+        from pinfold.app.exports.html import answer_html
+
+        html = answer_html(self.text, [display.mime for display in self.displays])
+        return {"text/plain": self.text, "text/html": html}
 
 
 def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
@@ -250,6 +254,9 @@ class Agent:
     def redo_sync(self) -> SessionRewound:
         return self._loop_thread().call(self.redo)
 
+    def set_checkpoints_sync(self, on: bool) -> None:
+        self._loop_thread().call(partial(self.set_checkpoints, on))
+
     def close_sync(self) -> None:
         """As `with` does at its end. At the end of the program it is done for you."""
         thread = self._thread
@@ -303,7 +310,11 @@ class Agent:
         They keep a model from mistakes. What keeps code from harm is the sandbox.
         """
         allowed = None if imports is None else frozenset(imports)
-        self._entered().set_guards(Guards(imports=allowed, decoded=decoded))
+        self._opened().set_guards(Guards(imports=allowed, decoded=decoded))
+
+    async def set_checkpoints(self, on: bool) -> None:
+        """Switch git checkpoints of the workspace's files on or off, from the next cell on."""
+        await self._entered().submit(Configure(checkpoints=on))
 
     def add_callback(self, hook: Hook) -> None:
         """Let `hook` watch events, judge actions or change requests; see `pinfold.hooks`."""
@@ -416,12 +427,16 @@ class Agent:
     def _whom(self, _: OpenAction) -> Approve | None:
         return self._approve
 
-    def _entered(self) -> LiveSession:
+    def _opened(self) -> LiveSession:
         if self._live is None:
             raise ConfigError("open the agent first: async with Agent(...) as agent")
+        return self._live
+
+    def _entered(self) -> LiveSession:
+        live = self._opened()
         if self._thread is not None and not self._thread.is_here:
             raise ConfigError("this agent was opened without asyncio; use `agent.run_sync(...)`")
-        return self._live
+        return live
 
     async def _seen_by_hooks(self, live: LiveSession) -> None:
         with anyio.move_on_after(_HOOKS_CATCH_UP_S):

@@ -23,7 +23,7 @@ from pinfold.app.prompt import system_prompt
 from pinfold.events import Mode, SessionOpened
 from pinfold.log import Log
 from pinfold.model import Profile
-from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
+from pinfold.sandbox import Mount, Provider, Spec, data_places, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
@@ -133,6 +133,7 @@ def assembled(
         mounts=allowed,
         limits=options.limits,
         site=ground.site,
+        servers=ground.site / ".servers" if ground.site else None,
         view=options.view,
         state=log.folder / "state" if log.folder else None,
     )
@@ -179,7 +180,7 @@ def _own(path: Path, folder: Path | None) -> Path:
 def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
     """Where code inside finds it."""
     if provider.capabilities.mounts:
-        return [f"/mnt/datasets/{name}" for name in data]
+        return list(data_places(data))
     return [str(path) for path in data.values()]
 
 

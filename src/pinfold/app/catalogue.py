@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from pinfold.events import Json
@@ -23,11 +24,15 @@ OWN_MODULES: Mapping[str, str] = {
     "tools": "The user's own tools",
 }
 
+_WITHHELD = '"""Not told yet: `import servers.{0}; help(servers.{0})` asks the server what it has."""\n'
+
 
 class Late(Protocol):
     """Servers whose tools are not known before they are started."""
 
     def unknown(self) -> Sequence[str]: ...
+
+    def speaks_for_others(self, text: str) -> bool: ...
 
     async def ready(self, *servers: str) -> None:
         """Put their tools into the registry. Raises ToolError for one; of several, those that can be had."""
@@ -38,6 +43,20 @@ class Catalogue:
     def __init__(self, registry: Registry, late: Late | None = None) -> None:
         self._registry = registry
         self.late = late
+        self._written: dict[str, str] = {}
+
+    def write(self, folder: Path, is_met: bool) -> None:
+        """The modules as files, for code that would rather read them. `is_met`: this session has read others' words."""
+        from pinfold.tools.stubs import module_source
+
+        for server, module in self._modules().items():
+            tools = self._registry.servers.get(server, ())
+            source = _WITHHELD.format(module)
+            if tools and (is_met or not self.late or not self.late.speaks_for_others(server)):
+                source = module_source(server, OWN_MODULES.get(server, ""), tools)
+            if self._written.get(module) != source:
+                (folder / f"{module}.py").write_text(source, encoding="utf-8", errors="backslashreplace")
+                self._written[module] = source
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:
         match args:

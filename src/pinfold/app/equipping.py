@@ -87,7 +87,7 @@ def equipped(
         own += databases.tools()
     own += memory_tools(
         partial(memory_of, spec.workspace, log.session),
-        can_write=spec.writable and log.folder is not None,
+        can_write=spec.writable and (options.remembers or log.folder is not None),
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )

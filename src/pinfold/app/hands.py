@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 import anyio.to_thread
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.catalogue import ASK, Catalogue
@@ -22,10 +22,12 @@ from pinfold.app.judging import Judging
 from pinfold.app.observing import (
     NO_NETWORK,
     OutputLimits,
+    answer_to_cell,
     changed,
     inventory,
     needs_network,
     observation,
+    without_reached,
 )
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.parting import note_parting
@@ -46,6 +48,7 @@ from pinfold.events import (
     FileChange,
     Json,
     Noticed,
+    PinfoldError,
     Redo,
     RunCell,
     ToolSchema,
@@ -229,6 +232,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if self.servers and isinstance(action, CallTool) and self.servers.samples(action):
             return await self.servers.sampled(action)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
+        if reads and (not isinstance(action, RunCell) or "/mnt" in action.code):
+            await self._show_servers()
         what = Doing(
             on_call=on_call,
             on_output=on_output,
@@ -246,7 +251,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             async with self._reaching_out(what, reads=reads) as running:
                 performed = await self._done(id, action, what)
                 if isinstance(action, RunCell):
-                    performed = _without(performed, running.refused)
+                    performed = without_reached(performed, running.refused)
             sent = running.sent()
         private = reads and self.privacy.holds
         if what.stopped:
@@ -256,6 +261,13 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             if private or sent
             else performed
         )
+
+    async def _show_servers(self) -> None:
+        """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
+        session = await self.started()
+        if self.catalogue and self.spec.servers and session.capabilities.mounts:
+            is_met = self.judging.has_met_others_words
+            await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
 
     async def _done(self, id_: ActionId, action: Action, what: Doing) -> Performed:
         match action:
@@ -329,7 +341,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
                 if self.servers and self.servers.speaks_for_others(str(told)):
                     await self._meet_others_words()
                 return answer
-            return _answer(await what.on_call(tool, args))
+            return answer_to_cell(await what.on_call(tool, args))
 
         more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}
         if self._lasting:
@@ -421,6 +433,17 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             notices=said or (),
         )
 
+    async def take_back(self, cell: int) -> tuple[str, ...] | None:
+        # What is written to a mount is not undone, so it would be written twice.
+        is_covered = not any(mount.writable for mount in self.spec.mounts)
+        if not is_covered or self._lasting is None or self._lasting.path[-1:] != (cell,):
+            return None
+        try:
+            return (await self.rewind(Undo())).notices
+        except PinfoldError as error:
+            logger.info("cell %d is not run again: %s", cell, error)
+            return None
+
     async def _look_at_variables(self) -> Changed | None:
         """What has changed since the last time, if anything has and can be seen."""
         session, before = await self.started(), self._variables
@@ -452,6 +475,9 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
                 self.spec.site.mkdir(exist_ok=True)
                 # A session of root's runs under an id of its own, and must be able to read it.
                 self.spec.site.chmod(0o755)
+            if self.spec.servers:
+                self.spec.servers.mkdir(exist_ok=True)
+                self.spec.servers.chmod(0o755)
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
@@ -509,7 +535,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if result.notices:
             await self.journal.append(*(Noticed(text=text) for text in result.notices))
         return Performed(
-            outcome="ok",
+            outcome=result.outcome,
             observation=shown,
             blobs=blobs,
             whole=without_own_secrets(result.value),  # a server may send back what it was given
@@ -545,6 +571,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             rolled_back=outcome.rolled_back,
             notices=outcome.notices,
             lacked=NO_NETWORK if outcome.error and needs_network(outcome.error) else "",
+            missing=outcome.missing if self.registry.get("install") else "",
         )
 
     def _bounded(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
@@ -558,28 +585,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return self.output.cut(text, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)
 
 
-def _without(performed: Performed, refused: Mapping[str, str]) -> Performed:
-    """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
-    if not refused:
-        return performed
-    notes = "".join(f"[{to} was not reached: {why}]\n" for to, why in refused.items())
-    lacked = performed.lacked or f"the network (refused: {', '.join(refused)})"
-    return replace(performed, observation=f"{performed.observation.rstrip()}\n{notes}", lacked=lacked)
-
-
 def _told(action: CallTool) -> str:
     """In a line, for the message of a checkpoint."""
     args = action.given
     return str(args.get("command") or f"{action.tool} {args.get('path', '')}")
-
-
-def _answer(performed: Performed) -> Answer:
-    """What a cell gets of an action it called for."""
-    match performed.outcome:
-        case "ok":
-            value = performed.observation if performed.whole is UNSET else performed.whole
-            return Answer(status="ok", value=value)
-        case "denied" | "not_run":
-            return Answer(status="refused", value=performed.observation)
-        case _:
-            return Answer(status="failed", value=performed.observation)

@@ -302,7 +302,7 @@ def _core(options: Options, log: Log, hands: SandboxAndTools, state: State, swit
         hooks=options.hooks,
         budget=options.budget,
         settings={**options.settings, **native_form(asked, options.calling, options.answer_schema)},
-        breaker=Pauses().breaker(asked),
+        breaker=Pauses().breaker(),
         choose=switching.choose,
         destination=partial(destination_of, access=options.calling.access()),
         unattended=options.unattended,

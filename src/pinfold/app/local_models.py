@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pinfold.app.dotenv import keys_of
+from pinfold.app.errors import ConfigError
 from pinfold.app.models import uv_path
-from pinfold.app.paths import data_dir, private_dir, state_dir
-from pinfold.model import DIRECT, SERVICES, ollama_url
+from pinfold.app.obeyed import VARIABLES
+from pinfold.app.paths import current_folder, data_dir, private_dir, state_dir
+from pinfold.app.trust import followed
+from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local import (
     CATALOGUE,
     Found,
@@ -41,13 +45,7 @@ __all__ = [
     "reachable_models",
     "serve_model",
 ]
-_KEYS = [
-    (provider, variable)
-    for provider, variables in (
-        {name: service.keys for name, service in SERVICES.items()} | dict(DIRECT)
-    ).items()
-    for variable in variables
-]
+_ELSEWHERE = (*(name for name, service in SERVICES.items() if not service.is_local), *DIRECT)
 
 
 def models_dir() -> Path:
@@ -107,16 +105,26 @@ async def reachable_models() -> Reachable:
 
 def models_here() -> Reachable:
     """What is known without asking any server."""
-    folder = models_dir()
+    folder, keys = models_dir(), _keys()
     return Reachable(
         inside=tuple(Inside(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
         servers=(),
         keys=tuple(
             Key(provider=provider, variable=variable)
-            for provider, variable in _KEYS
-            if os.environ.get(variable, "").strip()
+            for provider in _ELSEWHERE
+            for variable in key_variables(provider)
+            if keys.get(variable, "").strip()
         ),
     )
+
+
+def _keys() -> Mapping[str, str]:
+    """Of the environment, and of this folder's `.env` if that is trusted."""
+    try:
+        of_folder = keys_of(followed(current_folder()).files.get(VARIABLES, b""))
+    except ConfigError:  # whoever uses them says what is wrong
+        of_folder = {}
+    return {**of_folder, **os.environ}
 
 
 def pulled(name: str) -> tuple[Weights, Path | None]:
@@ -130,6 +138,6 @@ def known_names() -> list[str]:
     from pinfold.app.config import load_config
 
     config = load_config().config
-    keys = [f"{provider}:" for provider, variable in _KEYS if os.environ.get(variable, "").strip()]
+    keys = [f"{provider}:" for provider in _ELSEWHERE if any(map(os.environ.get, key_variables(provider)))]
     names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
     return list(dict.fromkeys(filter(None, names)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -20,7 +21,7 @@ from pinfold import __version__
 from pinfold.app.config import Config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import cache_dir, data_dir, private_dir, state_dir
-from pinfold.engine import Breaker, Model, Spent, the_model
+from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
 from pinfold.events import (
     BadEvent,
     Entry,
@@ -34,13 +35,12 @@ from pinfold.events import (
 )
 from pinfold.model import (
     ANSWER_FORM,
-    DIRECT,
-    SERVICES,
     Access,
     ModelError,
     Profile,
     UnknownModel,
     full_name,
+    key_variables,
     model_named,
     named,
     profile_of,
@@ -82,11 +82,12 @@ class Calling(Struct, frozen=True, kw_only=True):
         )
 
     def with_key(self, model: str, key: str) -> Calling:
-        """The provider of this model is shown this key. Raises UnknownModel."""
+        """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
         provider = named(model, self.access()).provider
-        service = SERVICES.get(provider)
         key_env = self.key_env or ("PINFOLD_API_KEY" if provider == "url" else "")
-        wanted = service.keys if service else DIRECT.get(provider) or (key_env,)
+        wanted = key_variables(provider, key_env)
+        if not wanted:
+            raise ConfigError(f"{model} takes no key; leave it out")
         keep_own_secret(key)
         return replace(self, keys={**self.keys, **dict.fromkeys(wanted, key)}, key_env=key_env)
 
@@ -248,40 +249,49 @@ class Purse:
                 yield parse_json(line)
 
 
-class _Paused(msgspec.Struct, frozen=True, kw_only=True):
+class _Shared(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    at: float
+    line: Line
 
 
 class Pauses:
-    """What circuit breakers have opened, for other processes to see: a small file for each."""
+    """What circuit breakers know of models, for all processes of this user: a small file for each that failed last."""
 
     def __init__(self) -> None:
         self._folder = state_dir() / "paused"
+        self._own = OwnLines()
 
-    def breaker(self, asked: Asked) -> Breaker:
-        """One that knows which of these models other processes found failing."""
-        models = {the_model(model.name) for model in (asked.model, *asked.fallbacks)}
-        breaker = Breaker(clock=time.time, on_change=self._note)
-        for name, at in self.all().items():
-            if name in models:
-                breaker.opened(name, at)
-        return breaker
+    def breaker(self) -> Breaker:
+        return Breaker(clock=time.time, lines=self)
+
+    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
+        """Under a lock, so that of two processes one probes. Without a disk to write to, for this process alone."""
+        if not name.startswith(the_model("")):  # two projects may have tools of one name
+            return self._own.change(name, change)
+        path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
+        try:
+            private_dir(self._folder)
+            with (self._folder / ".lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                known = _read(path)
+                before = known.line if known else Line()
+                changed = change(msgspec.structs.replace(before))
+                if changed == Line():
+                    path.unlink(missing_ok=True)
+                elif changed != before:
+                    path.write_bytes(msgspec.json.encode(_Shared(name=name, line=changed)))
+                return changed
+        except (OSError, ConfigError):
+            return self._own.change(name, change)
 
     def all(self) -> dict[str, float]:
         """When each was opened."""
-        found: dict[str, float] = {}
-        for path in sorted(self._folder.glob("*.json")):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
-                paused = msgspec.json.decode(path.read_bytes(), type=_Paused)
-                found[paused.name] = paused.at
-        return found
+        found = [known for path in sorted(self._folder.glob("*.json")) if (known := _read(path))]
+        return {known.name: known.line.opened_at for known in found if known.line.opened_at is not None}
 
-    def _note(self, name: str, at: float | None) -> None:
-        path = self._folder / f"{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}.json"
-        with contextlib.suppress(OSError):
-            if at is None:
-                path.unlink(missing_ok=True)
-            else:
-                private_dir(self._folder)
-                path.write_bytes(msgspec.json.encode(_Paused(name=name, at=at)))
+
+def _read(path: Path) -> _Shared | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Shared)
+    except (OSError, msgspec.MsgspecError):
+        return None

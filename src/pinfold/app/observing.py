@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from pinfold.engine import Performed
 from pinfold.events import Changed
-from pinfold.sandbox import Display, Outcome, Variable
+from pinfold.sandbox import Answer, Display, Outcome, Variable
 from pinfold.text import BYTES_PER_TOKEN, capped, capped_lines, listed
 
 NO_NETWORK = "the network (refused inside the sandbox)"
@@ -116,3 +118,25 @@ def told(display: Display) -> str:
 
 def _is_picture(mime: str) -> bool:
     return mime.startswith("image/")
+
+
+def without_reached(performed: Performed, refused: Mapping[str, str]) -> Performed:
+    """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
+    if not refused:
+        return performed
+    notes = "".join(f"[{to} was not reached: {why}]\n" for to, why in refused.items())
+    lacked = performed.lacked or f"the network (refused: {', '.join(refused)})"
+    return replace(performed, observation=f"{performed.observation.rstrip()}\n{notes}", lacked=lacked)
+
+
+def answer_to_cell(performed: Performed) -> Answer:
+    """What a cell gets of an action it called for."""
+    if performed.whole is not UNSET:  # a command that failed among them: its code is in there
+        return Answer(status="ok", value=performed.whole)
+    match performed.outcome:
+        case "ok":
+            return Answer(status="ok", value=performed.observation)
+        case "denied" | "not_run":
+            return Answer(status="refused", value=performed.observation)
+        case _:
+            return Answer(status="failed", value=performed.observation)

@@ -122,8 +122,10 @@ class Offered:
                             streams[stream].append(text)
                             if on_output:
                                 on_output(text)
-                        case ActionStarted(id=execute.id, cell=number):
+                        case ActionStarted(id=execute.id, cell=number, instead_of=earlier):
                             cell = number
+                            if earlier is not None:  # what it wrote before it was taken back
+                                streams = {"stdout": [], "stderr": []}
                         case Noticed(text=text):
                             notices.append(text)
                         case ActionFinished(id=execute.id) as end:

@@ -34,6 +34,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """YAML files of the workspace that are trusted, by name."""
     carries: bool = False
     """Whoever uses the session from outside brings files in and takes them out: `put_file`, `get_file`."""
+    remembers: bool = False
+    """Notes may be kept, though the session is not."""
     mcp: bytes | None = None
     """`.mcp.json` of the workspace, if it is trusted."""
     more_mcp: tuple[str, bytes] | None = None

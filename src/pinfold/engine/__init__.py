@@ -2,7 +2,7 @@
 
 from pinfold.engine.acting import digest_of
 from pinfold.engine.asking import the_model
-from pinfold.engine.breaker import Breaker
+from pinfold.engine.breaker import Breaker, Line, OwnLines
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, Choice, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
@@ -38,11 +38,13 @@ __all__ = [
     "Hooks",
     "Journal",
     "Ledger",
+    "Line",
     "Model",
     "NotShown",
     "OnCall",
     "OnOutput",
     "OpenAction",
+    "OwnLines",
     "Performed",
     "Rewound",
     "Spent",

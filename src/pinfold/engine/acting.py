@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from pinfold.engine.core import Core
 from pinfold.engine.folding import ANSWER, the_tool
+from pinfold.engine.packages import run_with_package
 from pinfold.engine.ports import Given, NotShown, Performed, Stopped
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
@@ -334,17 +335,17 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     cell = _number(core, item)
     started = ActionStarted(id=id_, effect=effect, cell=cell)
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
-        words = f"{action.tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
-        lacked = f"{the_tool(action.tool)} (it keeps failing)"
-        await core.record(
-            *before, ActionFinished(id=id_, outcome="not_run", observation=words, lacked=lacked)
-        )
-        return Performed(outcome="not_run", observation=words)
+        return await _paused(core, id_, action.tool, wait_s, before)
     # A pure action may be run again, so its start need not be on disk before its effect: there is none.
     intent = (*before, started)
-    if effect != "pure" or allowed.read_only:
+
+    async def begin() -> None:
+        nonlocal intent
         await core.record(*intent)
         intent = ()
+
+    if effect != "pure" or allowed.read_only:
+        await begin()
     begun = time.monotonic()
     shown: list[str] = []
 
@@ -382,9 +383,13 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     try:
         on_call = partial(_called, core, _Calling(item.proposed))
         counts = cell if item.proposed.parent is None else None
-        performed = await core.hands.perform(
-            id_, action, on_output, on_call, counts, read_only=allowed.read_only
-        )
+        perform = partial(core.hands.perform, id_, action, on_output, on_call, read_only=allowed.read_only)
+        performed = await perform(counts)
+        if performed.missing:
+            given = _given(core, item)
+            performed = await run_with_package(
+                core, id_, performed, given=given, on_call=on_call, begin=begin, run=perform
+            )
     except Unavailable as failure:
         _account(core, action, None)
         # Its words are for the user: the model only learns that nothing ran.
@@ -400,19 +405,22 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     _account(core, action, performed)
     if performed.stopped:
         return performed
-    if attempt:
-        performed = replace(
-            performed,
-            private=performed.private or attempt.private,
-            untrusted=performed.untrusted or attempt.untrusted,
-            sent=(*attempt.sent, *performed.sent),
-        )
+    performed = performed.after(attempt)
     is_new = bool(before) and isinstance(before[0], ActionProposed)
     if is_new and _changes_nothing(performed):
         await core.note(*finished(performed))
     else:
         await core.record(*finished(performed))
     return performed
+
+
+async def _paused(
+    core: Core, id_: ActionId, tool: str, wait_s: float, before: tuple[Event, ...]
+) -> Performed:
+    words = f"{tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
+    lacked = f"{the_tool(tool)} (it keeps failing)"
+    await core.record(*before, ActionFinished(id=id_, outcome="not_run", observation=words, lacked=lacked))
+    return Performed(outcome="not_run", observation=words)
 
 
 def _changes_nothing(performed: Performed) -> bool:

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from pinfold.events import BreakerState
 
+FORGET_S = 600.0
+"""A failure longer ago than that is not in a row with the next."""
 
-class _Line(Struct):
+
+class Line(Struct, kw_only=True):
     failures: int = 0
+    failed_at: float = 0.0
     opened_at: float | None = None
-    probing: bool = False
+    probed_at: float | None = None
+    """When a call was let through to see whether it works again, if one is under way."""
 
 
-def _nobody(name: str, opened_at: float | None) -> None:
-    del name, opened_at
+class Lines(Protocol):
+    """Where what is known of each line is kept."""
+
+    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
+        """What comes of the change is kept and returned; a line nobody knows is as new."""
+        ...
+
+
+class OwnLines:
+    """Of this process alone."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, Line] = {}
+
+    def change(self, name: str, change: Callable[[Line], Line]) -> Line:
+        self._lines[name] = changed = change(self._lines.get(name, Line()))
+        return changed
 
 
 class Breaker(Struct, kw_only=True):
@@ -29,47 +50,56 @@ class Breaker(Struct, kw_only=True):
     clock: Callable[[], float]
     threshold: int = 5
     cooldown_s: float = 30.0
-    on_change: Callable[[str, float | None], None] = _nobody
-    """Hears of every line that opens, with the time, and of every one that closes."""
-    _lines: dict[str, _Line] = field(default_factory=dict[str, _Line])
+    lines: Lines = field(default_factory=OwnLines)
 
     def state(self, name: str) -> BreakerState:
-        line = self._lines.get(name)
-        if line is None or line.opened_at is None:
+        line = self.lines.change(name, _same)
+        if line.opened_at is None:
             return "closed"
         return "half-open" if self.clock() - line.opened_at >= self.cooldown_s else "open"
 
     def wait_s(self, name: str) -> float:
         """How long until the next call may be made: 0 when now. A call that may be made counts as the probe."""
-        line = self._lines.get(name)
-        if line is None or line.opened_at is None:
-            return 0.0
-        remaining = line.opened_at + self.cooldown_s - self.clock()
-        if remaining > 0:
-            return remaining
-        if line.probing:
-            return self.cooldown_s
-        line.probing = True
-        return 0.0
+        now, wait_s = self.clock(), 0.0
 
-    def opened(self, name: str, at: float) -> None:
-        """Someone else found it failing, at that time."""
-        self._lines[name] = _Line(failures=self.threshold, opened_at=at)
+        def probe(line: Line) -> Line:
+            nonlocal wait_s
+            if line.opened_at is None:
+                return line
+            # Whoever probes may have gone without a word.
+            since = max(line.opened_at, line.probed_at or line.opened_at)
+            wait_s = max(0.0, since + self.cooldown_s - now)
+            if not wait_s:
+                line.probed_at = now
+            return line
+
+        self.lines.change(name, probe)
+        return wait_s
 
     def succeeded(self, name: str) -> None:
-        line = self._lines.pop(name, None)
-        if line and line.opened_at is not None:
-            self.on_change(name, None)
+        self.lines.change(name, lambda _: Line())
 
     def failed(self, name: str) -> None:
-        line = self._lines.setdefault(name, _Line())
-        line.failures += 1
-        line.probing = False
-        if line.failures >= self.threshold:
-            line.opened_at = self.clock()
-            self.on_change(name, line.opened_at)
+        now = self.clock()
+
+        def fail(line: Line) -> Line:
+            failures = line.failures if now - line.failed_at < FORGET_S else 0
+            line.failures, line.failed_at, line.probed_at = failures + 1, now, None
+            if line.failures >= self.threshold or line.opened_at is not None:
+                line.opened_at = now
+            return line
+
+        self.lines.change(name, fail)
 
     def abandoned(self, name: str) -> None:
         """The call ended without showing whether the thing works; the next one may probe."""
-        if line := self._lines.get(name):
-            line.probing = False
+
+        def abandon(line: Line) -> Line:
+            line.probed_at = None
+            return line
+
+        self.lines.change(name, abandon)
+
+
+def _same(line: Line) -> Line:
+    return line

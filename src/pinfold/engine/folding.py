@@ -300,11 +300,13 @@ def _action(
             return _staged(state, item, stage="allowed", read_only=read_only)
         case ActionDenied(reason=reason):
             return _staged(state, item, stage="denied", reason=reason)
-        case ActionStarted(effect=effect, cell=cell):
+        case ActionStarted(effect=effect, cell=cell, instead_of=earlier):
             begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
             is_new = cell is not None and item.proposed.parent is None
             counts = is_new or isinstance(item.proposed.action, RunCell)
-            return replace(state, open=begun, cells=state.cells + counts, taken=() if counts else state.taken)
+            undone = state.undone if earlier is None else state.undone | {earlier}
+            cells, taken = state.cells + counts, () if counts else state.taken
+            return replace(state, open=begun, cells=cells, taken=taken, undone=undone)
         case ActionFinished():
             return _finished(state, item, event)
         case _:

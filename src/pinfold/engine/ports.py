@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from pinfold.events import (
     Action,
@@ -124,6 +125,19 @@ class Performed(Struct, frozen=True, kw_only=True):
     """Of a model that was asked by it."""
     cost: float | None = None
     stopped: Stopped = ""
+    missing: str = ""
+    """The package that a cell lacks, where it can be installed."""
+
+    def after(self, attempt: Performed | None) -> Performed:
+        """With what an earlier attempt at the same action has read and sent."""
+        if attempt is None:
+            return self
+        return replace(
+            self,
+            private=self.private or attempt.private,
+            untrusted=self.untrusted or attempt.untrusted,
+            sent=(*attempt.sent, *self.sent),
+        )
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -200,6 +214,10 @@ class Hands(Protocol):
         read_only: bool = False,
     ) -> Performed:
         """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
+        ...
+
+    async def take_back(self, cell: int) -> tuple[str, ...] | None:
+        """Undo this cell, the last that ran, so that it can run again; what there is to say of that. None: it cannot be."""
         ...
 
     @property

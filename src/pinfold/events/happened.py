@@ -299,6 +299,8 @@ class ActionStarted(_Event, frozen=True, kw_only=True):
     effect: Effect
     cell: int | None = None
     """Which cell of the session this is, or is a part of, counted from 1: an undo of that cell takes it back."""
+    instead_of: int | None = None
+    """The cell that was this action's before, and was taken back to be run again."""
 
 
 class ActionFinished(_Event, frozen=True, kw_only=True):

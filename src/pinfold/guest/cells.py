@@ -18,7 +18,7 @@ from .randomness import reseed
 from .rich import Forms, plain, rich
 from .streams import Streams
 from .texts import capped
-from .tracebacks import explained
+from .tracebacks import explained, missing_package
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _modules = sys.modules
 class Result:
     """How a cell ended: texts already encoded and capped."""
 
-    __slots__ = ("displays", "error", "interrupted", "out_of_memory", "status", "value")
+    __slots__ = ("displays", "error", "interrupted", "missing", "out_of_memory", "status", "value")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Result:
         displays: list[Forms],
         *,
         out_of_memory: bool,
+        missing: str = "",
     ) -> None:
         self.status = status
         self.value = value
@@ -63,6 +64,8 @@ class Result:
         self.displays = displays
         self.out_of_memory = out_of_memory
         """The program asked for more than it may have, and did nothing about being refused."""
+        self.missing = missing
+        """The package of a module that it imported and that is not there."""
 
 
 class Engine:
@@ -103,6 +106,7 @@ class Engine:
         self._streams.prepare()
         value: bytes | None = None
         error: bytes | None = None
+        missing = ""
         out_of_memory = False
         try:
             try:
@@ -114,7 +118,7 @@ class Engine:
                 self._interrupts.disarm()
         except BaseException as raised:
             value = None  # an interrupt may come when it is there already
-            error = self._explained(raised)
+            error, missing = self._explained(raised)
             out_of_memory = issubclass(type(raised), MemoryError)
             if _getpid() != self._pid:
                 self._leave_child(raised, error)
@@ -124,7 +128,8 @@ class Engine:
             self._leave_child(None, b"")
         interrupted = self._interrupts.fired
         status = "ok" if error is None else "interrupted" if interrupted else "error"
-        return Result(status, value, error, interrupted, self.displays.take(), out_of_memory=out_of_memory)
+        shown = self.displays.take()
+        return Result(status, value, error, interrupted, shown, out_of_memory=out_of_memory, missing=missing)
 
     def take_over(self) -> None:
         """This process, a fork of the one that was, is the session's from now on."""
@@ -176,7 +181,7 @@ class Engine:
         try:
             wait()
         except BaseException as stray:
-            os.write(2, self._explained(stray))
+            os.write(2, self._explained(stray)[0])
 
     def _execute(self, source: str, filename: str) -> object:
         self._remember(source, filename)
@@ -265,17 +270,18 @@ class Engine:
         if forms:
             self.displays.add({"text/plain": text, **forms}, told=True)
 
-    def _explained(self, raised: BaseException) -> bytes:
-        """Formats under `arm`, because the text of an exception is made by the program's code."""
+    def _explained(self, raised: BaseException) -> tuple[bytes, str]:
+        """As text, and which package it lacks. Under `arm`, because both are made by the program's code."""
         kind, _, trace = sys.exc_info()
         try:
             try:
                 self._interrupts.arm()
-                return capped(explained(raised, trace))
+                missing = missing_package(raised) if issubclass(type(raised), ImportError) else ""
+                return capped(explained(raised, trace)), missing
             finally:
                 self._interrupts.disarm()
         except BaseException:
-            return capped(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n")
+            return capped(f"{type.__dict__['__name__'].__get__(kind)}: (its text could not be made)\n"), ""
 
     def _settle(self) -> None:
         """Takes back what must not reach past the cell, and sends its output out."""

@@ -50,12 +50,11 @@ DISTRIBUTIONS = {
 }
 
 
-def advice(missing: object) -> str:
-    """One line for the name of a ModuleNotFoundError; empty when installing would not help."""
+def package_of(missing: object) -> str:
+    """What to install for the name of a ModuleNotFoundError; empty when installing would not help."""
     if type(missing) is not str or not missing.isprintable() or len(missing) > 100:
         return ""
     top = missing.partition(".")[0]
     if missing not in DISTRIBUTIONS and (top in sys.stdlib_module_names or top in sys.modules):
         return ""
-    name = DISTRIBUTIONS.get(missing) or DISTRIBUTIONS.get(top, top)
-    return f"`pip` name: {name}; it can be installed with the install tool\n"
+    return DISTRIBUTIONS.get(missing) or DISTRIBUTIONS.get(top, top)

@@ -103,6 +103,8 @@ class Server:
             reply += ',"again":true'
         if result.out_of_memory:
             reply += ',"out_of_memory":true'
+        if result.missing:
+            reply += f',"missing":{dumps(result.missing)}'
         if result.displays:
             sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             reply += f',"displays":{dumps(sizes)}'
@@ -170,6 +172,9 @@ class Server:
         self._channel.send({"id": header["id"], "status": status}, answer)
 
     def _command(self, header: Header, body: bytes) -> bytes:
+        if self._site is not None:
+            self._site.refresh()
+
         def tell(stream: str, data: bytes) -> None:
             told = {"id": header["id"], "status": "output", "command": 0, "stream": stream}
             try:

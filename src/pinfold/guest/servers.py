@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NAME = "servers"
 ASK = "servers"
 """What the host answers by itself: no tool is called so."""
+SHOWN = "/mnt/servers/"
+"""Where the host shows the modules as files."""
 DOC = """The tools of this session. `from servers.NAME import tool`, then call it, or await it; `help(tool)` says how.
 
 search("words") finds tools; dir(servers) names the servers.
@@ -74,6 +76,8 @@ class _Finder:
 
         own = PathFinder.find_spec(name, path)
         if own is not None and own.loader is not None and own.origin is not None:
+            if own.origin.startswith(SHOWN):  # the same as text: what is there now, the host knows
+                return _spec(name, _Module(), None)
             return None
         if name == NAME:
             return _spec(name, _Package(), list(own.submodule_search_locations or ()) if own else [])

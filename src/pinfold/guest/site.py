@@ -1,4 +1,7 @@
-"""What was installed for this session while it lives: folders that join the import path, after everything else."""
+"""What was installed for this session while it lives: folders that join the import path, after everything else.
+
+Programs that the session starts find them by PYTHONPATH and PATH.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,18 @@ class Site:
         self._seen = changed
         try:
             for name in names:
-                path = f"{self._folder}/{name}"
-                if not name.startswith(".") and path not in sys.path:
-                    sys.path.append(path)
+                if not name.startswith("."):
+                    path = f"{self._folder}/{name}"
+                    if path not in sys.path:
+                        sys.path.append(path)
+                    _join("PYTHONPATH", path)
+                    _join("PATH", f"{path}/bin")
             invalidate_caches()
         except Exception:  # noqa: S110 - the program replaced the path or a finder: what it imports is its own affair
             pass
+
+
+def _join(variable: str, path: str) -> None:
+    paths = [one for one in os.environ.get(variable, "").split(os.pathsep) if one]
+    if path not in paths:
+        os.environ[variable] = os.pathsep.join([*paths, path])

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 
 from .describe import described, is_data
 from .inventory import columns_of
-from .packages import advice
+from .packages import package_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def explained(raised: BaseException, trace: TracebackType | None) -> str:
     told = TracebackException(type(raised), raised, trace, compact=True)
     notes, extra = _notes(raised, trace)
     _condense(told, notes)
-    return "".join(told.format()) + extra + _advice(raised)
+    package = missing_package(raised)
+    advice = f"`pip` name: {package}; it can be installed with the install tool\n" if package else ""
+    return "".join(told.format()) + extra + advice
 
 
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
@@ -207,11 +209,12 @@ def _meant(raised: BaseException, used: list[tuple[str, object]]) -> str:
     return ""
 
 
-def _advice(raised: BaseException | None) -> str:
+def missing_package(raised: BaseException | None) -> str:
+    """That would bring the module an import did not find; empty where that is not what went wrong."""
     for _ in range(CHAINED):
         if raised is None:
             break
         if isinstance(raised, ModuleNotFoundError):
-            return advice(raised.name)
+            return package_of(raised.name)
         raised = raised.__cause__ or raised.__context__
     return ""

@@ -5,7 +5,7 @@ from pinfold.model.lines import KeptCall, KeptReply
 from pinfold.model.names import BUILTIN, Access, destination_of, full_name, model_named, named, profile_of
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
-from pinfold.model.services import ANSWER_FORM, DIRECT, SERVICES, ollama_url
+from pinfold.model.services import ANSWER_FORM, DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.traits import Profile, Traits, traits_of
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "UnknownModel",
     "destination_of",
     "full_name",
+    "key_variables",
     "model_named",
     "named",
     "ollama_url",

@@ -47,7 +47,7 @@ def _priced(model: Model, meant: Named) -> Model:
         return model  # known to the model itself, or to nobody
     from pinfold.model.prices import Priced
 
-    paid = meant.provider in SERVICES and SERVICES[meant.provider].keys
+    paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
     return Priced(model, meant.provider if paid else None, meant.model)
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from pinfold.model.errors import NoKey, UnknownModel
 from pinfold.model.replay import ReplayModel
 from pinfold.model.scripted import ScriptedModel
-from pinfold.model.services import ALSO, BARE, DIRECT, SERVICES, ollama_url
+from pinfold.model.services import ALSO, BARE, DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.traits import Profile, Traits, traits_of
 
 if TYPE_CHECKING:
@@ -155,28 +155,20 @@ def model_named(name: str, served: Sequence[str] = (), access: Access | None = N
 
 def key_for(meant: Named, access: Access) -> str | None:
     """What the provider wants to see; None where it wants nothing. Raises NoKey."""
-    if meant.provider == "url":
-        wanted: tuple[str, ...] = (access.key_env,) if access.key_env else ()
-    elif meant.provider in SERVICES:
-        service = SERVICES[meant.provider]
-        wanted = service.keys
-        if service.address and access.keys.get(service.address):
-            # Another server in the provider's place: it may well want none.
-            return next((access.keys[one] for one in wanted if access.keys.get(one)), None)
-    else:
-        wanted = DIRECT.get(meant.provider, ())
-    if not wanted:
-        return None
+    wanted = key_variables(meant.provider, access.key_env)
     for variable in wanted:
         if key := access.keys.get(variable):
             return key
+    service = SERVICES.get(meant.provider)
+    # Another server in the provider's place may well want none.
+    if not wanted or (service and (service.is_local or access.keys.get(service.address))):
+        return None
     raise NoKey(f"{meant.provider} wants a key: set {' or '.join(wanted)}, or choose another model")
 
 
 def key_hint(meant: Named, access: Access) -> str:
     """What to do when a server does not take the key it was shown."""
-    service = SERVICES.get(meant.provider)
-    wanted = service.keys if service else (access.key_env,) if access.key_env else ()
+    wanted = key_variables(meant.provider, access.key_env)
     if not wanted:
         return (
             "check the key: put it into a variable and name that, `pinfold config set model.key_env VARIABLE`"

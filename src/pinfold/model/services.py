@@ -17,7 +17,9 @@ class Service(Struct, frozen=True, kw_only=True):
 
     url: str
     keys: tuple[str, ...] = ()
-    """Variables that may hold its key; none: it needs none."""
+    """Variables that may hold its key."""
+    is_local: bool = False
+    """A server of the user's own: it may want a key, and seldom does."""
     address: str = ""
     """The variable that may name another address."""
     max_tokens: str = "max_tokens"
@@ -40,9 +42,9 @@ SERVICES: Mapping[str, Service] = {
     "xai": Service(url="https://api.x.ai/v1", keys=("XAI_API_KEY",)),
     "moonshot": Service(url="https://api.moonshot.ai/v1", keys=("MOONSHOT_API_KEY",)),
     "huggingface": Service(url="https://router.huggingface.co/v1", keys=("HF_TOKEN",)),
-    "lmstudio": Service(url="http://127.0.0.1:1234/v1"),
-    "llamacpp": Service(url="http://127.0.0.1:8080/v1"),
-    "vllm": Service(url="http://127.0.0.1:8000/v1"),
+    "lmstudio": Service(url="http://127.0.0.1:1234/v1", keys=("LMSTUDIO_API_KEY",), is_local=True),
+    "llamacpp": Service(url="http://127.0.0.1:8080/v1", keys=("LLAMA_API_KEY",), is_local=True),
+    "vllm": Service(url="http://127.0.0.1:8000/v1", keys=("VLLM_API_KEY",), is_local=True),
 }
 DIRECT: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
@@ -70,6 +72,14 @@ BARE: Mapping[str, str] = {
     "gemini-": "google",
 }
 """Whose a name without a provider is, by its beginning."""
+
+
+def key_variables(provider: str, key_env: str = "") -> tuple[str, ...]:
+    """Those that may hold its key, the first that is set counts. `key_env` is for a model that is named by its address."""
+    if provider == "url":
+        return (key_env,) if key_env else ()
+    service = SERVICES.get(provider)
+    return service.keys if service else DIRECT.get(provider, ())
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:

@@ -38,6 +38,7 @@ from pinfold.sandbox.contract import (
     UndoRefused,
     Variable,
     What,
+    data_places,
     default_memory,
 )
 from pinfold.sandbox.scratch import scratch
@@ -77,6 +78,7 @@ __all__ = [
     "UndoRefused",
     "Variable",
     "What",
+    "data_places",
     "default_memory",
     "is_built_in",
     "is_masked",
@@ -213,9 +215,15 @@ async def open_session(
 
 
 def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
-    """Each item is PATH or NAME=PATH; a path without a name goes by its last part. Raises SandboxUnavailable."""
+    """Each item is PATH or NAME=PATH; a path without a name goes by its last part. Raises SandboxUnavailable.
+
+    FOLDER/ with its slash, and nothing beside it, has the name "": it is all of the data.
+    """
     paths: dict[str, Path] = {}
-    for name, path in map(_named, items):
+    given = list(items)
+    if len(given) == 1 and str(given[0]).endswith("/") and (alone := _named(given[0])[1]).is_dir():
+        return {"": alone}
+    for name, path in map(_named, given):
         if not name or name.startswith(".") or "/" in name or "\0" in name:
             raise SandboxUnavailable(f"{name!r} cannot be the name of data; give one: NAME={path}")
         if name in paths:

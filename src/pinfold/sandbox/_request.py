@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 from pinfold.sandbox._workspace import Guards, guarded, why_not_mountable
-from pinfold.sandbox.contract import Limits, Mount, SandboxUnavailable, Spec
+from pinfold.sandbox.contract import SERVERS, Limits, Mount, SandboxUnavailable, Spec, data_places
 from pinfold.sandbox.seccomp import SIGNALS, compile_filter
 from pinfold.sandbox.views.place import Place
 
@@ -62,7 +62,9 @@ def mounts_of(spec: Spec) -> list[Mounted]:
         raise SandboxUnavailable(f"{count} mounts are too many; {MOUNTS} is the most")
     mounts = [Mounted(str(spec.workspace), spec.workspace, writable=spec.writable, steers=True)]
     mounts += map(_own_place, spec.mounts)
-    mounts += (Mounted(f"/mnt/datasets/{name}", path) for name, path in spec.data.items())
+    mounts += (Mounted(place, path) for place, path in data_places(spec.data).items())
+    if spec.servers:
+        mounts.append(Mounted(SERVERS, spec.servers, has_secrets=False))
     if spec.site:
         mounts.append(Mounted(str(spec.site), spec.site, has_secrets=False))
     if spec.egress:

@@ -145,6 +145,7 @@ class GuestSession(Slot):
             state_lost=isinstance(end, Death) and not rolled_back,
             dropped_bytes=dropped_out + dropped_err,
             notices=notices,
+            missing=end.missing if isinstance(end, Reply) else "",
         )
 
     async def fork(self) -> Session:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import DATA, is_gitdir, obeyed, usual_hooks
 from pinfold.sandbox._watch import FOLDERS
-from pinfold.sandbox.contract import Mount, SandboxUnavailable
+from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
 from pinfold.sandbox.name_patterns import NamePatterns
 from pinfold.sandbox.secret_files import NAMES, PATTERNS, is_masked
 
@@ -45,7 +45,7 @@ _INSIDE = (
 )
 """Where nothing may be mounted from: a session has its own, or must have none."""
 _WIDE = ("/home", "/mnt", "/opt", "/srv", "/tmp")  # noqa: S108 - only named
-_OWN_PLACES = ("/mnt/datasets", "/mnt/servers")
+_OWN_PLACES = (DATASETS, SERVERS)
 _MOST = 2_000_000
 """Entries of one mount; a folder with more is no workspace."""
 _SET_ID = stat.S_ISUID | stat.S_ISGID

@@ -38,6 +38,7 @@ CALL_BYTES = 1 << 20
 """The arguments of one call."""
 TOOL_CHARS = 200
 """A tool's name."""
+PACKAGE_CHARS = 100
 CALLS_BYTES = 256 << 20
 """The arguments of all calls of one cell."""
 ANSWER_BYTES = 16 << 20
@@ -79,6 +80,7 @@ class Header(msgspec.Struct, frozen=True):
     interrupted: bool = False
     again: bool = False
     out_of_memory: bool = False
+    missing: Annotated[str, msgspec.Meta(max_length=PACKAGE_CHARS)] = ""
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
     call: int | None = None
     tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
@@ -124,6 +126,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     """The cell can be run again instead of its state being kept."""
     out_of_memory: bool = False
+    missing: str = ""
     displays: tuple[Display, ...] = ()
 
 
@@ -334,6 +337,7 @@ class ReplyReader:
             interrupted=header.interrupted,
             again=header.again,
             out_of_memory=header.out_of_memory,
+            missing=header.missing,
             displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
         )
 

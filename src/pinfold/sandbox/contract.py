@@ -75,7 +75,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     sockets: bool = False
     """Code inside may listen and connect on its own loopback."""
     mounts: bool = False
-    """`data` is at /mnt/datasets/NAME; without, it is read at its own path, as is `Spec.mounts` everywhere."""
+    """`data` is at `data_places`; without, it is read at its own path, as is `Spec.mounts` everywhere."""
     site: bool = False
     """What is put into `Spec.site` can be imported inside."""
     calls: bool = False
@@ -121,11 +121,22 @@ class Limits(Struct, frozen=True, kw_only=True):
     """By which the folders it may change may grow; the smaller of 10,000 MB and half of the free disk unless set."""
 
 
+DATASETS = "/mnt/datasets"
+SERVERS = "/mnt/servers"
+
+
 class Mount(Struct, frozen=True, kw_only=True):
     """A path of the host's that a session sees at the same place."""
 
     path: Path
     writable: bool = False
+
+
+def data_places(data: Mapping[str, Path]) -> dict[str, Path]:
+    """By where a session sees it. The name "" stands for a folder that is all of the data, if it is."""
+    if set(data) == {""}:
+        return {DATASETS: data[""]}
+    return {f"{DATASETS}/{name or path.name}": path for name, path in data.items()}
 
 
 class Spec(Struct, frozen=True, kw_only=True):
@@ -138,7 +149,9 @@ class Spec(Struct, frozen=True, kw_only=True):
     """A folder of the host's, empty or of an earlier session with this view: what the session changes in the workspace
     goes there, and the workspace stays as it is. Needs `Capabilities.files_view`."""
     data: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Read-only, at /mnt/datasets/NAME where the provider has mounts, else at its own path."""
+    """Read-only, at `data_places` where the provider has mounts, else at its own path."""
+    servers: Path | None = None
+    """A folder of the host's, read-only at /mnt/servers where the provider has mounts; else nowhere."""
     site: Path | None = None
     """A folder of the host's, read-only at its own path inside: each folder in it is on the session's import path,
     after everything else, and may appear at any time. Its name goes in as environment variable PINFOLD_SITE."""
@@ -198,6 +211,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Output beyond `Limits.output_bytes`, counted and not kept."""
     notices: tuple[str, ...] = ()
     """What the sandbox did about the cell, a line each: for the model and the user."""
+    missing: str = ""
+    """The package that would bring a module it could not import, as the guest says; the program may have made it up."""
 
 
 class ChangedFile(Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ WAIT = "give it longer: pinfold doctor --wait 60"
 _ENVIRONMENT = """
 import importlib.util, json, platform, sys
 names = ("numpy", "pandas", "sklearn", "matplotlib", "scipy", "pyarrow", "duckdb", "polars", "seaborn", "statsmodels",
-         "openpyxl", "python_calamine", "PIL", "tabulate", "IPython")
+         "openpyxl", "python_calamine", "PIL", "tabulate", "IPython", "requests", "httpx", "jinja2")
 print(json.dumps({"python": platform.python_version(), "executable": sys.executable,
                   "missing": [name for name in names if importlib.util.find_spec(name) is None]}))
 """

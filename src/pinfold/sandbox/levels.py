@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pinfold.sandbox import Provider, provider_named
+from pinfold.sandbox.contract import DATASETS, SERVERS
 
 LEVELS = ("namespaces", "landlock", "unsafe-local")
 """From the strongest down."""
@@ -83,7 +84,7 @@ def _yes(holds: bool) -> str:
 def _data(provider: Provider) -> str:
     has = provider.capabilities
     if has.mounts:
-        return "at /mnt/datasets/NAME"
+        return f"at {DATASETS}/NAME"
     return "read-only, at its own path" if has.isolated else "no"
 
 
@@ -97,6 +98,7 @@ _CLAIMS: dict[str, Callable[[Provider, _Facts], str]] = {
     "no network outside": lambda provider, _: _yes(provider.capabilities.isolated),
     "sockets of its own (a local web server)": lambda provider, _: _yes(provider.capabilities.sockets),
     "data given with `--data`": lambda provider, _: _data(provider),
+    "tools as files to read": lambda provider, _: f"in {SERVERS}" if provider.capabilities.mounts else "no",
     "paths given with `--mount`": lambda provider, _: _mounts(provider),
     "packages installed for one session": lambda provider, _: _yes(provider.capabilities.site),
     "mode `read-only`": lambda provider, _: _yes(provider.capabilities.isolated),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -14,9 +14,7 @@ class Ran(Protocol):
     """How a program ended."""
 
     @property
-    def status(self) -> str:
-        """`ok`, `error` or `timeout`."""
-        ...
+    def status(self) -> Literal["ok", "error", "timeout"]: ...
 
     @property
     def code(self) -> int | None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
@@ -30,6 +30,8 @@ class Result(Struct, frozen=True, kw_only=True):
     sent: tuple[Sent, ...] = ()
     notices: tuple[str, ...] = ()
     """For the user."""
+    outcome: Literal["ok", "error", "timeout"] = "ok"
+    """Of what it ran: a command that failed has a result all the same."""
 
 
 def as_result(returned: object) -> Result:

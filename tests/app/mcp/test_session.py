@@ -596,6 +596,8 @@ async def test_what_a_folders_server_says_of_itself_is_others_words_until_it_is_
     assert await is_untrusted("import servers\nprint(servers.search('keep a note'))")
     clean([workspace])  # what the server wrote meanwhile
     assert not await is_untrusted("import servers\nprint(dir(servers))")
+    events = await run(workspace, script, cell("print(open('/mnt/servers/others.py').read())"))
+    assert seen(events)[0].startswith('"""Not told yet: `import servers.others;')
     found = servers_named((workspace / ".mcp.json").read_bytes(), str(workspace / ".mcp.json"))
     FilePins(found.specs).trust("others")
     assert not await is_untrusted(reads)

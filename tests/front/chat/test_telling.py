@@ -274,8 +274,9 @@ async def test_code_that_was_just_read_is_not_shown_again() -> None:
 async def test_commands_and_tools_are_a_line_each() -> None:
     shell = await told(*tool("shell", {"command": "ls | wc -l"}, "3\n"))
     assert shell.text.strip("\n").split("\n") == ["    │ $ ls | wc -l", "    3", "    [ok 0.10 s]"]
-    failed = await told(*tool("shell", {"command": "false"}, "no\n[exit code 1]"))
-    assert failed.text.strip("\n").split("\n")[1:] == ["    no", "    [exit code 1 0.10 s]"]
+    for outcome in ("error", "ok"):  # as older logs have it
+        failed = await told(*tool("shell", {"command": "false"}, "no\n[exit code 1]", outcome=outcome))
+        assert failed.text.strip("\n").split("\n")[1:] == ["    no", "    [exit code 1 0.10 s]"]
     read = await told(*tool("read_file", {"path": "a.py"}, "".join(f"l{n}\n" for n in range(50))))
     assert "    │ read_file a.py\n    l0\n" in read.text
     assert "    ... 42 lines more: /output\n    l47\n" in read.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from importlib.resources import files
 from typing import assert_never
@@ -13,7 +13,7 @@ from pinfold.app.exports.markup import framed, inlined
 from pinfold.app.exports.md import heading
 from pinfold.app.exports.prose import highlighted, prose
 from pinfold.app.exports.showing import PICTURES, Form, best_of, in_a_word
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story
+from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story, form_of
 from pinfold.text import capped, first_line, printable
 
 LONG = 30
@@ -34,6 +34,17 @@ def display_page(shown: Shown) -> bytes:
     """A page with one display, to be opened by a browser."""
     body = f'<section class="cell"><div class="out rich">{_shown(shown)}</div></section>'
     return _page(in_a_word(shown.number, shown.forms), body)
+
+
+def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
+    """An answer and what was shown on the way, for a page that is not ours: it has no policy that keeps a frame from loading."""
+    shown = [
+        Shown(number=number, forms={mime: form_of(mime, data) for mime, data in forms.items()})
+        for number, forms in enumerate(displays, 1)
+    ]
+    return "\n".join(
+        [f"<div>{prose(text)}</div>", *(f"<div>{_shown(one, frames=False)}</div>" for one in shown)]
+    )
 
 
 def _page(title: str, body: str) -> bytes:
@@ -188,7 +199,7 @@ def _block(text: str, *, kind: str = "", label: str = "") -> str:
     return f'<div class="out {kind}">{named}{inside}</div>'
 
 
-def _shown(shown: Shown) -> str:
+def _shown(shown: Shown, *, frames: bool = True) -> str:
     best = best_of(shown.forms)
     words = in_a_word(shown.number, shown.forms)
     if best is None:
@@ -198,7 +209,7 @@ def _shown(shown: Shown) -> str:
         return _picture(form, f"display {shown.number}")
     if best == "text/markdown":
         return f'<div class="prose">{prose(form.text)}</div>'
-    if best == "text/html" and (inside := inlined(form.text) or framed(form.text)):
+    if best == "text/html" and (inside := inlined(form.text) or (framed(form.text) if frames else None)):
         return inside
     plain = shown.forms.get("text/plain", form)
     said = plain.text if plain.mime.startswith("text/") or "json" in plain.mime else ""

@@ -106,7 +106,7 @@ def _without(rest: bytes, end: bytes) -> bytes | None:
 
 def exit_code(event: ActionFinished) -> str:
     """`exit code 1`, where a command ran well enough and ended with that."""
-    found = _EXIT.search(event.observation.rstrip("\n")) if event.outcome == "ok" else None
+    found = _EXIT.search(event.observation.rstrip("\n")) if event.outcome in ("ok", "error") else None
     return found[1] if found else ""
 
 

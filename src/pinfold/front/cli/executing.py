@@ -88,7 +88,9 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
         return run(lambda: _named(name, given))
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
-    options = replace(options, **mounted(given))
+    # It is the user's own code that keeps them, and a name is for the session's variables.
+    toolbox = replace(options.toolbox, remembers=True)
+    options = replace(options, toolbox=toolbox, **mounted(given))
     try:
         return run(lambda: own(None, session, options))
     finally:

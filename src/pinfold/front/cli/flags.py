@@ -29,7 +29,10 @@ workspace_option = click.option(
     "--workspace", type=click.Path(path_type=Path), help="The folder to work in; this one unless given."
 )
 data_option = click.option(
-    "--data", multiple=True, metavar="[NAME=]PATH", help="Mount read-only at /mnt/datasets/NAME."
+    "--data",
+    multiple=True,
+    metavar="[NAME=]PATH",
+    help="Mount read-only at /mnt/datasets/NAME; FOLDER/ alone at /mnt/datasets.",
 )
 mount_option = click.option(
     "--mount", multiple=True, metavar="PATH[:rw]", help="Show this path inside, read-only unless :rw."

@@ -67,11 +67,21 @@ def _added(job: Job, asked: str, site: Path) -> dict[str, str]:
     new, place = job.folder / "new", site / f"{len(earlier) + 1:04d}"
     # With the base Python: uv starts the one it is given, and that of the environment would run what is in it.
     install_locked(job, requirements, ["--target", new, "--python", python.base])
+    _start_with(python.path, python.base, new / "bin")
     compile_all(job, new, place)
     make_readable(new)
     new.chmod(0o755)
     new.rename(place)
     return distributions(place)
+
+
+def _start_with(python: Path, base: Path, scripts: Path) -> None:
+    """Programs of the packages run in the environment, not in the Python it was made from, which has nothing of it."""
+    for script in scripts.iterdir() if scripts.is_dir() else ():
+        if script.is_file() and not script.is_symlink():
+            first, end, rest = script.read_bytes().partition(b"\n")
+            if first == f"#!{base}".encode():
+                script.write_bytes(f"#!{python}".encode() + end + rest)
 
 
 def finished(site: Path) -> list[Path]:

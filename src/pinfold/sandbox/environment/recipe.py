@@ -29,6 +29,9 @@ PACKAGES = (
     "pillow",
     "tabulate",
     "ipython",
+    "requests",
+    "httpx",
+    "jinja2",
 )
 """What every environment has; `scripts/lock_environment.py` makes the lock from them."""
 SIZE = "about 250 MB to fetch, 1 GB on disk"
