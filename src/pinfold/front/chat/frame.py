@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import struct
+import sys
+import termios
 import textwrap
 import time
 from collections.abc import Callable, Iterable
@@ -109,7 +113,8 @@ class Frame:
         self._shrunk = False
         self._draft: Document | None = None
         self._drawn_at: Size | None = None
-        desk.changed, desk.arms, desk.disarms = self._changed, self._set_aside, self._bring_back
+        desk.changed, desk.arms, desk.disarms = self._changed, self._take_keys, self._bring_back
+        desk.unread = _is_unread
 
     def _application(self) -> BeatingApplication:
         desk = self.desk
@@ -283,6 +288,8 @@ class Frame:
 
     def _drawn(self, _: object = None) -> None:
         self._drawn_at = self._pen.get_size()
+        if not self._pending:  # what the question is about stands above it
+            self.desk.drawn()
 
     def _prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         question = self.desk.question
@@ -358,15 +365,24 @@ class Frame:
     def _completes(self) -> bool:
         return not self.desk.armed and len(self._buffer.text) < _AT_ONCE
 
-    def _set_aside(self) -> None:
-        """A question has the keyboard; what was being typed comes back after it."""
-        self._draft = self._buffer.document
+    def _take_keys(self) -> None:
+        """A question has the keyboard, and shows it at once; what was being typed comes back after it."""
+        self._draft = None if self.desk.is_early(self._buffer.text) else self._buffer.document
         self._buffer.reset()
+        self._put("")
 
     def _bring_back(self) -> None:
         if self._draft is not None:
             self._buffer.reset(self._draft)
             self._draft = None
+
+
+def _is_unread() -> bool:
+    """Whether the terminal holds keys that were not read yet."""
+    try:
+        return struct.unpack("i", fcntl.ioctl(sys.stdin, termios.FIONREAD, b"\0" * 4))[0] > 0
+    except (OSError, ValueError):
+        return False
 
 
 def chat(given: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ def bindings(desk: Desk, pastes: Pastes) -> KeyBindings:
     keys = KeyBindings()
     _editing(keys, desk, pastes)
     _stopping(keys, desk, pastes)
-    _answering(keys, desk)
+    _answering(keys, desk, pastes)
     return keys
 
 
@@ -118,7 +118,7 @@ def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             _interrupt(event.current_buffer, desk, pastes)
 
 
-def _answering(keys: KeyBindings, desk: Desk) -> None:
+def _answering(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
     """Once a question has the keyboard, no other key does anything."""
     single = Condition(lambda: desk.armed and isinstance(desk.question, KeyQuestion | ChoiceQuestion))
     choosing = Condition(lambda: desk.armed and isinstance(desk.question, ChoiceQuestion))
@@ -127,14 +127,14 @@ def _answering(keys: KeyBindings, desk: Desk) -> None:
     @keys.add(Keys.Any, filter=single)
     @keys.add("enter", filter=single)
     @keys.add("escape", "enter", filter=single)
-    @keys.add(Keys.BracketedPaste, filter=single)
     def press(event: Press) -> None:
-        question = desk.question
-        if isinstance(question, KeyQuestion | ChoiceQuestion) and len(event.data) == 1:
-            if event.data.lower() != "n":  # a second stroke is not meant for the question behind it
-                desk.typed()
-            question.press(event.data)
-            event.app.invalidate()
+        if len(event.data) == 1 and (words := desk.press(event.data)):
+            event.current_buffer.insert_text(words)
+        event.app.invalidate()
+
+    @keys.add(Keys.BracketedPaste, filter=single)
+    def paste(event: Press) -> None:
+        event.current_buffer.insert_text(desk.paste(pastes.folded(event.data)))
 
     for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
         keys.add(name, filter=choosing)(_mover(desk, by))

@@ -103,7 +103,7 @@ _TABLE: tuple[_Row, ...] = (
     ("settings", "mode", "[NAME]", "what may run unasked", "steering", "modes"),
     ("settings", "grants", "[revoke N]", "what you have allowed; take it back", "steering", "grants"),
     ("settings", "doctor", "", "what works here, and how to fix the rest", "steering", ""),
-    ("settings", "map", "", "how this installation is wired", "steering", ""),
+    ("settings", "map", "", "this session: model, sandbox, tools, what is allowed", "steering", ""),
     ("sessions", "sessions", "[WORDS]", "sessions on this machine", "going", ""),
     ("sessions", "resume", "[SESSION]", "go on with another session", "going", "sessions"),
     ("sessions", "rename", "TITLE", "give this session a name", "going", ""),

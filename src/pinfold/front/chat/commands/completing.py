@@ -26,11 +26,9 @@ _kin: list[tuple[float, list[Kin]]] = []
 
 
 def names(talk: Talk) -> list[tuple[str, str]]:
-    from pinfold.front.chat.commands.helping import shown_commands
-
     mine = found_in(talk.workspace).commands.values()
     return [
-        *((command.name, command.words) for command in shown_commands()),
+        *((command.name, command.words) for command in COMMANDS.values()),
         *((own.name, presentable_line(own.words)) for own in mine),
     ]
 

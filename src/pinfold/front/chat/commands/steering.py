@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from pinfold.events import Configure, Mode
 from pinfold.front.chat.commands.seeing import looked
-from pinfold.front.chat.commands.twins import has_twin, run_twin
+from pinfold.front.chat.commands.twins import run_twin
 from pinfold.front.chat.commands.writing import BadWords, number_in, remark, tell, the_story
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
@@ -115,7 +115,8 @@ async def doctor_command(talk: Talk, _: str) -> None:
 
 
 async def map_command(talk: Talk, _: str) -> None:
-    if not has_twin("map"):
-        raise BadWords("this installation has no map")
-    await run_twin(talk, "map", "--to", "text")
-    remark(talk, "as a picture: pinfold map --to svg -o map.svg")
+    from pinfold.app.wiring import session_wiring
+    from pinfold.front.cli.map import outline
+
+    tell(talk, outline(await session_wiring(talk.link), talk.paper.width))
+    remark(talk, "of the whole installation: pinfold map")
