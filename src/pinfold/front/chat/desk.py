@@ -72,11 +72,15 @@ class ChoiceQuestion(Question):
 class WordsQuestion(Question):
     """Answered in words. Without `may_be_empty`, Enter alone says nothing."""
 
-    def __init__(self, title: str, label: str, *, may_be_empty: bool, follows: bool = False) -> None:
+    def __init__(
+        self, title: str, label: str, *, may_be_empty: bool, follows: bool = False, hidden: bool = False
+    ) -> None:
         super().__init__(title)
         self.label = label
         self.may_be_empty = may_be_empty
         self.follows = follows
+        self.hidden = hidden
+        """What is typed is not shown."""
 
     def enter(self, text: str) -> None:
         if text.strip() or self.may_be_empty:

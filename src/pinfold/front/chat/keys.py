@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -28,7 +28,7 @@ def bindings(desk: Desk, pastes: Pastes) -> KeyBindings:
 
 
 def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
-    @keys.add("enter")
+    @keys.add("enter", filter=~is_searching)
     def send(event: Press) -> None:
         buffer = event.current_buffer
         state = buffer.complete_state
@@ -41,11 +41,11 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             return
         _sent(buffer, desk, pastes)
 
-    @keys.add("escape", "enter")
+    @keys.add("escape", "enter", filter=~is_searching)
     def new_line(event: Press) -> None:
         event.current_buffer.insert_text("\n")
 
-    @keys.add(Keys.BracketedPaste)
+    @keys.add(Keys.BracketedPaste, filter=~is_searching)
     def paste(event: Press) -> None:
         desk.typed()
         event.current_buffer.insert_text(pastes.folded(event.data))
@@ -64,6 +64,13 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
     @keys.add("c-d", filter=Condition(_is_empty))
     def leave(_: Press) -> None:
         desk.leave()
+
+    @keys.add("c-x", "c-e", filter=~is_searching)
+    def edit_elsewhere(event: Press) -> None:
+        """In $VISUAL or $EDITOR; what is saved there comes back into the input."""
+        buffer = event.current_buffer
+        buffer.text = pastes.whole(buffer.text)
+        buffer.open_in_editor()
 
     @keys.add("c-l")
     def draw_again(event: Press) -> None:
@@ -90,7 +97,7 @@ def _interrupt(buffer: Buffer, desk: Desk, pastes: Pastes) -> None:
 
 
 def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
-    @keys.add("c-c")
+    @keys.add("c-c", filter=~is_searching)
     @keys.add(Keys.SIGINT)
     def stop(event: Press) -> None:
         if desk.leaving:
@@ -107,7 +114,7 @@ def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
         else:
             desk.hint = LEAVE_HINT
 
-    @keys.add("escape")
+    @keys.add("escape", filter=~is_searching)
     def stop_or_close(event: Press) -> None:
         if desk.question is not None:
             if desk.armed:

@@ -69,6 +69,13 @@ class Past(Struct, kw_only=True):
     asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
     """What still waits for an answer."""
 
+    def forget_entries(self) -> None:
+        """They are told already."""
+        from pinfold.app.exports import displays_in
+
+        self.displays += len(displays_in(self.entries))
+        self.entries, self.older = [], 0
+
 
 class Choosing(Protocol):
     """How a user is told of, and asked about, the model of a new session."""

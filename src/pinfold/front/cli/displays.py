@@ -32,7 +32,7 @@ def show_display(
     if opens:
         path = display_file(folder, entries, blob, number, mime, safe=True)
         click.echo(presentable_line(str(path)))
-        _open(path)
+        open_file(path)
     elif output is not None and str(output) != "-":
         with Target(output, writable_folders(entries)) as target:
             outside = outside_text_of(entries[0].session, entries)
@@ -46,7 +46,8 @@ def show_display(
         sys.stdout.buffer.flush()
 
 
-def _open(path: Path) -> None:
+def open_file(path: Path) -> None:
+    """With the program of this machine that is for it. Raises ConfigError."""
     program = next((found for name in _OPENERS if (found := shutil.which(name))), None)
     if program is None:
         raise ConfigError(

@@ -92,6 +92,11 @@ def checkpoint(talk: Talk, typed: str) -> Sequence[str]:
     return _starting(["on", "off", *(str(one.number) for one in reversed(made))], typed)
 
 
+def files(talk: Talk, typed: str) -> Sequence[str]:
+    """What the session has changed, the last first."""
+    return _starting([change.path for change in reversed(_story(talk).changes())], typed)
+
+
 def grants(_: Talk, typed: str) -> Sequence[str]:
     return _starting(["revoke "], typed)
 

@@ -1,0 +1,40 @@
+"""/add and /data: more of the host's for a session that is under way, by the rules of --mount and --data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from pinfold.app import existing, mounts_of, named_paths
+from pinfold.app.mounts import refuse_overlap
+from pinfold.front.chat.commands.writing import BadWords, at_rest
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+
+async def add_command(talk: Talk, rest: str) -> None:
+    if not rest:
+        raise BadWords("which path? /add PATH, or /add PATH:rw to let code write there")
+    await at_rest(talk, "/add")
+    had = (await talk.link.standing()).mounts
+    given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
+    mounts = await anyio.to_thread.run_sync(mounts_of, given)
+    refuse_overlap(mounts, talk.workspace)
+    await talk.reopen(mounts=mounts)
+
+
+async def data_command(talk: Talk, rest: str) -> None:
+    if not rest:
+        raise BadWords("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
+    await at_rest(talk, "/data")
+    had = (await talk.link.standing()).data
+    given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
+    await talk.reopen(data=await anyio.to_thread.run_sync(lambda: existing(named_paths(given))))
+
+
+def _at_home(text: str) -> str:
+    """No shell has seen it."""
+    return str(Path(text).expanduser()) if text.startswith("~") else text
