@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 from pinfold.app.obeyed import Odd, read_below
 from pinfold.app.reading import top_of
@@ -36,18 +37,16 @@ def draft(workspace: Path) -> str:
 
 def _commands(workspace: Path) -> Iterator[str]:
     there = {path.name for path in workspace.iterdir()}
-    if "pyproject.toml" in there:
-        if "tests" in there or "pytest" in _text(workspace, "pyproject.toml"):
-            yield f"- test: `{'uv run ' if 'uv.lock' in there else ''}pytest`"
-    if "package.json" in there:
-        try:
-            scripts = json.loads(_text(workspace, "package.json")).get("scripts", {})
-        except (ValueError, AttributeError, RecursionError):
-            scripts = {}
-        yield from (f"- `npm run {name}`" for name in list(scripts)[:8] if _SCRIPT.fullmatch(str(name)))
-    if "Makefile" in there:
-        targets = dict.fromkeys(_TARGET.findall(_text(workspace, "Makefile")))
-        yield from (f"- `make {target}`" for target in list(targets)[:8])
+    if "pytest" in _text(workspace, "pyproject.toml"):
+        yield f"- test: `{'uv run ' if 'uv.lock' in there else ''}pytest`"
+    try:
+        scripts = cast("dict[str, Any]", json.loads(_text(workspace, "package.json") or "{}").get("scripts"))
+        names = [name for name in scripts or () if _SCRIPT.fullmatch(name)]
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        names = []
+    yield from (f"- `npm run {name}`" for name in names[:8])
+    targets = dict.fromkeys(_TARGET.findall(_text(workspace, "Makefile")))
+    yield from (f"- `make {target}`" for target in list(targets)[:8])
     yield from (f"- test: `{command}`" for file, command in _KNOWN.items() if file in there)
 
 

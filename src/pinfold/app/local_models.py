@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pinfold.app.models import uv_path
+from pinfold.app.models import stored_keys, uv_path
 from pinfold.app.paths import data_dir, private_dir, state_dir
 from pinfold.model import DIRECT, SERVICES, ollama_url
 from pinfold.model.local import (
@@ -107,16 +107,19 @@ async def reachable_models() -> Reachable:
 
 def models_here() -> Reachable:
     """What is known without asking any server."""
-    folder = models_dir()
+    folder, set_ = models_dir(), _keys_set()
     return Reachable(
         inside=tuple(Inside(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
         servers=(),
         keys=tuple(
-            Key(provider=provider, variable=variable)
-            for provider, variable in _KEYS
-            if os.environ.get(variable, "").strip()
+            Key(provider=provider, variable=variable) for provider, variable in _KEYS if variable in set_
         ),
     )
+
+
+def _keys_set() -> set[str]:
+    """Variables that hold a key, in the environment or as a secret of the user's."""
+    return {*stored_keys(), *(variable for _, variable in _KEYS if os.environ.get(variable, "").strip())}
 
 
 def pulled(name: str) -> tuple[Weights, Path | None]:
@@ -130,6 +133,7 @@ def known_names() -> list[str]:
     from pinfold.app.config import load_config
 
     config = load_config().config
-    keys = [f"{provider}:" for provider, variable in _KEYS if os.environ.get(variable, "").strip()]
+    set_ = _keys_set()
+    keys = [f"{provider}:" for provider, variable in _KEYS if variable in set_]
     names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
     return list(dict.fromkeys(filter(None, names)))

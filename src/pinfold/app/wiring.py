@@ -118,8 +118,7 @@ async def wiring(workspace: Path, fronts: Iterable[str]) -> Wiring:
 async def session_wiring(link: Link) -> Wiring:
     """Of one live session, as it is now. Raises PinfoldError."""
     now = await link.standing()
-    workspace = Path(now.workspace)
-    loaded = load_config(workspace if workspace.is_dir() else None)
+    loaded = load_config(Path(now.workspace))
     drawing = _Drawing()
     user = drawing.add(Node(id="user", kind="person", title="you"))
     tainted = "has read others' words: what leaves is asked about" if now.outside else ""
@@ -164,7 +163,10 @@ async def session_wiring(link: Link) -> Wiring:
             after=_ENGINE,
             words="calls",
         )
-    granted = [f"{one['pattern']} ({one['scope']})" for one in cast(Any, await link.look("grants"))]
+    granted = [
+        f"{one['pattern']} ({one['scope']})"
+        for one in cast("list[dict[str, Any]]", await link.look("grants"))
+    ]
     hosts = list(loaded.config.network.allow)
     lines = (listed(hosts, _NAMED) if hosts else "no host without asking", *granted)
     drawing.add(

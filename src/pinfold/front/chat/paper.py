@@ -20,9 +20,6 @@ class Paper(Protocol):
     @property
     def colour(self) -> bool: ...
 
-    @property
-    def steered(self) -> bool: ...
-
     def write(self, *things: RenderableType) -> None:
         """Append to the scrollback, for good: anything rich can render, or plain text as it is."""
         ...

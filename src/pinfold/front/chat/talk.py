@@ -55,7 +55,7 @@ from pinfold.events import (
 from pinfold.front.chat.asking import Approvals, what_is_asked
 from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
 from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
-from pinfold.front.chat.paper import Paper, Sheet, Surface
+from pinfold.front.chat.paper import Sheet, Surface
 from pinfold.front.chat.places import Past, Place, last_here, past_of, place_of
 from pinfold.front.chat.status import Status
 from pinfold.front.chat.telling import Teller
@@ -123,7 +123,7 @@ class Conversation:
         self._desk = desk
         self._terminal = terminal
         self._given = given
-        self.paper: Paper = Sheet(terminal, steered=terminal.steered)
+        self.paper = Sheet(terminal, steered=terminal.steered)
         self.status = Status()
         self._approvals = Approvals(desk, self.paper, self._submit)
         self._turn: TurnId | ActionId | None = None

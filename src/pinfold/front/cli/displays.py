@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def open_file(path: Path) -> None:
         raise ConfigError(
             f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}"
         )
-    subprocess.Popen(
-        [program, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    quiet = subprocess.DEVNULL
+    opened = subprocess.Popen(
+        [program, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
     )
+    threading.Thread(target=opened.wait, daemon=True).start()  # it may take as long as the user looks

@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from pinfold.app import existing, mounts_of, named_paths
 from pinfold.app.mounts import refuse_overlap
-from pinfold.front.chat.commands.writing import BadWords, at_rest
+from pinfold.front.chat.commands.writing import BadWords, at_rest, remark
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
@@ -23,7 +23,9 @@ async def add_command(talk: Talk, rest: str) -> None:
     given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
     mounts = await anyio.to_thread.run_sync(mounts_of, given)
     refuse_overlap(mounts, talk.workspace)
+    how = "code may write there, and undo does not cover it" if mounts[-1].writable else "code may read it"
     await talk.reopen(mounts=mounts)
+    remark(talk, f"adding {mounts[-1].path}: {how}")
 
 
 async def data_command(talk: Talk, rest: str) -> None:
@@ -32,7 +34,9 @@ async def data_command(talk: Talk, rest: str) -> None:
     await at_rest(talk, "/data")
     had = (await talk.link.standing()).data
     given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
-    await talk.reopen(data=await anyio.to_thread.run_sync(lambda: existing(named_paths(given))))
+    data = await anyio.to_thread.run_sync(lambda: existing(named_paths(given)))
+    await talk.reopen(data=data)
+    remark(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
 
 
 def _at_home(text: str) -> str:
