@@ -109,3 +109,17 @@ def test_what_undo_does_not_cover_is_said_before_the_first_cell_runs(
     assert done.events.index(said) < kinds.index("ActionFinished")
     (finished,) = done.of_kind("ActionFinished")
     assert "large.bin" not in finished["observation"]
+
+
+def test_what_undo_does_not_cover_is_said_once_a_session(
+    pinfold: Pinfold, workspace: Path, tmp_path: Path
+) -> None:
+    with (workspace / "large.bin").open("wb") as file:
+        file.truncate(100 << 20)
+    (tmp_path / "shared").mkdir()
+    first = pinfold("exec", "-s", "work", "--mount", f"{tmp_path / 'shared'}:rw", "-c", "x = 1")
+    assert "Undo does not cover large.bin" in first.err
+    assert f"Undo does not cover {tmp_path / 'shared'}" in first.err
+    again = pinfold("exec", "-s", "work", "-c", "x")
+    assert again.out == "1\n"
+    assert "Undo does not cover" not in again.err

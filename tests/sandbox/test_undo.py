@@ -329,21 +329,35 @@ async def test_what_the_user_changed_between_cells_is_left_and_said(session: Ses
     )
 
 
+def _large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
 async def test_what_undo_does_not_cover_is_said_with_the_first_cell(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
+    _large(tmp_path / "big")
+    os.mkfifo(tmp_path / "pipe")  # holds nothing
+    (tmp_path / ".env").write_text("KEY=heron", encoding="utf-8")  # no code sees it
     async with open_session(tmp_path, Namespaces()) as session:
         (notice,) = (await session.run("1")).notices
-        assert "Undo does not cover pipe;" in notice
+        assert notice == "Undo does not cover big; nor /tmp and /dev/shm."
+        assert (await session.run("1")).notices == ()
+
+
+async def test_nothing_is_said_where_nothing_could_be_lost(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / ".env").write_text("KEY=heron", encoding="utf-8")
+    async with open_session(tmp_path, Namespaces()) as session:
         assert (await session.run("1")).notices == ()
 
 
 async def test_many_that_undo_does_not_cover_are_told_by_their_folder(tmp_path: Path) -> None:
-    (tmp_path / "pipes" / "more").mkdir(parents=True)
-    for name in ("own", "pipes/a", "pipes/b", "pipes/c", "pipes/d", "pipes/more/e"):
-        os.mkfifo(tmp_path / name)
+    (tmp_path / "films" / "more").mkdir(parents=True)
+    for name in ("own", "films/a", "films/b", "films/c", "films/d", "films/more/e"):
+        _large(tmp_path / name)
     async with open_session(tmp_path, Namespaces()) as session:
         (notice,) = (await session.run("1")).notices
-    assert "Undo does not cover own, pipes (5 files);" in notice
+    assert "Undo does not cover own, films (5 files);" in notice
 
 
 async def test_a_cell_that_was_cancelled_counts_and_can_be_undone(session: Session, tmp_path: Path) -> None:

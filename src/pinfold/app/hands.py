@@ -491,6 +491,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             self._lasting = self._session if isinstance(self._session, Resumable) else None
             if self._lasting and self._lasting.resumed is None:
                 lines += await self._lasting.uncovered()
+                if writable := [str(mount.path) for mount in self.spec.mounts if mount.writable]:
+                    lines.append(f"Undo does not cover {', '.join(writable)}.")
             if lines:
                 await self.journal.append(*(Noticed(text=line) for line in lines))
         return self._session

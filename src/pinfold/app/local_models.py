@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
-from pinfold.app.models import uv_path
+from pinfold.app.models import stored_keys, uv_path
 from pinfold.app.obeyed import VARIABLES
 from pinfold.app.paths import current_folder, data_dir, private_dir, state_dir
 from pinfold.app.trust import followed
@@ -119,12 +119,12 @@ def models_here() -> Reachable:
 
 
 def _keys() -> Mapping[str, str]:
-    """Of the environment, and of this folder's `.env` if that is trusted."""
+    """Of the environment, of this folder's `.env` if that is trusted, and secrets of the user's."""
     try:
         of_folder = keys_of(followed(current_folder()).files.get(VARIABLES, b""))
     except ConfigError:  # whoever uses them says what is wrong
         of_folder = {}
-    return {**of_folder, **os.environ}
+    return {**stored_keys(), **of_folder, **os.environ}
 
 
 def pulled(name: str) -> tuple[Weights, Path | None]:
@@ -138,6 +138,7 @@ def known_names() -> list[str]:
     from pinfold.app.config import load_config
 
     config = load_config().config
-    keys = [f"{provider}:" for provider in _ELSEWHERE if any(map(os.environ.get, key_variables(provider)))]
+    held = _keys()
+    keys = [f"{provider}:" for provider in _ELSEWHERE if any(map(held.get, key_variables(provider)))]
     names = [config.model.name, *config.models.aliases, *CATALOGUE, *keys]
     return list(dict.fromkeys(filter(None, names)))

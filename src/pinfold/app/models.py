@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from pinfold import __version__
 from pinfold.app.config import Config
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import cache_dir, data_dir, private_dir, state_dir
+from pinfold.app.paths import cache_dir, config_dir, data_dir, private_dir, state_dir
 from pinfold.engine import Breaker, Line, Model, OwnLines, Spent, the_model
 from pinfold.events import (
     BadEvent,
@@ -49,6 +49,9 @@ from pinfold.sandbox.environment import EnvironmentFailed
 from pinfold.sandbox.environment.uv import find_uv
 from pinfold.text import keep_own_secret
 
+if TYPE_CHECKING:
+    from pinfold.app.model_keys import ProviderKey
+
 logger = logging.getLogger(__name__)
 
 _VARIABLES = ("_API_KEY", "_BASE_URL")
@@ -69,12 +72,12 @@ class Calling(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> Calling:
-        """`keys` are for where the environment has none."""
+        """`keys` are for where the environment has none, and the user's secrets for where neither has."""
         return cls(
             fallback=config.models.fallback,
             escalate=config.models.escalate,
             aliases=config.models.aliases,
-            keys=keys_in({**(keys or {}), **os.environ}, config.model.key_env),
+            keys=keys_in({**stored_keys(), **(keys or {}), **os.environ}, config.model.key_env),
             key_env=config.model.key_env,
             protocol=config.model.protocol,
             profile=config.model.profile,
@@ -90,6 +93,16 @@ class Calling(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{model} takes no key; leave it out")
         keep_own_secret(key)
         return replace(self, keys={**self.keys, **dict.fromkeys(wanted, key)}, key_env=key_env)
+
+    def with_stored_keys(self) -> Calling:
+        """Also those that were kept since."""
+        return replace(self, keys={**stored_keys(), **self.keys})
+
+    def missing_key(self, model: str) -> ProviderKey | None:
+        """What the provider of this model wants and was not given. Raises UnknownModel."""
+        from pinfold.app.model_keys import missing_key
+
+        return missing_key(named(model, self.access()).provider, self.keys)
 
     def access(self) -> Access:
         return Access(
@@ -112,6 +125,15 @@ def uv_path() -> Path | None:
         return Path(find_uv())
     except EnvironmentFailed:
         return None
+
+
+def stored_keys() -> dict[str, str]:
+    """Keys of providers that the user keeps as secrets, by variable. Where there are none, nothing is loaded."""
+    if not (config_dir() / "secrets.json").exists():
+        return {}
+    from pinfold.app.model_keys import kept_keys
+
+    return kept_keys()
 
 
 def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:

@@ -10,6 +10,8 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.paths import is_too_wide, nearest, refuse_closed_folders
 from pinfold.sandbox import Mount, not_mountable
 
+__all__ = ["Mount", "mounts_of", "refuse_overlap"]
+
 _ENDINGS = {":rw": True, ":ro": False}
 
 

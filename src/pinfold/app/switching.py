@@ -19,7 +19,7 @@ class Switching:
     def choose(self, model: str) -> Choice:
         """Raises ModelError."""
         assert self.made is not None
-        asked = asked_of(model, "", (), self._calling)
+        asked = asked_of(model, "", (), self._calling.with_stored_keys())
         if asked.profile != self.asked.profile:
             self.made.hands.suit(small=asked.profile == "small")
         self._before.append(self.asked)

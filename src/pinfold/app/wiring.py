@@ -1,4 +1,4 @@
-"""How this installation is wired, as plain data: what talks to what, from the configuration and the registry in force.
+"""How this installation or a live session is wired, as plain data: what talks to what, as configured and registered now.
 
 Starts nothing but the sandbox, which has to prove what it is.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from pinfold.app.opening import new_session_options
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.remembering import memory_file
 from pinfold.app.secrets import Secrets
+from pinfold.app.shelf import Shelf
 from pinfold.engine import the_model
 from pinfold.events import PinfoldError, new_session_id
 from pinfold.model import destination_of
@@ -35,6 +36,9 @@ from pinfold.sandbox.folders import folder
 from pinfold.text import homely, listed
 from pinfold.tools import Registry
 from pinfold.tools.entry_points import plugged
+
+if TYPE_CHECKING:
+    from pinfold.app.owner import Link
 
 Kind: TypeAlias = Literal[
     "person", "engine", "model", "place", "sandbox", "tools", "server", "database", "network", "store"
@@ -108,6 +112,68 @@ async def wiring(workspace: Path, fronts: Iterable[str]) -> Wiring:
         )
     _network(drawing, config)
     _stores(drawing, config)
+    return Wiring(nodes=tuple(map(_shortened, drawing.nodes.values())), edges=tuple(drawing.edges))
+
+
+async def session_wiring(link: Link) -> Wiring:
+    """Of one live session, as it is now. Raises PinfoldError."""
+    now = await link.standing()
+    loaded = load_config(Path(now.workspace))
+    drawing = _Drawing()
+    user = drawing.add(Node(id="user", kind="person", title="you"))
+    tainted = "has read others' words: what leaves is asked about" if now.outside else ""
+    lines = tuple(filter(None, (now.title, f"mode {now.mode}", tainted)))
+    title = f"session {link.session}"
+    drawing.add(Node(id=_ENGINE, kind="engine", title=title, lines=lines), after=user, words="asks")
+    if now.no_model:
+        drawing.add(
+            Node(id="model", kind="model", title="no model", lines=(now.no_model,), faulty=True),
+            after=_ENGINE,
+        )
+    else:
+        _model(
+            drawing, Calling.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks"
+        )
+    sandbox = drawing.add(
+        Node(id="sandbox", kind="sandbox", title=f"sandbox: {now.sandbox}"),
+        after=_ENGINE,
+        words="runs code in",
+    )
+    places = {now.workspace: (now.mode != "read-only", "workspace")}
+    places |= {path: (False, f"data {name}") for name, path in now.data.items()}
+    places |= {path: (writable, "mount") for path, writable in now.mounts.items()}
+    for path, (writable, what) in places.items():
+        words = "reads and writes" if writable else "reads"
+        drawing.add(Node(id=path, kind="store", title=path, lines=(what,)), after=sandbox, words=words)
+    tools: dict[str, list[str]] = {}
+    for one in cast("list[dict[str, Any]]", await link.look("tools")):
+        tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
+    states = {one["name"]: one for one in cast("list[dict[str, Any]]", await link.look("servers"))}
+    for server in dict.fromkeys((*tools, *states)):
+        names, state = tools.get(server, []), states.get(server)
+        how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
+        drawing.add(
+            Node(
+                id=f"tools:{server}",
+                kind="server" if state else "tools",
+                title=f"servers.{server}",
+                lines=tuple(filter(None, (_counted(len(names), "tool"), listed(names, _NAMED), *how))),
+                faulty=bool(state and state["problem"]),
+            ),
+            after=_ENGINE,
+            words="calls",
+        )
+    granted = [
+        f"{one['pattern']} ({one['scope']})"
+        for one in cast("list[dict[str, Any]]", await link.look("grants"))
+    ]
+    hosts = list(loaded.config.network.allow)
+    lines = (listed(hosts, _NAMED) if hosts else "no host without asking", *granted)
+    drawing.add(
+        Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE
+    )
+    kept = Node(id="log", kind="store", title="log", lines=(str(Shelf().place(link.session)),))
+    drawing.add(kept, after=_ENGINE, words="keeps")
     return Wiring(nodes=tuple(map(_shortened, drawing.nodes.values())), edges=tuple(drawing.edges))
 
 

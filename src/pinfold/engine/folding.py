@@ -64,6 +64,9 @@ _CORRECTIONS = 2
 """How often in a row a reply is sent back before it counts as it is, or the turn fails."""
 _WITHHELD = "the provider's content filter withheld it"
 _PREVIOUS = "[The previous turn"
+_OWN_COMMAND = "!"
+"""A cell of the user's own that begins so is a shell command, and the model is told of it with the next message."""
+_OWN_OUTPUT = 4000
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
@@ -338,6 +341,7 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     cell = still.get(item.proposed.parent) if item.proposed.parent else None
     if cell and isinstance(action, CallTool) and action.tool == ANSWER and event.outcome == "ok":
         still[cell.proposed.id] = replace(cell, answer=str(action.given.get("text", "")))
+    state = _with_own_command(state, item, event)
     from_model = item.proposed.turn is not None and item.proposed.parent is None
     if not from_model or state.turn is None or state.turn.id != item.proposed.turn:
         return replace(state, open=still)
@@ -354,6 +358,19 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     # Of several calls the last one decides: what was said before a failure was said too early.
     turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
     return replace(state, open=still, turn=turn)
+
+
+def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> State:
+    action = item.proposed.action
+    if (
+        item.proposed.by != "user"
+        or not isinstance(action, RunCell)
+        or not action.code.startswith(_OWN_COMMAND)
+    ):
+        return state
+    ran = f"[The user ran `{capped(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
+    said = capped(event.observation.strip(), _OWN_OUTPUT)
+    return replace(state, notes=(*state.notes, f"{ran}\n{said}".rstrip()))
 
 
 def _unsaid(variables: Changed | None, action: Action) -> Changed | None:

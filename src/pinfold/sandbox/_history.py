@@ -35,8 +35,8 @@ NAMED = 5
 NO_FILES = ChangedFiles()
 BEYOND: tuple[Why, ...] = ("too much at once", "too many files")
 """Why undo does not cover what a cell has just made, where it would cover less of it."""
-
-
+_NO_LOSS: tuple[Why, ...] = ("special file", "secret")
+"""Nothing is in it, or code cannot see it."""
 _How: TypeAlias = Literal["added", "changed", "removed"]
 
 
@@ -193,12 +193,19 @@ class FileHistory:
 
 
 def uncovered(coverage: Coverage) -> str | None:
-    """What undo will not bring back, in a line; None if it brings back everything. Git's own files are git's affair."""
-    paths = [one.path for one in coverage.not_covered if ".git" not in one.path.split("/")]
+    """What undo will not bring back, in a line; None if it brings back everything that code may change and a user keeps.
+
+    Git's own files are git's affair.
+    """
+    paths = [
+        one.path
+        for one in coverage.not_covered
+        if one.why not in _NO_LOSS and not UNSEEN & set(one.path.split("/"))
+    ]
     if not paths:
         return None
     names = paths if len(paths) <= NAMED else _by_folder(paths)
-    return f"Undo does not cover {_names(names)}; nor /tmp, /dev/shm and --mount folders."
+    return f"Undo does not cover {_names(names)}; nor /tmp and /dev/shm."
 
 
 def _by_folder(paths: Sequence[str]) -> list[str]:

@@ -287,7 +287,9 @@ class LastingSession(GuestSession):
             if isinstance(history, FileHistory):
                 self._history = history
                 self._number = max(self._number, history.last)  # should only it know of earlier ones
-                lacks = [uncovered(history.coverage), history.tracked_secrets()]
+                lacks = [history.tracked_secrets()]
+                if self._resumed is None:  # else it was said when the session began
+                    lacks.insert(0, uncovered(history.coverage))
             else:
                 lacks = [history]
             self._notices += tuple(filter(None, lacks))

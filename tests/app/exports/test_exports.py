@@ -231,13 +231,38 @@ def test_one_display_is_opened_inside_a_page_in_which_nothing_runs(tmp_path: Pat
             display_form(shown, there, number, mime)
 
 
-def test_code_written_into_the_text_of_a_reply_is_told_once() -> None:
+_CALLED = {"name": "python", "arguments": {"code": "x = 1"}}
+
+
+@pytest.mark.parametrize(
+    ("written", "in_text"),
+    [
+        ("```python\nx = 1\n```", True),
+        ("```python\nx = 1", True),
+        ("~~~py\nx = 1\n~~~", True),
+        ('<tool name="python">x = 1</tool>', True),
+        (f"<tool_call>{json.dumps(_CALLED)}</tool_call>", True),
+        (json.dumps(_CALLED), True),
+        (f"```json\n{json.dumps(_CALLED)}\n```", True),
+        ("```python\nx = 1\n```", False),
+    ],
+)
+def test_code_written_into_the_text_of_a_reply_is_told_once(written: str, in_text: bool) -> None:
     call = Call(id=ActionId("a_1"), tool="python", args={"code": "x = 1"})
-    reply = ModelReplied(
-        turn=TurnId("t_1"), model="m", text="See:\n```python\nx = 1\n```", actions=(call,), in_text=True
-    )
+    text = f"See:\n{written}"
+    reply = ModelReplied(turn=TurnId("t_1"), model="m", text=text, actions=(call,), in_text=in_text)
+    for form in ("md", "ipynb", "py"):
+        out = text_of(form, log_of(reply, *ran("x = 1")))
+        assert out.count("x = 1") == 1
+        assert "See:" in out
+
+
+def test_other_code_in_a_reply_stays() -> None:
+    call = Call(id=ActionId("a_1"), tool="python", args={"code": "x = 1"})
+    text = "Like\n```python\ny = 2\n```\nand\n```python\nx = 1\n```"
+    reply = ModelReplied(turn=TurnId("t_1"), model="m", text=text, actions=(call,), in_text=True)
     out = text_of("md", log_of(reply, *ran("x = 1")))
-    assert out.count("x = 1") == 1
+    assert (out.count("x = 1"), out.count("y = 2")) == (1, 1)
 
 
 @given(

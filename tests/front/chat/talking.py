@@ -12,6 +12,7 @@ import anyio
 from rich.console import Console
 
 from pinfold.app import Link, LiveSession, Options, Shelf, own, take
+from pinfold.app.mounts import Mount
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -48,6 +49,8 @@ class Page:
     def __init__(self) -> None:
         self.width = 80
         self.colour = False
+        self.steered = True
+        self.sequences: list[str] = []
         self._written = io.StringIO()
 
     def write(self, *things: Any) -> None:
@@ -61,6 +64,10 @@ class Page:
         )
         for thing in things:
             console.print(thing)
+
+    def raw(self, data: str, rows: int) -> None:
+        assert rows == 0
+        self.sequences.append(data)
 
     def read(self) -> str:
         """All that was written since it was last read."""
@@ -92,6 +99,7 @@ class Talking:
         self.said: list[str] = []
         self.went: list[SessionId | None] = []
         self.left = False
+        self.reopened: list[tuple[Mapping[str, Path] | None, Sequence[Mount] | None]] = []
 
     async def say(self, text: str) -> None:
         self.said.append(text)
@@ -107,6 +115,15 @@ class Talking:
         answer = self.answers.pop(0)
         assert answer in (None, *(value for value, _ in options))
         return answer
+
+    async def ask_secret(self, title: str, label: str) -> str:
+        self.asked.append(f"{title}\n{label}")
+        return self.answers.pop(0) or ""
+
+    async def reopen(
+        self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
+    ) -> None:
+        self.reopened.append((data, mounts))
 
     async def switch(self, session: SessionId | None) -> None:
         self.went.append(session)

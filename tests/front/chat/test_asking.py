@@ -68,6 +68,50 @@ def test_keys_answer_and_nothing_that_was_typed_before_does(start: Start, worksp
     assert (workspace / "four").exists()
 
 
+def test_bytes_before_during_and_after_the_drawing_of_a_question(start: Start, workspace: Path) -> None:
+    terminal = start(
+        mode="ask", replies=[{**shell("touch one"), "delay_s": 0.3}, shell("mkdir two"), {"text": "all over"}]
+    )
+    terminal.wait_on_screen("ask · ")
+    terminal.feed("make them\ry")  # before
+    terminal.wait_on_screen("Allow this?")
+    terminal.feed("s")  # while it is drawn and its keys are not
+    terminal.wait_on_screen(KEYS)
+    assert not (workspace / "one").exists()
+    terminal.feed("yes please")  # after, but words: y, s, a and e are in them
+    terminal.wait_on_screen("> ysyes please")
+    terminal.wait_on_screen("what you typed waits in the input line")
+    terminal.wait_gone(KEYS)
+    terminal.wait_on_screen(KEYS)
+    terminal.feed("\x1b[200~y\x1b[201~")  # a paste
+    terminal.wait_on_screen("> ysyes pleasey")
+    terminal.wait_on_screen(KEYS)
+    assert not (workspace / "one").exists()
+    terminal.feed("y" * 3)  # held too long: it is one yes, and none to the next question
+    terminal.wait("writes  mkdir two")
+    assert (workspace / "one").exists()
+    terminal.wait_on_screen(KEYS)
+    assert not (workspace / "two").exists()
+    terminal.feed("y")
+    terminal.wait("all over")
+    assert (workspace / "two").is_dir()
+    terminal.wait_on_screen("> ysyes pleasey")
+
+
+def test_a_key_that_came_too_early_is_not_left_in_the_input_line(start: Start, workspace: Path) -> None:
+    terminal = start(mode="ask", replies=[shell("touch one"), {"text": "all over"}])
+    terminal.wait_on_screen("ask · ")
+    terminal.enter("make it")
+    terminal.wait_on_screen("Allow this?")
+    terminal.feed("n")
+    terminal.wait_on_screen(KEYS)
+    terminal.feed("y")
+    terminal.wait("all over")
+    assert (workspace / "one").exists()
+    terminal.wait_gone("esc stops")
+    assert not any(line.startswith("> n") for line in terminal.screen())
+
+
 def test_questions_are_answered_in_words_elsewhere_or_not_at_all(
     start: Start, workspace: Path, tmp_path: Path
 ) -> None:

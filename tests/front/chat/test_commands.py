@@ -21,6 +21,7 @@ from pinfold.app.trust import trust
 from pinfold.events import (
     ActionStarted,
     ApprovalRequested,
+    Configure,
     ContextCompacted,
     Decide,
     Entry,
@@ -51,10 +52,26 @@ async def test_no_module_that_a_cell_wrote_is_run_by_a_command(
     async with talking(workspace, cell(code), saying("Done.")) as (talk, _):
         await talk.turn("go")
         assert (workspace / "click.py").exists()
-        assert "engine" in await talk.type("/map")
+        assert "Saved" in await talk.type("/export md")
         assert not escaped.exists()
     await anyio.run_process([sys.executable, "-m", "pinfold", "map"], check=False)
     assert escaped.exists()  # it would have been run
+
+
+async def test_the_map_is_of_this_session(workspace: Path, tmp_path: Path) -> None:
+    data = tmp_path / "figures.csv"
+    data.write_text("a\n1\n", encoding="utf-8")
+    async with talking(workspace, mode="ask", data={"figures": data}) as (talk, live):
+        talk.paper.width = 300
+        page = await talk.type("/map")
+        assert f"session {live.session}" in page
+        assert "mode ask" in page
+        assert "scripted" in page
+        assert f"reads {data}" in page
+        assert "servers.filesystem" in page
+        assert "no model" not in page
+        await live.submit(Configure(mode="full"))
+        assert "mode full" in await talk.type("/map")
 
 
 async def test_variables_files_and_outputs_are_shown_and_gone_after_undo(workspace: Path) -> None:
@@ -160,7 +177,7 @@ async def test_each_command_of_help_fits_a_line_and_is_there(workspace: Path) ->
         named = re.findall(r"^  /(\w+)", page, re.MULTILINE)
         assert [*dict.fromkeys(named)] == named
         assert {*named} == {name for name, _ in offered(talk)}
-        assert {*COMMANDS} - {*named} <= {"map"}
+        assert {*COMMANDS} == {*named}
         for name in named:
             assert f"/{name}" in await talk.type(f"/help {name}")
 

@@ -131,17 +131,65 @@ def test_a_key_counts_only_after_the_question_stood_and_nobody_was_typing() -> N
         desk = Desk(time.monotonic)
         armed = asyncio.Event()
         desk.arms = armed.set
-        question = KeyQuestion("May it?", {"y": "yes"})
-        asked = asyncio.create_task(desk.asked(question))
-        desk.typed()
+        asked = asyncio.create_task(desk.asked(KeyQuestion("May it?", {"y": "yes"})))
+        await asyncio.sleep(0)
+        assert not desk.armed
+        desk.drawn()
         began = time.monotonic()
         await asyncio.wait_for(armed.wait(), 60)
         assert time.monotonic() - began >= 0.5
-        question.press("x")
-        assert not question.future.done()
-        question.press("Y")
+        assert desk.press("Y") == ""
         assert await asked == "y"
         assert desk.question is None
+
+    asyncio.run(scene())
+
+
+def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
+    async def scene() -> None:
+        desk = Desk(time.monotonic)
+        armed, asked_for = asyncio.Event(), asyncio.Event()
+        waiting = [True, True]
+
+        def unread() -> bool:
+            asked_for.set()
+            return bool(waiting and waiting.pop())
+
+        desk.arms, desk.unread = armed.set, unread
+        asked = asyncio.create_task(desk.asked(KeyQuestion("May it?", {"y": "yes"})))
+        await asyncio.sleep(0)
+        desk.drawn()
+        await asyncio.wait_for(asked_for.wait(), 60)
+        assert not desk.armed
+        await asyncio.wait_for(armed.wait(), 60)
+        assert not waiting
+        asked.cancel()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("typed", ["yes please", "maybe", "no", "any"])
+def test_a_word_answers_nothing_and_is_kept(typed: str) -> None:
+    async def scene() -> None:
+        desk = Desk(time.monotonic)
+        armed = asyncio.Event()
+        desk.arms = armed.set
+        question = KeyQuestion("May it?", {"y": "yes", "a": "always", "n": "no"})
+        asked = asyncio.create_task(desk.asked(question))
+        await asyncio.sleep(0)
+        desk.drawn()
+        await asyncio.wait_for(armed.wait(), 60)
+        armed.clear()
+        assert desk.press(typed[0]) == ""
+        assert desk.press(typed[1]) == typed[:2]
+        assert not desk.armed
+        await asyncio.wait_for(armed.wait(), 60)  # long after a key would have counted
+        assert not question.future.done()
+        assert desk.paste("y") == "y"
+        await asyncio.wait_for(armed.wait(), 60)
+        assert not question.future.done()
+        assert (desk.press("a"), desk.press("a")) == ("", "")  # twice is not another one
+        assert await asked == "a"
 
     asyncio.run(scene())
 

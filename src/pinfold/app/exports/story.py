@@ -6,9 +6,10 @@ for secrets, because it is to be run again.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,7 +58,14 @@ _TELLING = ("command", "path", "url", "pattern", "query", "text")
 _ANSWER = "answer"
 UNTITLED = "Untitled session"
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)\n?```\n?", re.DOTALL)
+_FENCED = re.compile(r"(?P<run>```+|~~~+)[^\n`]*\n(?P<body>.*?)(?:\n?(?P=run)\n?|\Z)", re.DOTALL)
+_TAGGED = re.compile(
+    r"<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)", re.DOTALL
+)
+_OBJECT = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
+_JSON = json.JSONDecoder(strict=False)
+_OBJECTS = 64
+"""Places of a reply where JSON is looked for."""
 _MIME = re.compile(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*")
 _SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTILINE)
 
@@ -246,7 +254,7 @@ class _Telling:
                 self._add(entry.seq, Prompt(text=_clean(text), images=seen), turn)
             case ModelReplied(text=text, model=model, turn=turn):
                 self.models.append(presentable_line(model))
-                said = _without_code(event) if event.in_text else text
+                said = _without_code(event)
                 self._last_words[turn] = text
                 if said.strip():
                     self._add(entry.seq, Answer(text=_clean(said), model=presentable_line(model)), turn)
@@ -383,10 +391,46 @@ def _plain(forms: Mapping[str, bytes]) -> str | None:
 
 
 def _without_code(event: ModelReplied) -> str:
-    """Of a reply that wrote its calls into the text: the rest of it."""
+    """A reply without the code it runs, which is told as a cell, and without calls that were read out of its text."""
     calls = (CallTool(tool=call.tool, args=call.args) for call in event.actions)
-    codes = {str(call.given.get("code", "")).strip() for call in calls}
-    return _FENCED.sub(lambda match: "" if match[1].strip() in codes else match[0], event.text)
+    codes = {code for call in calls if (code := str(call.given.get("code", "")).strip())}
+    text = event.text
+    if event.in_text:
+        text = _without_objects(_TAGGED.sub("", text), codes)
+    if not codes:
+        return text
+    return _FENCED.sub(lambda found: "" if _is_one_of(found["body"], codes) else found[0], text)
+
+
+def _is_one_of(body: str, codes: set[str]) -> bool:
+    """The code itself, or a call written as JSON that holds it."""
+    return body.strip() in codes or not _without_objects(body, codes).strip()
+
+
+def _without_objects(text: str, codes: set[str]) -> str:
+    """Without JSON at the beginning of a line that holds one of the codes."""
+    for found in reversed([*_OBJECT.finditer(text)][:_OBJECTS]):
+        try:
+            value, end = _JSON.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            continue
+        if codes & {one.strip() for one in _texts_in(value)}:
+            text = text[: found.start()] + text[end:]
+    return text
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for one in cast("dict[str, object]", value).values():
+                yield from _texts_in(one)
+        case list():
+            for one in cast("list[object]", value):
+                yield from _texts_in(one)
+        case _:
+            pass
 
 
 def _clean(text: str) -> str:

@@ -115,7 +115,10 @@ class Approvals:
         if key in _SCOPES:
             return _decision(event, "allow", _SCOPES[key])
         why = WordsQuestion(
-            "Denied. Tell the agent what to do instead, or press Enter.", "no:", may_be_empty=True
+            "Denied. Tell the agent what to do instead, or press Enter.",
+            "no:",
+            may_be_empty=True,
+            follows=True,
         )
         words = await self._desk.asked(why)
         return None if words is None else _decision(event, "deny", words=words)

@@ -8,13 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 LEAVE_HINT = "Ctrl-C once more, or Ctrl-D, leaves"
 QUIET_S = 0.6
-"""How long no letter may have been typed before a key counts as an answer."""
-_DRAWN_S = 0.12
-"""What was typed before a question was seen has arrived by then."""
+"""How long a question must have stood on the screen, and no letter been typed, before a key counts as an answer."""
+WORD_S = 0.25
+"""A letter that another one follows sooner is part of a word, and words are no answer."""
+_LOOK_S = 0.01
+WORDS_HINT = "one key answers; what you typed waits in the input line"
 
 
 class Question:
     """What must be answered before anything else. `answer` is None where it was left with Esc."""
+
+    follows = False
+    """It goes on with what the last key began, so there is nothing to wait for."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -67,10 +72,15 @@ class ChoiceQuestion(Question):
 class WordsQuestion(Question):
     """Answered in words. Without `may_be_empty`, Enter alone says nothing."""
 
-    def __init__(self, title: str, label: str, *, may_be_empty: bool) -> None:
+    def __init__(
+        self, title: str, label: str, *, may_be_empty: bool, follows: bool = False, hidden: bool = False
+    ) -> None:
         super().__init__(title)
         self.label = label
         self.may_be_empty = may_be_empty
+        self.follows = follows
+        self.hidden = hidden
+        """What is typed is not shown."""
 
     def enter(self, text: str) -> None:
         if text.strip() or self.may_be_empty:
@@ -103,11 +113,15 @@ class Desk:
         self.arms: Callable[[], None] = _nothing
         """A question takes the keyboard."""
         self.disarms: Callable[[], None] = _nothing
+        self.unread: Callable[[], bool] = bool
+        """Whether keys were pressed that nobody has looked at yet."""
         self._clock = clock
         self._typed_at = -QUIET_S
-        self._shown_at = 0.0
-        self._composes = False
-        """Something was typed that is not entered."""
+        self._drawn_at: float | None = None
+        """When the question was first on the screen."""
+        self._letters = ""
+        """Pressed at a question, each soon after the other."""
+        self._word_ends: asyncio.TimerHandle | None = None
         self._questions: deque[Question] = deque()
         self._shown: Question | None = None
         self._woken = asyncio.Event()
@@ -120,7 +134,6 @@ class Desk:
     # Lines
 
     def enter(self, text: str) -> None:
-        self._composes = False
         if text.strip() and not self.at_once(text):
             self.queued.append(text)
             self._woken.set()
@@ -176,7 +189,68 @@ class Desk:
 
     def typed(self) -> None:
         self._typed_at = self._clock()
-        self._composes = not self.armed
+
+    def drawn(self) -> None:
+        """The terminal shows the question, if there is one."""
+        if self._shown is not None and self._drawn_at is None:
+            self._drawn_at = self._clock()
+            asyncio.get_running_loop().call_soon(self._arm, self._shown)
+
+    def press(self, key: str) -> str:
+        """At a question that is answered by a key; returns what was typed so far, where that is no answer."""
+        question = self._shown
+        if not key.isprintable() or not isinstance(question, KeyQuestion | ChoiceQuestion):
+            return ""
+        if isinstance(question, ChoiceQuestion):
+            if not key.isdecimal():
+                return self._disarm(key)
+            question.press(key)
+            return ""
+        self._letters += key
+        if len({*self._letters.lower()}) > 1:
+            return self._disarm(self._letters)
+        if self._word_ends is None:
+            self._word_ends = asyncio.get_running_loop().call_later(WORD_S, self._answer, question, key)
+        return ""
+
+    def paste(self, text: str) -> str:
+        """The same of what was pasted, which is never an answer."""
+        return self._disarm(self._letters + text)
+
+    def is_early(self, text: str) -> bool:
+        """Whether this is a key that was meant for the question and came before it counted."""
+        question, drawn_at = self._shown, self._drawn_at
+        return (
+            isinstance(question, KeyQuestion)
+            and len(text) == 1
+            and text.lower() in question.keys
+            and drawn_at is not None
+            and self._typed_at >= drawn_at
+        )
+
+    def _answer(self, question: KeyQuestion, key: str) -> None:
+        self._forget_letters()
+        if key.lower() != "n":  # a second stroke is not meant for the question behind it
+            self.typed()
+        question.press(key)
+        self.changed()
+
+    def _forget_letters(self) -> None:
+        self._letters = ""
+        if self._word_ends is not None:
+            self._word_ends.cancel()
+            self._word_ends = None
+
+    def _disarm(self, typed: str) -> str:
+        """Words go where words go; the question counts keys again when the user has stopped typing."""
+        self._forget_letters()
+        question, self.armed = self._shown, False
+        self.disarms()
+        self.typed()
+        self.hint = WORDS_HINT
+        if question is not None:
+            self._arm(question)
+        return typed
 
     async def asked(self, question: Question) -> str | None:
         """Its answer, once it is its turn. Cancelled or withdrawn, it disappears."""
@@ -188,29 +262,30 @@ class Desk:
             self._questions.remove(question)
             if self._shown is question:
                 self._shown, self.armed = None, False
+                self._forget_letters()
+                if self.hint == WORDS_HINT:
+                    self.hint = ""
                 self.disarms()
             self._next()
 
     def _next(self) -> None:
         if self._shown is None and self._questions:
-            self._shown, self.armed = self._questions[0], False
-            self._shown_at = self._clock()
-            asyncio.get_running_loop().call_later(_DRAWN_S, self._arm, self._shown)
+            self._shown, self.armed, self._drawn_at = self._questions[0], False, None
         self.changed()
 
     def _arm(self, question: Question) -> None:
-        """Only after a pause: whoever is typing does not mean the question."""
-        if self._shown is not question:
+        """Only after a pause: a key pressed before the question was read is not meant for it."""
+        if self._shown is not question or self.armed or self._drawn_at is None:
             return
-        # Whoever only thinks about the next word of a line has not seen the question either.
-        since = max(self._typed_at, self._shown_at) if self._composes else self._typed_at
-        quiet_s = self._clock() - since
-        if quiet_s < QUIET_S:
-            asyncio.get_running_loop().call_later(QUIET_S - quiet_s, self._arm, question)
-            return
-        self.armed, self._composes = True, False
-        self.arms()
-        self.changed()
+        left_s = max(self._drawn_at, self._typed_at) + QUIET_S - self._clock()
+        if left_s > 0 and not question.follows:
+            asyncio.get_running_loop().call_later(left_s, self._arm, question)
+        elif self.unread():
+            asyncio.get_running_loop().call_later(_LOOK_S, self._arm, question)
+        else:
+            self.armed = True
+            self.arms()
+            self.changed()
 
 
 def _never(_: str) -> bool:

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import struct
+import sys
+import termios
 import textwrap
 import time
 from collections.abc import Callable, Iterable
@@ -23,8 +27,11 @@ from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output.color_depth import ColorDepth
+from prompt_toolkit.search import stop_search
 from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
 
 from pinfold.front.chat.completing import Completing
 from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
@@ -109,13 +116,25 @@ class Frame:
         self._shrunk = False
         self._draft: Document | None = None
         self._drawn_at: Size | None = None
-        desk.changed, desk.arms, desk.disarms = self._changed, self._set_aside, self._bring_back
+        desk.changed, desk.arms, desk.disarms = self._changed, self._take_keys, self._bring_back
+        desk.unread = _is_unread
 
     def _application(self) -> BeatingApplication:
         desk = self.desk
         above = Window(FormattedTextControl(self._upper), dont_extend_height=True, wrap_lines=False)
+        search = SearchToolbar(
+            backward_search_prompt="search (Ctrl-R goes on, Enter takes it): ", ignore_case=True
+        )
         entry = Window(
-            BufferControl(self._buffer, focus_on_click=False),
+            BufferControl(
+                self._buffer,
+                focus_on_click=False,
+                search_buffer_control=search.control,
+                preview_search=True,
+                input_processors=[
+                    ConditionalProcessor(PasswordProcessor(), Condition(self._is_hidden)),
+                ],
+            ),
             height=Dimension(min=1, max=_INPUT_ROWS),
             dont_extend_height=True,
             wrap_lines=True,
@@ -128,6 +147,7 @@ class Frame:
                     [
                         ConditionalContainer(above, Condition(lambda: bool(self._upper()))),
                         entry,
+                        search,
                         CompletionsMenu(max_height=6),
                         bottom,
                         Window(height=Dimension(min=0, preferred=0)),  # takes the rows that are free again
@@ -283,6 +303,8 @@ class Frame:
 
     def _drawn(self, _: object = None) -> None:
         self._drawn_at = self._pen.get_size()
+        if not self._pending:  # what the question is about stands above it
+            self.desk.drawn()
 
     def _prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         question = self.desk.question
@@ -355,18 +377,33 @@ class Frame:
 
     # The input
 
+    def _is_hidden(self) -> bool:
+        question = self.desk.question
+        return self.desk.armed and isinstance(question, WordsQuestion) and question.hidden
+
     def _completes(self) -> bool:
         return not self.desk.armed and len(self._buffer.text) < _AT_ONCE
 
-    def _set_aside(self) -> None:
-        """A question has the keyboard; what was being typed comes back after it."""
-        self._draft = self._buffer.document
+    def _take_keys(self) -> None:
+        """A question has the keyboard, and shows it at once; what was being typed comes back after it."""
+        if self._app.layout.is_searching and self._app.context is not None:
+            self._app.context.copy().run(stop_search)
+        self._draft = None if self.desk.is_early(self._buffer.text) else self._buffer.document
         self._buffer.reset()
+        self._put("")
 
     def _bring_back(self) -> None:
         if self._draft is not None:
             self._buffer.reset(self._draft)
             self._draft = None
+
+
+def _is_unread() -> bool:
+    """Whether the terminal holds keys that were not read yet."""
+    try:
+        return struct.unpack("i", fcntl.ioctl(sys.stdin, termios.FIONREAD, b"\0" * 4))[0] > 0
+    except (OSError, ValueError):
+        return False
 
 
 def chat(given: dict[str, Any]) -> int:

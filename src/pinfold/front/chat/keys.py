@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -23,12 +23,12 @@ def bindings(desk: Desk, pastes: Pastes) -> KeyBindings:
     keys = KeyBindings()
     _editing(keys, desk, pastes)
     _stopping(keys, desk, pastes)
-    _answering(keys, desk)
+    _answering(keys, desk, pastes)
     return keys
 
 
 def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
-    @keys.add("enter")
+    @keys.add("enter", filter=~is_searching)
     def send(event: Press) -> None:
         buffer = event.current_buffer
         state = buffer.complete_state
@@ -41,11 +41,11 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             return
         _sent(buffer, desk, pastes)
 
-    @keys.add("escape", "enter")
+    @keys.add("escape", "enter", filter=~is_searching)
     def new_line(event: Press) -> None:
         event.current_buffer.insert_text("\n")
 
-    @keys.add(Keys.BracketedPaste)
+    @keys.add(Keys.BracketedPaste, filter=~is_searching)
     def paste(event: Press) -> None:
         desk.typed()
         event.current_buffer.insert_text(pastes.folded(event.data))
@@ -64,6 +64,13 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
     @keys.add("c-d", filter=Condition(_is_empty))
     def leave(_: Press) -> None:
         desk.leave()
+
+    @keys.add("c-x", "c-e", filter=~is_searching)
+    def edit_elsewhere(event: Press) -> None:
+        """In $VISUAL or $EDITOR; what is saved there comes back into the input."""
+        buffer = event.current_buffer
+        buffer.text = pastes.whole(buffer.text)
+        buffer.open_in_editor()
 
     @keys.add("c-l")
     def draw_again(event: Press) -> None:
@@ -90,7 +97,7 @@ def _interrupt(buffer: Buffer, desk: Desk, pastes: Pastes) -> None:
 
 
 def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
-    @keys.add("c-c")
+    @keys.add("c-c", filter=~is_searching)
     @keys.add(Keys.SIGINT)
     def stop(event: Press) -> None:
         if desk.leaving:
@@ -107,7 +114,7 @@ def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
         else:
             desk.hint = LEAVE_HINT
 
-    @keys.add("escape")
+    @keys.add("escape", filter=~is_searching)
     def stop_or_close(event: Press) -> None:
         if desk.question is not None:
             if desk.armed:
@@ -118,7 +125,7 @@ def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             _interrupt(event.current_buffer, desk, pastes)
 
 
-def _answering(keys: KeyBindings, desk: Desk) -> None:
+def _answering(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
     """Once a question has the keyboard, no other key does anything."""
     single = Condition(lambda: desk.armed and isinstance(desk.question, KeyQuestion | ChoiceQuestion))
     choosing = Condition(lambda: desk.armed and isinstance(desk.question, ChoiceQuestion))
@@ -127,14 +134,14 @@ def _answering(keys: KeyBindings, desk: Desk) -> None:
     @keys.add(Keys.Any, filter=single)
     @keys.add("enter", filter=single)
     @keys.add("escape", "enter", filter=single)
-    @keys.add(Keys.BracketedPaste, filter=single)
     def press(event: Press) -> None:
-        question = desk.question
-        if isinstance(question, KeyQuestion | ChoiceQuestion) and len(event.data) == 1:
-            if event.data.lower() != "n":  # a second stroke is not meant for the question behind it
-                desk.typed()
-            question.press(event.data)
-            event.app.invalidate()
+        if len(event.data) == 1 and (words := desk.press(event.data)):
+            event.current_buffer.insert_text(words)
+        event.app.invalidate()
+
+    @keys.add(Keys.BracketedPaste, filter=single)
+    def paste(event: Press) -> None:
+        event.current_buffer.insert_text(desk.paste(pastes.folded(event.data)))
 
     for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
         keys.add(name, filter=choosing)(_mover(desk, by))

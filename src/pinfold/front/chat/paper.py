@@ -55,7 +55,7 @@ class Sheet:
     def __init__(self, surface: Surface, *, steered: bool) -> None:
         """`steered`: the terminal understands escape sequences."""
         self._surface = surface
-        self._steered = steered
+        self.steered = steered
         self._console = _console(surface.columns, steered=steered)
 
     @property
@@ -64,7 +64,7 @@ class Sheet:
 
     @property
     def colour(self) -> bool:
-        return self._steered and not self._console.no_color and self._console.color_system is not None
+        return self.steered and not self._console.no_color and self._console.color_system is not None
 
     def write(self, *things: RenderableType) -> None:
         for thing in things:

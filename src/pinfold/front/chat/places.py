@@ -71,6 +71,13 @@ class Past(Struct, kw_only=True):
     asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
     """What still waits for an answer."""
 
+    def forget_entries(self) -> None:
+        """They are told already."""
+        from pinfold.app.exports import displays_in
+
+        self.displays += len(displays_in(self.entries))
+        self.entries, self.older = [], 0
+
 
 async def place_of(given: Mapping[str, Any], name: str | None, user: Watching) -> Place:
     """A session by name, or a new one. Raises PinfoldError."""

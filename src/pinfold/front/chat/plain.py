@@ -82,6 +82,7 @@ class Lines:
     def _prompt(self) -> None:
         self._soon = None
         desk = self._desk
+        desk.drawn()
         if not (self._prompted or desk.is_busy or desk.queued or desk.question or desk.leaving):
             self._prompted = True
             _write(". " if self._begun else "> ")
@@ -113,8 +114,6 @@ class Lines:
         self._changed()
 
     def _ask(self) -> None:
-        """What was typed before it was asked is no answer."""
-        termios.tcflush(self._in, termios.TCIFLUSH)
         question = self._desk.question
         if question is None:
             return
@@ -128,6 +127,7 @@ class Lines:
             lines.append("a number, Enter; Ctrl-C leaves it")
         label = question.label if isinstance(question, WordsQuestion) else "?"
         _write("\n".join(lines) + f"\n{label} ")
+        termios.tcflush(self._in, termios.TCIFLUSH)  # what was typed before it was asked is no answer
 
     def _stop(self) -> None:
         desk = self._desk
@@ -150,6 +150,9 @@ def _answer(question: Question, line: str) -> None:
                 question.press(line)
             elif line.lower() in ("yes", "no"):
                 question.press(line[0])
+            elif line:
+                keys = ", ".join(key for key in question.keys if len(key) == 1)
+                _write(f"That is no answer; type one of {keys}, then Enter.\n? ")
         case ChoiceQuestion() if line.isdecimal() and 1 <= int(line) <= len(question.options):
             question.settle(str(int(line) - 1))
         case WordsQuestion():

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from msgspec.structs import replace
 from rich.text import Text
 
 from pinfold import __version__
 from pinfold.app import (
+    ConfigError,
     Link,
     LiveSession,
     OwnerGone,
@@ -30,11 +32,14 @@ from pinfold.app import (
     start_operator_log,
 )
 from pinfold.events import (
+    ActionFinished,
+    ActionId,
     ApprovalRequested,
     BlobId,
     Continue,
     Delta,
     Entry,
+    Execute,
     Interrupt,
     PinfoldError,
     Say,
@@ -44,19 +49,21 @@ from pinfold.events import (
     TurnId,
     TurnInterrupted,
     UserSpoke,
+    new_action_id,
     new_turn_id,
 )
 from pinfold.front.chat.asking import Approvals, what_is_asked
 from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
-from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion
+from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
 from pinfold.front.chat.fetching import Left
-from pinfold.front.chat.paper import Paper, Sheet, Surface
+from pinfold.front.chat.paper import Sheet, Surface
 from pinfold.front.chat.places import Past, Place, last_here, past_of, place_of
 from pinfold.front.chat.status import Status
 from pinfold.front.chat.telling import Teller
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
+    from pinfold.app.mounts import Mount
     from pinfold.app.notebooks import Brought
 
 logger = logging.getLogger(__name__)
@@ -111,20 +118,24 @@ class Conversation:
     teller: Teller
     session: SessionId
     workspace: Path
+    _place: Place
 
     def __init__(self, desk: Desk, terminal: Terminal, given: Mapping[str, Any]) -> None:
         self._desk = desk
         self._terminal = terminal
         self._given = given
-        self.paper: Paper = Sheet(terminal, steered=terminal.steered)
+        self.paper = Sheet(terminal, steered=terminal.steered)
         self.status = Status()
         self._approvals = Approvals(desk, self.paper, self._submit)
-        self._turn: TurnId | None = None
-        self._ends: dict[TurnId, anyio.Event] = {}
+        self._turn: TurnId | ActionId | None = None
+        """What runs: a turn, or a cell of the user's own."""
+        self._ends: dict[TurnId | ActionId, anyio.Event] = {}
         self._cut_off = False
         self._spoke = False
         """Something was said in this session, now or before."""
         self._next: tuple[SessionId | None] | None = None
+        self._again: Place | None = None
+        """This session, to be opened once more and otherwise."""
         self._stopped = asyncio.Event()
         self._commands: asyncio.Queue[str] = asyncio.Queue()
         self._told = 0
@@ -136,27 +147,35 @@ class Conversation:
 
     async def go(self, name: str | None) -> int:
         self.paper.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
-        again: Place | None = None
         loaded = await anyio.to_thread.run_sync(load_config)
         self._pictures = loaded.config.chat.pictures
+        place, before = await place_of(self._given, name, self), None
         while True:
-            place = again or await place_of(self._given, name, self)
-            again = None
             try:
-                await self._in(place)
+                await self._in(place, told=before is not None)
             except OwnerGone:
                 if self._desk.leaving:
                     break
                 self.paper.write(
                     Text("The process that held the session is gone; going on with it here.", style="yellow")
                 )
-                again = _as_it_is(place)
+                place, before = replace(place, is_new=False), None
+                continue
+            except PinfoldError as error:
+                if before is None:
+                    raise
+                self.paper.write(Text(presentable(str(error)), style="red"))
+                place = before
+                continue
+            if self._again is not None:
+                before, place, self._again = replace(place, is_new=False), self._again, None
                 continue
             await self._tidy(place)
             if self._next is None:
                 break
             (name,) = self._next
             self._next = None
+            place, before = await place_of(self._given, name, self), None
         self._farewell(place)
         return 0
 
@@ -177,8 +196,29 @@ class Conversation:
         answer = await self._desk.asked(question)
         return None if answer is None else options[int(answer)][0]
 
+    async def ask_secret(self, title: str, label: str) -> str:
+        if not self._terminal.steered:
+            raise ConfigError("this terminal would show what you type; use: pinfold secret set NAME")
+        question = WordsQuestion(presentable(title), label, may_be_empty=False, hidden=True)
+        return await self._desk.asked(question) or ""
+
     async def switch(self, session: SessionId | None) -> None:
         self._next = (session,)
+        self._desk.wake()
+
+    async def reopen(
+        self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
+    ) -> None:
+        place = self._place
+        if place.folder is None:
+            raise ConfigError("an --ephemeral session cannot be reopened; start it with --mount or --data")
+        if not isinstance(self.link, LiveSession):
+            raise ConfigError("another process holds this session; end it there first, then do this here")
+        more = {name: given for name, given in (("data", data), ("mounts", mounts)) if given is not None}
+        # What it is now is in its log, and what was given on the command line counts as before.
+        options = replace(place.options, model=None, mode=None, git_checkpoints=None, notices=(), **more)
+        self._again = replace(place, options=options, is_new=False)
+        self.progress("reopening the session")
         self._desk.wake()
 
     def leave(self) -> None:
@@ -186,12 +226,15 @@ class Conversation:
 
     # One session
 
-    async def _in(self, place: Place) -> None:
+    async def _in(self, place: Place, *, told: bool = False) -> None:
+        """`told`: what happened in it is on the screen already."""
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
             link = await stack.enter_async_context(place.opened())
             standing = await link.standing()
             past = await past_of(place, standing.seq)
+            if told:
+                past.forget_entries()
             feed = await stack.enter_async_context(link.subscribe(standing.seq))
             self._begin(place, link, standing, past)
             await self._tell_past(past)
@@ -210,7 +253,7 @@ class Conversation:
         self.paper.live(None)
 
     def _begin(self, place: Place, link: Link, standing: Standing, past: Past) -> None:
-        self.link, self.session = link, place.session
+        self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
         self.teller = Teller(self.paper, self._blob, picture=self._pictures, displays=past.displays)
         self.status = past.status
@@ -250,7 +293,7 @@ class Conversation:
             self._runs(standing.turn)
 
     async def _work(self) -> None:
-        while self._next is None:
+        while self._next is None and self._again is None:
             line = await self._desk.line()
             if line is None:
                 return
@@ -303,6 +346,10 @@ class Conversation:
         elif words.startswith("/"):
             await self._obey(words)
             await self._caught_up()
+        elif words.startswith("!") and words.strip("! "):
+            id_ = new_action_id()
+            self._spoke = True
+            await self._follow_turn(id_, Execute(id=id_, code=words))
         elif words == "continue" and self._cut_off:
             standing = await self.link.standing()
             if standing.turn is not None:
@@ -310,7 +357,7 @@ class Conversation:
         else:
             await self.say(line)
 
-    async def _follow_turn(self, turn: TurnId, command: Say | Continue) -> None:
+    async def _follow_turn(self, turn: TurnId | ActionId, command: Say | Continue | Execute) -> None:
         """Submit it and wait for its end, or until it is time to leave."""
         ended = self._ends[turn] = anyio.Event()
         self._cut_off = False
@@ -346,13 +393,13 @@ class Conversation:
                 while self._told < self.link.log.seq:
                     await self._moved.wait()
 
-    def _runs(self, turn: TurnId) -> None:
+    def _runs(self, turn: TurnId | ActionId) -> None:
         self._turn = turn
         if self._desk.busy_since is None:
             self._desk.busy_since = time.monotonic()
         self._desk.changed()
 
-    def _rests(self, turn: TurnId) -> None:
+    def _rests(self, turn: TurnId | ActionId) -> None:
         if self._turn == turn:
             self._turn = None
             self._desk.busy_since = None
@@ -431,7 +478,12 @@ class Conversation:
         if isinstance(item, Entry):
             self._approvals.take(item.event)
             match item.event:
-                case TurnEnded(turn=turn) | TurnFailed(turn=turn) | TurnInterrupted(turn=turn):
+                case (
+                    TurnEnded(turn=turn)
+                    | TurnFailed(turn=turn)
+                    | TurnInterrupted(turn=turn)
+                    | ActionFinished(id=turn)
+                ):
                     self._rests(turn)
                     if turn in self._ends:
                         self._ends[turn].set()
@@ -462,8 +514,3 @@ class Conversation:
         if place.folder is not None and self._spoke:
             words = f"Go on with: pinfold -c   or: pinfold resume {place.session}"
             self.paper.write(Text(words, style="dim"))
-
-
-def _as_it_is(place: Place) -> Place:
-    """To be opened again: it is not new any more."""
-    return Place(session=place.session, folder=place.folder, options=place.options, is_new=False)

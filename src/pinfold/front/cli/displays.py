@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def show_display(
     if opens:
         path = display_file(folder, entries, blob, number, mime, safe=True)
         click.echo(presentable_line(str(path)))
-        _open(path)
+        open_file(path)
     elif output is not None and str(output) != "-":
         with Target(output, writable_folders(entries)) as target:
             outside = outside_text_of(entries[0].session, entries)
@@ -46,12 +47,15 @@ def show_display(
         sys.stdout.buffer.flush()
 
 
-def _open(path: Path) -> None:
+def open_file(path: Path) -> None:
+    """With the program of this machine that is for it. Raises ConfigError."""
     program = next((found for name in _OPENERS if (found := shutil.which(name))), None)
     if program is None:
         raise ConfigError(
             f"there is no program here that opens files ({', '.join(_OPENERS)}); it is at {path}"
         )
-    subprocess.Popen(
-        [program, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    quiet = subprocess.DEVNULL
+    opened = subprocess.Popen(
+        [program, str(path)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
     )
+    threading.Thread(target=opened.wait, daemon=True).start()  # it may take as long as the user looks

@@ -80,10 +80,10 @@ def mermaid(found: Wiring) -> Iterator[str]:
         yield f"  class {','.join(faulty)} fault"
 
 
-def outline(found: Wiring) -> Iterator[str]:
+def outline(found: Wiring, width: int = 0) -> Iterator[str]:
     """To be read as it is: each thing with what is known of it and what it leads to."""
     titles = {node.id: presentable_line(node.title) for node in found.nodes}
-    width = shutil.get_terminal_size().columns
+    width = width or shutil.get_terminal_size().columns
     for node in found.nodes:
         yield cut(f"{titles[node.id]}{' (fault)' if node.faulty else ''}", width)
         yield from (cut(f"    {presentable_line(line)}", width) for line in node.lines)

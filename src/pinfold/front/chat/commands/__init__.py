@@ -64,6 +64,7 @@ _TABLE: tuple[_Row, ...] = (
     ("conversation", "new", "", "a new session in this folder", "going", ""),
     ("conversation", "output", "[CELL]", "all of a long output: the last, or a cell's", "seeing", "cells"),
     ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "seeing", ""),
+    ("conversation", "copy", "[FILE]", "the last answer: to the clipboard, or a file", "local_files", ""),
     ("conversation", "exit", "", "leave; the session is kept", "going", ""),
     (
         "undo",
@@ -95,6 +96,7 @@ _TABLE: tuple[_Row, ...] = (
     ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "seeing", ""),
     ("look", "files", "", "what the session changed, and the folder's top", "files", ""),
     ("look", "diff", "[all|CELL]", "how files changed: in short, whole, or by a cell", "files", "cells"),
+    ("look", "open", "[FILE | N]", "show a file, or figure N, in its program", "local_files", "files"),
     ("look", "tools", "[WORDS]", "tools that code can call", "seeing", ""),
     ("look", "mcp", "[trust SERVER]", "MCP servers, their state and problems", "servers", "servers"),
     ("look", "cost", "", "tokens and dollars, by model", "seeing", ""),
@@ -102,8 +104,11 @@ _TABLE: tuple[_Row, ...] = (
     ("settings", "model", "[NAME]", "which models can be had; change to one", "steering", "models"),
     ("settings", "mode", "[NAME]", "what may run unasked", "steering", "modes"),
     ("settings", "grants", "[revoke N]", "what you have allowed; take it back", "steering", "grants"),
+    ("settings", "add", "PATH[:rw]", "let code see one more path, or write there", "mounts", ""),
+    ("settings", "data", "[NAME=]PATH", "give code data to read, at /mnt/datasets/NAME", "mounts", ""),
+    ("settings", "init", "", "write an AGENTS.md from a look at this folder", "local_files", ""),
     ("settings", "doctor", "", "what works here, and how to fix the rest", "steering", ""),
-    ("settings", "map", "", "how this installation is wired", "steering", ""),
+    ("settings", "map", "", "this session: model, sandbox, tools, what is allowed", "steering", ""),
     ("sessions", "sessions", "[WORDS]", "sessions on this machine", "going", ""),
     ("sessions", "resume", "[SESSION]", "go on with another session", "going", "sessions"),
     ("sessions", "rename", "TITLE", "give this session a name", "going", ""),
@@ -111,7 +116,19 @@ _TABLE: tuple[_Row, ...] = (
 )
 
 
-_AT_REST = ("clear", "new", "undo", "redo", "rewind", "fork", "branches", "checkpoint", "resume")
+_AT_REST = (
+    "clear",
+    "new",
+    "undo",
+    "redo",
+    "rewind",
+    "fork",
+    "branches",
+    "checkpoint",
+    "resume",
+    "add",
+    "data",
+)
 
 
 def _command(row: _Row) -> Command:

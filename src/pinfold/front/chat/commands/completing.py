@@ -26,11 +26,9 @@ _kin: list[tuple[float, list[Kin]]] = []
 
 
 def names(talk: Talk) -> list[tuple[str, str]]:
-    from pinfold.front.chat.commands.helping import shown_commands
-
     mine = found_in(talk.workspace).commands.values()
     return [
-        *((command.name, command.words) for command in shown_commands()),
+        *((command.name, command.words) for command in COMMANDS.values()),
         *((own.name, presentable_line(own.words)) for own in mine),
     ]
 
@@ -92,6 +90,11 @@ def rewind(talk: Talk, typed: str) -> Sequence[str]:
 def checkpoint(talk: Talk, typed: str) -> Sequence[str]:
     made = checkpoints_in(entries_of(talk.link))
     return _starting(["on", "off", *(str(one.number) for one in reversed(made))], typed)
+
+
+def files(talk: Talk, typed: str) -> Sequence[str]:
+    """What the session has changed, the last first."""
+    return _starting([change.path for change in reversed(_story(talk).changes())], typed)
 
 
 def grants(_: Talk, typed: str) -> Sequence[str]:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from pinfold.front.chat.commands import COMMANDS, GROUPS, Command
+from pinfold.front.chat.commands import COMMANDS, GROUPS
 from pinfold.front.chat.commands.own import found_in, notices
-from pinfold.front.chat.commands.twins import has_twin
 from pinfold.front.chat.commands.writing import BadWords, remark, tell
 from pinfold.front.pages import cut
 from pinfold.text import presentable_line
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 _USAGE = 27
 
 
-def shown_commands() -> list[Command]:
-    """All that work in this installation."""
-    return [command for command in COMMANDS.values() if command.name != "map" or has_twin("map")]
-
-
 async def help_command(talk: Talk, rest: str) -> None:
     if rest:
         _one(talk, rest.split(maxsplit=1)[0].removeprefix("/"))
@@ -32,7 +26,7 @@ async def help_command(talk: Talk, rest: str) -> None:
     page = Text()
     for group, title in GROUPS.items():
         page.append(f"{title}\n", style="bold")
-        for command in shown_commands():
+        for command in COMMANDS.values():
             if command.group == group:
                 page.append(f"{_line(talk, command.usage, command.words)}\n")
     mine = found_in(talk.workspace, again=True)
@@ -70,7 +64,7 @@ def _one(talk: Talk, name: str) -> None:
 
 def no_such(name: str, talk: Talk) -> str:
     """In one line, with the nearest there is."""
-    known = [*(command.name for command in shown_commands()), *found_in(talk.workspace).commands]
+    known = [*(command.name for command in COMMANDS.values()), *found_in(talk.workspace).commands]
     near = get_close_matches(name.lower(), known, n=1) or [
         one for one in known if name and one.startswith(name)
     ]

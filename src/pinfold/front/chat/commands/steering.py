@@ -10,7 +10,7 @@ import anyio.to_thread
 from pinfold.app import load_config
 from pinfold.events import Configure, Mode, PinfoldError
 from pinfold.front.chat.commands.seeing import looked
-from pinfold.front.chat.commands.twins import has_twin, run_twin
+from pinfold.front.chat.commands.twins import run_twin
 from pinfold.front.chat.commands.writing import BadWords, number_in, remark, tell, the_story
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
@@ -44,21 +44,22 @@ async def mode_command(talk: Talk, rest: str) -> None:
 async def model_command(talk: Talk, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
+        from pinfold.app.choosing import SUGGESTED
         from pinfold.app.local_models import reachable_models
 
         now = (await talk.link.standing()).model
         reachable = await reachable_models()
-        options = _options(reachable, now)
-        for key in reachable.keys:
-            remark(
-                talk,
-                f"{key.variable} is set: /model {key.provider}:NAME sends what is said to {key.provider}",
-            )
-        if not options:
-            raise BadWords(f"no other model is here; now it is {now}; /model NAME changes to any")
-        wanted = await talk.choose(f"Model (now {presentable_line(now)})", options) or ""
-    if wanted:
-        await _offer_extra(talk, wanted)
+        held = {key.provider for key in reachable.keys}
+        away = [
+            (name, f"{name}  what is said goes to {provider}{'' if provider in held else '; needs a key'}")
+            for provider, name in SUGGESTED.items()
+        ]
+        title = f"Model (now {presentable_line(now)}); any other: /model PROVIDER:NAME"
+        wanted = await talk.choose(title, [*_options(reachable, now), *away]) or ""
+    if not wanted:
+        return
+    await _offer_extra(talk, wanted)
+    if await _has_key(talk, wanted):
         await talk.link.submit(Configure(model=wanted))
 
 
@@ -74,6 +75,28 @@ async def _offer_extra(talk: Talk, model: str) -> None:
         return
     if extra:
         await offer_extra(extra, talk)
+
+
+async def _has_key(talk: Talk, model: str) -> bool:
+    """Ask for the key that this model's provider wants, where there is none, and keep it as a secret."""
+    from pinfold.app.models import Calling
+    from pinfold.app.secrets import Secrets
+
+    loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
+    missing = Calling.of(loaded.config, loaded.keys()).missing_key(model)
+    if missing is None:
+        return True
+    title = (
+        f"{missing.provider} needs a key ({missing.variable}). It is kept as a secret, sent to {missing.host} alone, "
+        "and not shown. Paste it, or press Esc."
+    )
+    value = await talk.ask_secret(title, "key:")
+    if not value:
+        return False
+    kept = await anyio.to_thread.run_sync(Secrets().set, missing.variable, value, [missing.host])
+    where = "the keyring" if kept.where == "keyring" else str(Secrets().path)
+    remark(talk, f"{missing.variable} is kept in {where}; forget it: pinfold secret rm {missing.variable}")
+    return True
 
 
 def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
@@ -131,7 +154,8 @@ async def doctor_command(talk: Talk, _: str) -> None:
 
 
 async def map_command(talk: Talk, _: str) -> None:
-    if not has_twin("map"):
-        raise BadWords("this installation has no map")
-    await run_twin(talk, "map", "--to", "text")
-    remark(talk, "as a picture: pinfold map --to svg -o map.svg")
+    from pinfold.app.wiring import session_wiring
+    from pinfold.front.cli.map import outline
+
+    tell(talk, outline(await session_wiring(talk.link), talk.paper.width))
+    remark(talk, "of the whole installation: pinfold map")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pinfold.app import Link
+from pinfold.app.mounts import Mount
 from pinfold.events import SessionId
 from pinfold.front.chat.fetching import Watching
 
@@ -18,8 +19,17 @@ class Paper(Protocol):
     @property
     def colour(self) -> bool: ...
 
+    @property
+    def steered(self) -> bool:
+        """The terminal understands escape sequences."""
+        ...
+
     def write(self, *things: Any) -> None:
         """Append to the scrollback, for good: what rich can render, or plain text as it is."""
+        ...
+
+    def raw(self, data: str, rows: int) -> None:
+        """Give the terminal an escape sequence that takes `rows` rows."""
         ...
 
 
@@ -61,6 +71,16 @@ class Talk(Watching, Protocol):
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
         """One of the values, each with its words; None for Esc."""
+        ...
+
+    async def ask_secret(self, title: str, label: str) -> str:
+        """What is typed is not shown; empty for Esc. Raises PinfoldError where the terminal would show it."""
+        ...
+
+    async def reopen(
+        self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
+    ) -> None:
+        """Go on with this session, which then sees these. Raises PinfoldError."""
         ...
 
     async def switch(self, session: SessionId | None) -> None:

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 _LIMIT_S = 120.0
 
 
-def has_twin(name: str) -> bool:
-    """Whether the command line of this installation has such a command."""
-    import click
-
-    from pinfold.front.cli.main import cli
-
-    return name in cli.list_commands(click.Context(cli))
-
-
 async def run_twin(talk: Talk, *args: str, done: str = "") -> None:
     """What it prints is shown; what it complains of is raised. `done` is said where it says nothing itself."""
     # `-P`: the folder the chat is in gives it no modules, for a session may have written them.

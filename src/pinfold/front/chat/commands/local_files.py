@@ -1,0 +1,122 @@
+"""/copy, /open and /init: what of the session goes to the clipboard, to a program of the user's, or into AGENTS.md."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from pinfold.app import Shelf
+from pinfold.app.exports import Form, Target, display_file, displays_in
+from pinfold.events import TurnEnded
+from pinfold.front.chat.commands.writing import BadWords, all_entries, remark, tell
+from pinfold.front.cli.displays import open_file
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+_CLIPBOARD = 70_000
+"""Bytes that terminals are known to take at once."""
+_PASSIVE = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf", ".txt", ".md", ".log", ".json"}
+"""What is shown by any program that opens it, and run by none."""
+_PAGE = 20 << 20
+_PAGES = {".html": "text/html", ".htm": "text/html", ".svg": "image/svg+xml"}
+"""What a browser would run."""
+
+
+async def copy_command(talk: Talk, rest: str) -> None:
+    texts = [entry.event.text for entry in await all_entries(talk) if isinstance(entry.event, TurnEnded)]
+    answer = next((text for text in reversed(texts) if text.strip()), "")
+    if not answer:
+        raise BadWords("there is no answer yet")
+    data = answer.encode("utf-8", "replace")
+    if rest:
+        outside = (await talk.link.standing()).outside
+        await anyio.to_thread.run_sync(_write, talk.workspace, rest, data, outside)
+        remark(talk, f"wrote the last answer to {rest}")
+    elif not talk.paper.steered:
+        raise BadWords("this terminal has no clipboard; /copy FILE writes the last answer to a file")
+    elif len(data) > _CLIPBOARD:
+        raise BadWords(f"the last answer is too long for a clipboard ({len(data):,} bytes); use /copy FILE")
+    else:
+        talk.paper.raw(f"\x1b]52;c;{b64encode(data).decode()}\x07", 0)
+        remark(
+            talk,
+            f"sent the last answer ({len(answer):,} characters) to your terminal's clipboard (OSC 52); "
+            "if it did not arrive: /copy FILE",
+        )
+
+
+def _write(workspace: Path, name: str, data: bytes, outside: str, *, force: bool = False) -> None:
+    with Target(workspace / name, [workspace]) as target:
+        target.write(data, force=force, outside=outside)
+
+
+async def open_command(talk: Talk, rest: str) -> None:
+    if rest and not rest.isdecimal():
+        path = await anyio.to_thread.run_sync(_file, talk, rest)
+    else:
+        path = await _display(talk, int(rest or 0))
+    await anyio.to_thread.run_sync(open_file, path)
+    remark(talk, f"opened {path}")
+
+
+async def _display(talk: Talk, number: int) -> Path:
+    """By its number, or the last; as a file in which nothing runs. Raises BadWords."""
+    entries = await all_entries(talk)
+    shown = displays_in(entries)
+    number = number or len(shown)
+    if not 1 <= number <= len(shown):
+        has = f"there are {len(shown)} figures and tables" if shown else "nothing was shown yet"
+        raise BadWords(f"{has}; /open FILE opens a file of this folder")
+    blobs = {id_: await talk.link.blob(id_) for id_ in shown[number - 1].mime.values()}
+    return display_file(_place(talk), entries, blobs.__getitem__, number, safe=True)
+
+
+def _place(talk: Talk) -> Path:
+    folder = Shelf().place(talk.session)
+    if not folder.is_dir():
+        raise BadWords("this session leaves nothing behind (--ephemeral), so there is no file to open")
+    return folder
+
+
+def _file(talk: Talk, name: str) -> Path:
+    """Nothing that the workspace holds is run: of what a browser would run, a page in which nothing does. Raises BadWords."""
+    path = (talk.workspace / name).resolve()
+    if not path.is_file():
+        raise BadWords(f"there is no file {name}")
+    kind = path.suffix.lower()
+    if kind in _PASSIVE:
+        return path
+    if kind not in _PAGES:
+        raise BadWords(f"{kind or 'such'} files may run something when opened; open it yourself: {path}")
+    from pinfold.app.exports.html import display_page
+    from pinfold.app.exports.story import Shown
+    from pinfold.app.paths import private_dir
+
+    if path.stat().st_size > _PAGE:
+        raise BadWords(f"{name} is too large to be opened safely; it is at {path}")
+    form = Form(mime=_PAGES[kind], data=path.read_bytes())
+    page = private_dir(_place(talk) / "displays") / f"{path.stem}-safe.html"
+    with Target(page) as target:
+        target.write(display_page(Shown(number=1, forms={form.mime: form})), force=True)
+    return page
+
+
+async def init_command(talk: Talk, _: str) -> None:
+    from pinfold.app.agents_file import NAME, draft
+
+    text = await anyio.to_thread.run_sync(draft, talk.workspace)
+    tell(talk, text.splitlines())
+    is_there = await anyio.Path(talk.workspace / NAME).exists()
+    question = f"Replace {NAME}, which is there already, by this?" if is_there else f"Write this to {NAME}?"
+    if await talk.ask(question, {"y": "yes", "n": "no"}) != "y":
+        remark(talk, "nothing was written")
+        return
+    outside = (await talk.link.standing()).outside
+    write = partial(_write, talk.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
+    await anyio.to_thread.run_sync(write)
+    remark(talk, f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")

@@ -1,0 +1,44 @@
+"""/add and /data: more of the host's for a session that is under way, by the rules of --mount and --data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from pinfold.app import existing, mounts_of, named_paths
+from pinfold.app.mounts import refuse_overlap
+from pinfold.front.chat.commands.writing import BadWords, at_rest, remark
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+
+async def add_command(talk: Talk, rest: str) -> None:
+    if not rest:
+        raise BadWords("which path? /add PATH, or /add PATH:rw to let code write there")
+    await at_rest(talk, "/add")
+    had = (await talk.link.standing()).mounts
+    given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
+    mounts = await anyio.to_thread.run_sync(mounts_of, given)
+    refuse_overlap(mounts, talk.workspace)
+    how = "code may write there, and undo does not cover it" if mounts[-1].writable else "code may read it"
+    await talk.reopen(mounts=mounts)
+    remark(talk, f"adding {mounts[-1].path}: {how}")
+
+
+async def data_command(talk: Talk, rest: str) -> None:
+    if not rest:
+        raise BadWords("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
+    await at_rest(talk, "/data")
+    had = (await talk.link.standing()).data
+    given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
+    data = await anyio.to_thread.run_sync(lambda: existing(named_paths(given)))
+    await talk.reopen(data=data)
+    remark(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
+
+
+def _at_home(text: str) -> str:
+    """No shell has seen it."""
+    return str(Path(text).expanduser()) if text.startswith("~") else text
