@@ -337,16 +337,18 @@ class Engine:
                     raise TurnStopped(fault)
                 if turn.unusable:
                     raise TurnStopped(f"{turn.model} gave no answer that can be used: {turn.unusable}")
-                return TurnEnded(
-                    turn=id_,
-                    text=self._given(turn.answer, turn.without),
-                    usage=turn.usage,
-                    cost=turn.cost,
-                    without=turn.without,
-                )
+                return self._ended(turn, self._given(turn.answer, turn.without))
+            if (printed := self.core.printed_by(turn)) is not None:
+                return self._ended(turn, printed, printed=True)
             await self._check_progress(turn)
             self._check_budget(turn)
             await ask(self.core, turn)
+
+    @staticmethod
+    def _ended(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:
+        return TurnEnded(
+            turn=turn.id, text=text, usage=turn.usage, cost=turn.cost, without=turn.without, printed=printed
+        )
 
     def _given(self, answer: str, without: Sequence[str]) -> str:
         form = self.core.form

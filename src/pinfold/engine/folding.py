@@ -91,8 +91,8 @@ def apply(state: State, entry: Entry) -> State:
             return _replied(state, event)
         case ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
-        case TurnEnded(turn=turn):
-            return _closed(_spoken_for(state), turn, "ended", note=None)
+        case TurnEnded(turn=turn, text=text, printed=printed):
+            return _closed(_spoken_for(state, text if printed else None), turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
             return _closed(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
@@ -114,7 +114,7 @@ def _spoken(state: State, event: UserSpoke) -> State:
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
-        turn=Turn(id=event.turn, messages=(told,), cells=state.cells),
+        turn=Turn(id=event.turn, said=event.text, messages=(told,), cells=state.cells),
         notes=(),
         taken=(),
         glance=event.glance,
@@ -240,6 +240,7 @@ def _replied(state: State, event: ModelReplied) -> State:
         usage=state.turn.usage + event.usage,
         cost=_sum(state.turn.cost, event.cost),
         answer=None if event.actions or sent_back else event.text,
+        output="",
         model=event.model,
         corrections=state.turn.corrections + 1 if sent_back else 0,
         unusable=_WITHHELD if is_withheld else fault if event.unreadable and not sent_back else "",
@@ -261,12 +262,13 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
 
 
-def _spoken_for(state: State) -> State:
-    """What code has told the user stands in the conversation as if the model had said it."""
+def _spoken_for(state: State, printed: str | None) -> State:
+    """What code has told the user, or printed as the answer, stands in the conversation as if the model had said it."""
     turn = state.turn
-    if turn is None or not turn.answer or isinstance(turn.messages[-1], AssistantMessage):
+    answer = printed or (turn.answer if turn else None)
+    if turn is None or not answer or isinstance(turn.messages[-1], AssistantMessage):
         return state
-    return replace(state, turn=_saying(turn, AssistantMessage(text=turn.answer)))
+    return replace(state, turn=_saying(turn, AssistantMessage(text=answer)))
 
 
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
@@ -350,7 +352,9 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
     turn = _answering(turn, ToolMessage(id=event.id, text=told))
     # Of several calls the last one decides: what was said before a failure was said too early.
-    turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
+    went_well = event.outcome == "ok"
+    output = event.observation if went_well and isinstance(action, RunCell) else ""
+    turn = replace(turn, answer=item.answer if went_well else None, output=output, notices=event.notices)
     return replace(state, open=still, turn=turn)
 
 

@@ -78,6 +78,10 @@ class Form(Protocol):
         """An answer without fault, as the user gets it."""
         ...
 
+    def printed(self, output: str) -> str | None:
+        """What code has printed as the answer; None if it is not all that an answer must be."""
+        ...
+
 
 class Ledger(Protocol):
     """What this user has spent today, in all sessions."""

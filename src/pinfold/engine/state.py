@@ -62,6 +62,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     id: TurnId
     cells: int = 0
     """How many there were before it."""
+    said: str = ""
+    """By the user, as it was."""
     messages: tuple[Message, ...] = ()
     unproposed: tuple[Call, ...] = ()
     """Calls of the last reply that no ActionProposed stands for yet."""
@@ -72,6 +74,10 @@ class Turn(Struct, frozen=True, kw_only=True):
     """None once any reply had no known price."""
     answer: str | None = None
     """The last reply's text if it proposed nothing, or what its code has told the user: the turn can end."""
+    output: str = ""
+    """What is told of the last reply's code, if it went well and nothing came after it."""
+    notices: tuple[str, ...] = ()
+    """Those in it that are ours."""
     model: str = ""
     """Who replied last."""
     corrections: int = 0

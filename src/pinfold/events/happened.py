@@ -342,6 +342,8 @@ class TurnEnded(_Event, frozen=True, kw_only=True):
     cost: float | None = None
     without: tuple[str, ...] = ()
     """What was wanted and could not be had."""
+    printed: bool = False
+    """The text is what the last cell printed, word for word, in the form that was asked for: no model said it."""
 
 
 class TurnInterrupted(_Event, frozen=True, kw_only=True):
