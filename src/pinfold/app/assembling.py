@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.mcp.session import Around
 from pinfold.app.models import Asked
-from pinfold.app.mounts import refuse_overlap
+from pinfold.app.mounts import data_inside, refuse_overlap
 from pinfold.app.options import Options
 from pinfold.app.paths import input_of, up_dir
 from pinfold.app.prompt import system_prompt
@@ -151,7 +151,7 @@ def assembled(
 
     def prompt(profile: Profile) -> str:
         catalogue = hands.registry.catalogue() if hands.has_servers else ""
-        shown, wanted = _shown(data, provider), options.instructions
+        shown, wanted = data_inside(data, provider.capabilities), options.instructions
         return system_prompt(workspace, shown, allowed, profile, catalogue, form=told, instructions=wanted)
 
     opened = SessionOpened(
@@ -174,13 +174,6 @@ def _own(path: Path, folder: Path | None) -> Path:
         return path
     ours = input_of(folder) / path.name
     return ours if ours.exists() else path
-
-
-def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
-    """Where code inside finds it."""
-    if provider.capabilities.mounts:
-        return [f"/mnt/datasets/{name}" for name in data]
-    return [str(path) for path in data.values()]
 
 
 def _mounts(

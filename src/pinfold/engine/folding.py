@@ -21,6 +21,7 @@ from pinfold.events import (
     ActionFinished,
     ActionProposed,
     ActionStarted,
+    ApproachChanged,
     ApprovalDecided,
     ApprovalRequested,
     AssistantMessage,
@@ -67,6 +68,8 @@ _PREVIOUS = "[The previous turn"
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
+_RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*", re.MULTILINE)
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
 
 
@@ -99,7 +102,13 @@ def apply(state: State, entry: Entry) -> State:
             return _closed(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
         case SessionOpened() as event:
             return _opened(state, event)
-        case SessionChanged() | SessionRewound() | Checkpointed() | ContextCompacted() as event:
+        case (
+            SessionChanged()
+            | SessionRewound()
+            | Checkpointed()
+            | ContextCompacted()
+            | ApproachChanged() as event
+        ):
             return _changed(state, event)
         case _ as event:
             assert_never(event)
@@ -122,8 +131,31 @@ def _spoken(state: State, event: UserSpoke) -> State:
     )
 
 
-def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted) -> State:
+def _approached(state: State, event: ApproachChanged) -> State:
+    turn = state.turn
+    if turn is None or turn.id != event.turn:
+        return state
+    state = replace(state, private=state.private or event.private)
+    how = f"Things are like this now:\n{event.look}" if event.look else "Look at the data first."
+    first, last = turn.messages[0], turn.messages[-1]
+    if event.started_over:
+        task, files, rest = first.text.partition(f"\n\n{FILES_TOLD}")
+        note = f"[This was tried before and failed {event.times} times with {event.error}. Do it another way. {how}]"
+        again = UserMessage(text=f"{task}\n\n{note}{files}{rest}", images=getattr(first, "images", ()))
+        turn = replace(turn, messages=(again,), acts={}, repeated=0, errors={}, error="")
+    else:
+        note = f"[The same error {event.times} times. {how}]"
+        told = replace(last, text=f"{last.text.rstrip()}\n{note}")
+        turn = replace(turn, messages=(*turn.messages[:-1], told))
+    return replace(state, turn=replace(turn, approaches=turn.approaches + 1))
+
+
+def _changed(
+    state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted | ApproachChanged
+) -> State:
     match event:
+        case ApproachChanged():
+            return _approached(state, event)
         case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
             return replace(
                 state,
@@ -344,18 +376,34 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     told = event.observation
     if (unsaid := _unsaid(event.variables, action)) is not None:
         told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
-    result = _CELL.sub("<cell>", event.observation)
-    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
-    times = state.turn.acts.get(act, 0) + 1
-    if times == REPEATS:
-        told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
-    turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
+    turn = _counted(state.turn, action, event)
+    if turn.repeated == REPEATS:
+        told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
     turn = _answering(turn, ToolMessage(id=event.id, text=told))
     # Of several calls the last one decides: what was said before a failure was said too early.
     went_well = event.outcome == "ok"
     output = event.observation if went_well and isinstance(action, RunCell) else ""
     turn = replace(turn, answer=item.answer if went_well else None, output=output, notices=event.notices)
     return replace(state, open=still, turn=turn)
+
+
+def _counted(turn: Turn, action: Action, event: ActionFinished) -> Turn:
+    """How often it has done this, and failed like this."""
+    result = _CELL.sub("<cell>", event.observation)
+    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
+    times = turn.acts.get(act, 0) + 1
+    turn = replace(turn, acts={**turn.acts, act: times}, repeated=times)
+    if not isinstance(action, RunCell):
+        return turn
+    error = _last_line(event.error) if event.outcome == "error" and event.error else ""
+    errors = {**turn.errors, error: turn.errors.get(error, 0) + 1} if error else turn.errors
+    return replace(turn, errors=errors, error=error)
+
+
+def _last_line(error: str) -> str:
+    """What was raised, without what makes the same failure look different."""
+    raised = _RAISED.findall(error) or error.rstrip().splitlines()[-1:]
+    return capped(_ADDRESS.sub("0x", raised[-1]), _EFFECT) if raised else ""
 
 
 def _unsaid(variables: Changed | None, action: Action) -> Changed | None:

@@ -219,6 +219,10 @@ class Hands(Protocol):
         """What the model is told of the files there are, without asking; empty where it can look by itself."""
         ...
 
+    async def look(self, about: str) -> str:
+        """How things are now: the variables, and the files that `about` names, for a model that keeps failing."""
+        ...
+
     def hint(self, text: str) -> str:
         """What the model is told of tools that may be of use for `text`; empty where it knows them all, or none is."""
         ...

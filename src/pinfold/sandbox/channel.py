@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, parse_json
-from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, ReadOnly, Stream, Variable
+from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Lost, ReadOnly, Stream, Variable
 
 LENGTHS = Struct("<II")
 HEADER_BYTES = 128 << 10
@@ -80,6 +80,7 @@ class Header(msgspec.Struct, frozen=True):
     again: bool = False
     out_of_memory: bool = False
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
+    lost: Annotated[list[Lost], msgspec.Meta(max_length=4)] = []
     call: int | None = None
     tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
     command: int | None = None
@@ -125,6 +126,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The cell can be run again instead of its state being kept."""
     out_of_memory: bool = False
     displays: tuple[Display, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -321,7 +323,13 @@ class ReplyReader:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error
         if value is None and error is None and not header.displays:
-            return Reply(status=header.status, body=body, interrupted=header.interrupted, again=header.again)
+            return Reply(
+                status=header.status,
+                body=body,
+                interrupted=header.interrupted,
+                again=header.again,
+                lost=tuple(header.lost),
+            )
         split, shown = value or 0, (value or 0) + (error or 0)
         rich = sum(size for forms in header.displays for _, size in forms)
         if split < 0 or (error or 0) < 0 or shown + rich != len(body):
@@ -335,6 +343,7 @@ class ReplyReader:
             again=header.again,
             out_of_memory=header.out_of_memory,
             displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
+            lost=tuple(header.lost),
         )
 
 
