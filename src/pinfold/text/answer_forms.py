@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 LACKS = "The answer is not in the form that was asked for"
@@ -19,13 +20,12 @@ _GIVEN_ALONG = re.compile(r"\n\n\[(?:Standard input|Attached )")
 _FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _BESIDE = re.compile(r"^\[stderr\]$", re.MULTILINE)
 _VALUE = r"((?:[^\[\]\n]|\[[^\[\]\n]*\])*)"
-_MARK = re.compile(rf"(?<![\w@.])@([^\W\d]\w*)\[{_VALUE}\]")
+_MARK = re.compile(rf"(?<![\w.])@+([^\W\d]\w*)\[{_VALUE}\]")
 _MARKS = re.compile(rf"(?:\s*@[^\W\d]\w*\[{_VALUE}\]\s*[,;]?)+\s*")
-_EITHER = re.compile(r"\]\W{0,3}\bor\b\W{0,3}@")
+_EITHER = re.compile(r"\]\W{0,3}\bor\b\W{0,3}@|\b(?:if|else|otherwise)\b[^.@\n]*@\w+\[", re.IGNORECASE)
+"""One form or another, as the case may be: none of them can be asked for."""
 _ANSWERING = re.compile(r"\b(?:format|form|answer|output|respond|reply|print|return|report)\b", re.IGNORECASE)
-_UNFILLED = re.compile(
-    r"\W*(?:nan|none|null|nat|\.\.\.|)\W*|.*(?:\bnp\.\w+\(|\bdtype\b|object at 0x).*", re.IGNORECASE
-)
+_UNFILLED = re.compile(r"\s*(?:nan|NaN|None|null|NaT|\.\.\.)?\s*|.*(?:\bnp\.\w+\(|\bdtype\b|object at 0x).*")
 _DECIMALS = re.compile(r"\b(\d|one|two|three|four|five|six)[ -]decimal", re.IGNORECASE)
 _COUNTS = ("zero", "one", "two", "three", "four", "five", "six")
 _NUMBER = (
@@ -72,7 +72,7 @@ class AskedForm(Protocol):
 
 @lru_cache(maxsize=16)
 def asked_form(prompt: str) -> AskedForm | None:
-    prompt = _GIVEN_ALONG.split(prompt, maxsplit=1)[0]
+    prompt = _GIVEN_ALONG.split(prompt, maxsplit=1)[0].replace("\\n", "\n")
     if len(prompt) > _LONGEST:
         return None
     return _marks(prompt) or _keys(prompt) or (_OneLine() if _ONE_LINE.search(prompt) else None)
@@ -153,16 +153,10 @@ class _Marks(NamedTuple):
         return ""
 
     def printed(self, output: str) -> str | None:
-        block: list[str] = []
-        for line in reversed(output.rstrip().split("\n")):
-            if not _MARKS.fullmatch(line):
-                return None
-            block.insert(0, line)
-            names = [name for name, _ in _MARK.findall("\n".join(block))]
-            if len(names) >= len(self.places):
-                text = "\n".join(block).strip()
-                return text if sorted(names) == sorted(self.places) and not self.fault(text) else None
-        return None
+        block = [*takewhile(_MARKS.fullmatch, reversed(output.rstrip().split("\n")))]
+        text = "\n".join(reversed(block)).strip()
+        names = sorted(name for name, _ in _MARK.findall(text))
+        return text if names == sorted(self.places) and not self.fault(text) else None
 
 
 class _Keys(NamedTuple):
@@ -195,9 +189,10 @@ class _OneLine(NamedTuple):
 
 
 def _marks(prompt: str) -> _Marks | None:
-    places: dict[str, str] = {}
+    shown: dict[str, set[str]] = {}
     for name, place in _MARK.findall(prompt):
-        places.setdefault(name, place)
+        shown.setdefault(name, set()).add(place)
+    places = {name: " or ".join(sorted(all_)) for name, all_ in shown.items()}
     if (
         not places
         or not _ANSWERING.search(_MARK.sub("", prompt))
