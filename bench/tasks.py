@@ -5,6 +5,10 @@
     ./.venv/bin/python bench/tasks.py --share 1/4 ...       one of four runs side by side, each with its own server
     ./.venv/bin/python bench/tasks.py --report RUN RUN ...  what several runs came to together
     ./.venv/bin/python bench/tasks.py --self-test           do the checkers judge rightly?
+    ./.venv/bin/python bench/tasks.py --set FOLDER --arm pinfold [--checkout DIR]
+                                                            questions of a folder (bench/tasking/questions.py), with the
+                                                            Pinfold of this checkout or another
+    ./.venv/bin/python bench/tasks.py --compare RUN RUN     solved, tokens and calls of two such runs
 
 Needs the file mbpp/sanitized-mbpp.json of google-research, in bench/out/ or as `--mbpp FILE`.
 Tokens are counted between agent and server, for both alike. Results and transcripts are under bench/out/tasks/RUN/.
@@ -29,8 +33,8 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.tasking import baseline, dev, held_out, mbpp, results, self_test, server
-from bench.tasking.arms import ARMS, ArmName, Asked
+from bench.tasking import baseline, dev, held_out, mbpp, questions, results, self_test, server
+from bench.tasking.arms import ARMS, ROOT, ArmName, Asked
 from bench.tasking.checks import now
 from bench.tasking.meter import Meter
 from bench.tasking.results import Result
@@ -71,6 +75,7 @@ class Bench:
     server: Server
     meter: Meter
     limit_s: float
+    checkout: Path
 
     def expiry(self) -> Callable[[], bool]:
         """From now on. A hang that keeps no model busy has its end too."""
@@ -93,6 +98,7 @@ def tried(task: Task, arm: ArmName, bench: Bench) -> Result:
         url=bench.meter.url,
         model=server.NAME,
         expired=bench.expiry(),
+        checkout=bench.checkout,
         scratch=scratch,
     )
     began, clock, worked = now(), time.monotonic(), bench.server.worked_s()
@@ -151,7 +157,7 @@ def run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> None:
         nullcontext(Server(given.server)) if given.server else own as there,
         closing(Meter(there.url)) as meter,
     ):
-        bench = Bench(folder, there, meter, given.limit_s)
+        bench = Bench(folder, there, meter, given.limit_s, given.checkout)
         warm = ""
         for number, (arm, task) in enumerate(left, 1):
             if warm != arm:
@@ -196,13 +202,27 @@ def arguments() -> argparse.Namespace:
     add("--resume", metavar="RUN", help="name or folder of a run to go on with")
     add("--share", type=_share, default=(1, 1), metavar="K/N", help="the K-th of N parts of the tasks")
     add("--report", nargs="+", metavar="RUN", help="names or folders of runs; nothing is run")
+    add("--compare", nargs="+", metavar="RUN", help="names or folders of runs of ours; nothing is run")
+    add(
+        "--set",
+        type=Path,
+        metavar="FOLDER",
+        help="questions with labels and tables, instead of our own tasks",
+    )
+    add(
+        "--checkout",
+        type=Path,
+        default=ROOT,
+        metavar="DIR",
+        help="whose Pinfold is asked (default: this one)",
+    )
     add("--self-test", action="store_true", help="check the checkers; no model")
     return parser.parse_args()
 
 
 def chosen(given: argparse.Namespace) -> list[Task]:
-    tasks = [*dev.TASKS, *held_out.TASKS]
-    if not given.no_mbpp:
+    tasks = questions.load(given.set) if given.set else [*dev.TASKS, *held_out.TASKS]
+    if not given.no_mbpp and not given.set:
         tasks += mbpp.load(given.mbpp)
     if given.self_test:
         return tasks
@@ -237,13 +257,16 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 def main() -> int:
     given = arguments()
     signal.signal(signal.SIGTERM, _stop)
+    books = {run: OUT / "tasks" / run / "results.jsonl" for run in given.report or given.compare or ()}
+    if given.compare:
+        print(results.compare({run: results.read(book) for run, book in books.items()}))
+        return 0
     if given.report:
-        books = [OUT / "tasks" / run / "results.jsonl" for run in given.report]
-        print(results.report([result for book in books for result in results.read(book)]))
+        print(results.report([result for book in books.values() for result in results.read(book)]))
         return 0
     try:
         tasks = chosen(given)
-    except mbpp.NotMbpp as missing:
+    except (mbpp.NotMbpp, questions.NoQuestions) as missing:
         print(missing, file=sys.stderr)
         return 2
     if given.self_test:

@@ -29,6 +29,8 @@ class Asked:
     url: str
     model: str
     expired: Callable[[], bool]
+    checkout: Path = ROOT
+    """Whose Pinfold is asked."""
     scratch: Path
     """A folder for what the agent itself keeps; empty at the start of a run."""
 
@@ -45,7 +47,7 @@ def pinfold(asked: Asked) -> Attempt:
     command = [sys.executable, "-m", "pinfold", "run", "--json", "--mode", "auto", "--ephemeral"]
     command += ["--model", f"{asked.url}#{asked.model}", "--workspace", str(asked.workspace), asked.prompt]
     homes = {f"XDG_{kind}_HOME": str(asked.scratch / kind.lower()) for kind in ("CONFIG", "CACHE", "STATE")}
-    ended, out, err = _run(command, asked, {**homes, "PYTHONPATH": str(ROOT / "src")})
+    ended, out, err = _run(command, asked, {**homes, "PYTHONPATH": str(asked.checkout / "src")})
     events = _events(out)
     last = next((event for event in reversed(events) if event.get("kind") == "TurnEnded"), None)
     return Attempt(

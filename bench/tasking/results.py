@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -68,6 +68,32 @@ def report(results: Sequence[Result]) -> str:
         if these:
             parts += [f"## {half}", "", _by_kind(these, arms), "", _spent(these, arms), ""]
     return "\n".join([*parts, *_goals(results)])
+
+
+def compare(runs: Mapping[str, Sequence[Result]]) -> str:
+    """Several runs of ours, such as of two checkouts, on the tasks that all of them have tried."""
+    ours = {run: {r.task: r for r in results if r.arm == "pinfold"} for run, results in runs.items()}
+    both = sorted(set[str].intersection(*map(set, ours.values())))
+    lines = [
+        f"| {len(both)} tasks | solved | tokens | a solved task | model calls | of the model |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run, results in ours.items():
+        own = [results[task] for task in both]
+        lines.append(
+            f"| {run} | {sum(r.solved for r in own)} | {sum(r.tokens for r in own):,} | {per_solved(own):,.0f} "
+            f"| {sum(r.requests for r in own)} | {sum(r.model_s for r in own):,.0f} s |"
+        )
+    for run, results in ours.items():
+        only = [
+            task
+            for task in both
+            if results[task].half == "dev"
+            and results[task].solved
+            and not any(other[task].solved for other in ours.values() if other is not results)
+        ]
+        lines.append(f"\nonly {run}: {', '.join(only) or 'none'}")
+    return "\n".join(lines)
 
 
 def _by_kind(results: Sequence[Result], arms: Sequence[ArmName]) -> str:

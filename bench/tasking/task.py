@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ Kind = Literal[
     "several",
     "scripts",
     "mbpp",
+    "questions",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -57,6 +58,8 @@ class Scene:
     oracle: str
     """A program that does the task in the workspace; what it prints is the answer."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    copies: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Files from elsewhere, by the name they get."""
     changes: frozenset[str] = frozenset()
     """Files of `files` that the task changes. All others must stay as they are."""
     wrong: tuple[str, ...] = ()
@@ -78,19 +81,23 @@ class Task:
 
     def lay(self, workspace: Path) -> None:
         """The task's files, put into an empty folder."""
-        for name, content in self.scene.files.items():
+        for name, content in self._contents():
             path = workspace / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode())
+            path.write_bytes(content)
 
     def check(self, outcome: Outcome) -> str | None:
-        for name, content in self.scene.files.items():
+        for name, content in self._contents():
             path = outcome.workspace / name
             if name in self.scene.changes:
                 continue
-            if not path.is_file() or path.read_bytes() != content.encode():
+            if not path.is_file() or path.read_bytes() != content:
                 return f"{name} was changed or removed"
         return self.scene.check(outcome)
+
+    def _contents(self) -> Iterator[tuple[str, bytes]]:
+        yield from ((name, content.encode()) for name, content in self.scene.files.items())
+        yield from ((name, path.read_bytes()) for name, path in self.scene.copies.items())
 
 
 class Tasks:

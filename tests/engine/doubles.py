@@ -176,6 +176,9 @@ class EchoHands:
     async def glance(self) -> str:
         return self.files
 
+    async def look(self, about: str) -> str:
+        return f"{self.files} of {about}"
+
     def hint(self, text: str) -> str:
         return self.hints.get(text, "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.engine.doubles import EchoHands, calls, cell, life, says
 
-from pinfold.engine import OnCall, OnOutput, Performed
+from pinfold.engine import OnCall, OnOutput, Performed, fold
 from pinfold.events import (
     Action,
     ActionId,
@@ -144,3 +144,65 @@ async def test_of_new_variables_those_are_told_that_the_code_does_not_name() -> 
         await session.say()
     [told] = [message.text for message in requests.all[1].messages if isinstance(message, ToolMessage)]
     assert told == "done\n[variables: added hidden]"
+
+
+FARE = "What is the mean fare? Format: @fare[value]"
+
+
+async def test_what_code_prints_in_the_asked_form_is_the_answer_and_the_log_says_so() -> None:
+    requests = Requests()
+    async with life([says("", cell("read\n@fare[3.5]")), says("next")], hooks=[requests]) as session:
+        end = await session.say(FARE)
+        assert isinstance(end, TurnEnded)
+        assert (end.text, end.printed) == ("@fare[3.5]", True)
+        assert len(session.all(ModelReplied)) == 1
+        again = await session.say("and now?", TurnId("t_2"))
+    assert isinstance(again, TurnEnded)
+    assert (again.text, again.printed) == ("next", False)
+    assert AssistantMessage(text="@fare[3.5]") in requests.all[1].messages
+    assert fold(session.log.read()) == session.core.state
+
+
+@pytest.mark.parametrize(
+    ("prompt", "printed"),
+    [
+        ("What is the mean fare?", "@fare[3.5]"),
+        (FARE, "The mean fare is 3.5"),
+        (f"Plot the fares. {FARE}", "@fare[3.5]"),
+    ],
+)
+async def test_what_code_prints_otherwise_goes_to_the_model(prompt: str, printed: str) -> None:
+    async with life([says("", cell(printed)), says("It is @fare[3.5]")]) as session:
+        end = await session.say(prompt)
+    assert isinstance(end, TurnEnded)
+    assert (end.text, end.printed) == ("It is @fare[3.5]", False)
+
+
+async def test_what_was_printed_before_a_failure_is_not_the_answer() -> None:
+    async with life([says("", cell("@fare[3.5] fail")), says("@fare[4]")], hands=FailingHands()) as session:
+        end = await session.say(FARE)
+    assert isinstance(end, TurnEnded)
+    assert (end.text, end.printed) == ("@fare[4]", False)
+
+
+async def test_an_answer_without_the_asked_form_goes_back_once_and_the_second_is_final() -> None:
+    requests = Requests()
+    script = [says("It is 3.5"), says("", cell("x")), says("I said 3.5"), says("never asked")]
+    async with life(script, hooks=[requests]) as session:
+        end = await session.say(FARE)
+    assert isinstance(end, TurnEnded)
+    assert end.text == "I said 3.5"
+    lacks = "The answer is not in the form that was asked for: @fare[...] is missing."
+    assert requests.all[1].messages[-1] == UserMessage(
+        text=f"[{lacks} Answer again in exactly this form: @fare[value]]"
+    )
+    assert [reply.correction[: len(lacks)] for reply in session.all(ModelReplied)] == [lacks, "", ""]
+
+
+async def test_code_that_answers_without_the_asked_form_is_told_once_too() -> None:
+    hands = EchoHands(tools=[answer])
+    async with life([says("", cell(TELL)), says("It is 42.")], hands=hands) as session:
+        end = await session.say(FARE)
+    assert "@fare[...] is missing" in hands.got[0].observation
+    assert hands.got[0].outcome == "error"
+    assert isinstance(end, TurnEnded)

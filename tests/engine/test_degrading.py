@@ -8,10 +8,14 @@ import pytest
 from tests.engine.doubles import TURN, BusyModel, EchoHands, Life, calls, cell, life, says
 
 from pinfold import tool
-from pinfold.engine import Breaker, Budget, Spent
+from pinfold.engine import Breaker, Budget, OnCall, OnOutput, Performed, Spent, fold
 from pinfold.events import (
+    Action,
+    ActionId,
+    ApproachChanged,
     AssistantMessage,
     BlobId,
+    CallTool,
     Entry,
     Image,
     ModelFailed,
@@ -21,6 +25,7 @@ from pinfold.events import (
     Request,
     RequestFailed,
     Say,
+    SessionRewound,
     TextDelta,
     Thought,
     ToolMessage,
@@ -30,9 +35,18 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model import BadScript, ScriptedModel
+from pinfold.model import BadScript, KeptReply, ScriptedModel
 
 pytestmark = pytest.mark.unit
+
+
+class Requests:
+    def __init__(self) -> None:
+        self.all: list[Request] = []
+
+    async def before_model(self, request: Request) -> Request:
+        self.all.append(request)
+        return request
 
 
 class Told:
@@ -122,6 +136,99 @@ async def test_two_steps_in_turn_are_a_loop_too_and_other_results_are_none() -> 
         assert isinstance(await session.say(), TurnFailed)
     async with life([*(says("", cell(f"{n}")) for n in range(9)), says("ok")]) as session:
         assert isinstance(await session.say(), TurnEnded)
+
+
+class RaisingHands(EchoHands):
+    """Code raises what it is."""
+
+    async def perform(
+        self,
+        id: ActionId,  # noqa: A002
+        action: Action,
+        on_output: OnOutput,
+        on_call: OnCall,
+        cell: int | None,
+        *,
+        read_only: bool = False,
+    ) -> Performed:
+        done = await super().perform(id, action, on_output, on_call, cell, read_only=read_only)
+        code = done.observation
+        if "Error" not in code:
+            return done
+        error = f"Traceback:\n  File <cell {cell}>\n{code.split('#')[0]}\nthe table has other columns\n"
+        return Performed(outcome="error", observation=error, error=error)
+
+
+def failing(times: int, error: str = "KeyError: 'x'") -> list[KeptReply]:
+    """Other code each time, the same error."""
+    return [says("", cell(f"{error}# {n}")) for n in range(times)]
+
+
+async def test_the_same_error_three_times_brings_a_fresh_look_and_once_more_a_start_without_the_tries() -> (
+    None
+):
+    hands, requests = RaisingHands(files="a.csv: 3 rows"), Requests()
+    script = [says("", cell("fine")), *failing(4), says("", cell("other")), says("done")]
+    async with life(script, hands=hands, hooks=[requests]) as session:
+        end = await session.say("sum x in a.csv")
+    assert isinstance(end, TurnEnded)
+    assert end.text == "done"
+    looks, starts = session.all(ApproachChanged)
+    assert (looks.error, looks.times, looks.started_over) == ("KeyError: 'x'", 3, False)
+    assert (starts.times, starts.started_over) == (4, True)
+    fourth, fifth = requests.all[4].messages, requests.all[5].messages
+    assert (
+        "[The same error 3 times. Things are like this now:\na.csv: 3 rows of sum x in a.csv"
+        in fourth[-1].text
+    )
+    assert [type(one) for one in fifth] == [UserMessage]
+    assert fifth[0].text.startswith(
+        "sum x in a.csv\n\n[This was tried before and failed 4 times with KeyError: 'x'. Do it another way."
+    )
+    (back,) = session.all(SessionRewound)
+    assert (back.to, back.undone) == (0, (1, 2, 3, 4, 5))
+    assert session.core.state.path == (6,)
+    assert fold(session.log.read()) == session.core.state
+    assert [event.text for event in session.all(Noticed)] == [
+        "the same error 3 times (KeyError: 'x'): looking at the data again",
+        "the same error 4 times (KeyError: 'x'): starting over",
+    ]
+
+
+async def test_an_error_that_comes_back_after_a_new_start_ends_the_turn_or_a_stronger_model_goes_on() -> None:
+    async with life(failing(20), hands=RaisingHands()) as session:
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert end.error == "stopped: the model keeps making the same error: KeyError: 'x'"
+    assert len(session.all(ModelReplied)) == 7
+    async with life(failing(20), hands=RaisingHands()) as session:
+        session.core.escalate = ScriptedModel([says("solved")], name="strong")
+        end = await session.say()
+    assert isinstance(end, TurnEnded)
+    assert end.text == "solved"
+
+
+async def test_other_errors_and_errors_of_earlier_turns_change_nothing() -> None:
+    script = [*failing(2), *failing(2, "ValueError: y"), says("one"), *failing(2), says("two")]
+    async with life(script, hands=RaisingHands()) as session:
+        await session.say()
+        await session.say("again", TurnId("t2"))
+    assert session.all(ApproachChanged) == []
+
+
+async def test_what_reached_outside_is_not_begun_again() -> None:
+    @tool(effect="once")
+    def send() -> str:
+        """Send."""
+        return "sent"
+
+    hands = RaisingHands(tools=[send], granted=frozenset({"send"}))
+    async with life([says("", calls("send")), *failing(9)], hands=hands) as session:
+        end = await session.say()
+    assert isinstance(end, TurnFailed)
+    assert [event.started_over for event in session.all(ApproachChanged)] == [False]
+    assert session.all(SessionRewound) == []
+    assert hands.began.count(CallTool(tool="send", args={})) == 1
 
 
 async def test_a_stronger_model_takes_over_from_one_that_is_stuck() -> None:

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
 import pytest
 
-from pinfold.sandbox import Session
+from pinfold.sandbox import Limits, Session, Spec
+from pinfold.sandbox.namespaces import Namespaces
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def tables(tmp_path_factory: pytest.TempPathFactory, data_python: Path) -> AsyncGenerator[Session]:
+    """One session for many errors: a failed cell changes nothing."""
+    folder = tmp_path_factory.mktemp("tables")
+    folder.chmod(0o755)
+    session = await Namespaces(python=data_python).open(
+        Spec(workspace=folder, limits=Limits(cell_s=40, start_s=40))
+    )
+    made = await session.run(
+        "import pandas as pd, polars as pl\nother = pd.DataFrame({'id': [1]})\n"
+        "frame = pd.DataFrame({'price': [1], ' Region': [2]})\npolar = pl.DataFrame({'price': [1], 'id': [2]})"
+    )
+    assert made.status == "ok", made.error
+    yield session
+    await session.close()
 
 
 async def error_of(session: Session, code: str) -> list[str]:
@@ -115,7 +141,7 @@ async def test_nothing_is_advised_where_installing_would_not_help(session: Sessi
 async def test_a_missing_column_names_those_like_it(data: Session) -> None:
     await data.run("import pandas as pd\nframe = pd.DataFrame({'price': [1], 'Region ': [2], 'other': [3]})")
     lines = await error_of(data, "frame['prise'].sum()")
-    assert "    frame: DataFrame (1, 3) columns price, Region , other" in lines
+    assert "    frame: DataFrame (1, 3) columns 'price', 'Region ', 'other'" in lines
     assert lines[-1] == "frame has no column 'prise'; close: 'price'"
     assert (await error_of(data, "frame['region']"))[-1] == "frame has no column 'region'; close: 'Region '"
     there = "frame has no column 'zzz'; it has 'price', 'Region ', 'other'"
@@ -132,6 +158,71 @@ async def test_of_two_tables_the_one_without_the_column_is_named(data: Session) 
     await data.run("import pandas as pd\none = pd.DataFrame({'key': [1]})\ntwo = pd.DataFrame({'id': [1]})")
     lines = await error_of(data, "one.merge(two, on='key')")
     assert lines[-1] == "two has no column 'key'; it has 'id'"
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (
+            "frame[['prise', 'zz']]",
+            [
+                "frame has no column 'prise'; close: 'price'",
+                "frame has no column 'zz'; it has 'price', ' Region'",
+            ],
+        ),
+        ("frame[['price', 'region']]", ["frame has no column 'region'; close: ' Region'"]),
+        ("frame.dropna(subset=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.drop_duplicates(subset=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.groupby('Region').sum()", ["frame has no column 'Region'; close: ' Region'"]),
+        ("frame.groupby('price')['prise'].sum()", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.groupby('price')[['prise']].sum()", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.groupby('price').agg({'prise': 'sum'})", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.sort_values('prise')", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.sort_values(['price', 'region'])", ["frame has no column 'region'; close: ' Region'"]),
+        ("frame.set_index(['prise'])", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.drop(columns=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.loc[:, ['prise']]", ["frame has no column 'prise'; close: 'price'"]),
+        ("frame.melt(id_vars=['prise'])", ["frame has no column 'prise'; close: 'price'"]),
+        (
+            "frame.merge(other, left_on='prise', right_on='id')",
+            ["frame has no column 'prise'; close: 'price'"],
+        ),
+        (
+            "frame.merge(other, left_on='price', right_on='ident')",
+            [
+                "frame has no column 'ident'; it has 'price', ' Region'",
+                "other has no column 'ident'; it has 'id'",
+            ],
+        ),
+        (
+            "other.merge(frame, left_on='id', right_on='prise')",
+            ["frame has no column 'prise'; close: 'price'"],
+        ),
+        ("frame.prise", ["frame has no column 'prise'; close: 'price'"]),
+        ("polar['prise']", ["polar has no column 'prise'; close: 'price'"]),
+        ("polar.drop_nulls('prise')", ["polar has no column 'prise'; close: 'price'"]),
+        ("polar.select('prise')", ['Did you mean "price"?']),
+    ],
+)
+async def test_missing_columns_are_named_however_the_library_says_it(
+    tables: Session, code: str, hint: list[str]
+) -> None:
+    assert (await error_of(tables, code))[-len(hint) :] == hint
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "frame.zebra",
+        "{'a': 1}['prise']",
+        "frame.loc[99]",
+        "int('prise')",
+        "[frame][7]",
+        "frame.merge(other, on=3)",
+    ],
+)
+async def test_an_error_about_something_else_names_no_column(tables: Session, code: str) -> None:
+    assert "has no column" not in "\n".join(await error_of(tables, code))
 
 
 async def test_nested_data_is_told_as_deep_as_code_must_go(session: Session) -> None:

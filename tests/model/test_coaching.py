@@ -64,6 +64,15 @@ def test_only_the_files_the_task_is_about_are_told_in_full() -> None:
     assert about_none[-2].endswith("[Files in the current folder:\na.csv\nb.json\nnotes/\nx.bin (3 bytes)]")
 
 
+def test_a_lone_file_of_data_is_told_in_full_though_the_task_does_not_name_it() -> None:
+    files = '\n\n[Files in the current folder:\n/mnt/datasets/t.csv: 4 rows like "x"=1\nnotes.md: 2 lines: # a | b\nx.bin (3 bytes)]'
+    told = texts(asked(user("What is the mean of x?", files)))
+    assert "shops.csv" in told[0]
+    assert told[-2].endswith('t.csv: 4 rows like "x"=1\nnotes.md\nx.bin (3 bytes)]')
+    two = files.replace("notes.md: 2 lines: # a | b", 'b.json: {"k": 1}')
+    assert texts(asked(user("What is the mean of x?", two)))[-2].endswith("t.csv\nb.json\nx.bin (3 bytes)]")
+
+
 @pytest.mark.parametrize("words", ["hi", "thank you", "Good morning!"])
 def test_small_talk_gets_no_code(words: str) -> None:
     request = asked(user(words))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from pinfold.app.errors import ConfigError
 from pinfold.events import Json
 from pinfold.text import capped
+from pinfold.text.answer_forms import json_in, last_object, parsed
 
 LARGEST = 256 << 10
 """Bytes of a schema: the model is told all of it."""
 _FAULTS = 5
 _FAULT = 300
-_FENCED = re.compile(r"^```(?:json)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _TOLD = """\
 Your final answer must be JSON and nothing else, valid against this JSON Schema:
 {}
@@ -39,7 +38,7 @@ class AnswerForm:
     def fault(self, text: str) -> str:
         """What is wrong with an answer, for whoever gave it; empty if nothing is."""
         try:
-            value = _parsed(_json_in(text))
+            value = parsed(json_in(text))
         except ValueError as error:
             return f"The answer must be JSON alone, and this is not: {error}"
         from referencing.exceptions import Unresolvable
@@ -56,17 +55,17 @@ class AnswerForm:
 
     def taken(self, text: str) -> str:
         """The JSON of an answer without fault, as it was written."""
-        return _json_in(text)
+        return json_in(text)
+
+    def printed(self, output: str) -> str | None:
+        """What code has printed as the answer. An object with keys that the schema names: less could be anything."""
+        schema = cast("dict[str, Json]", self._schema)
+        text = last_object(output) if schema.get("required") else None
+        return text if text is not None and not self.fault(text) else None
 
     @cached_property
     def _validator(self) -> Any:
         return _validator_of(self._schema)
-
-
-def _json_in(text: str) -> str:
-    """The JSON an answer is, as it was written: all of it, or the one fenced block in it."""
-    fenced = _FENCED.findall(text)
-    return (fenced[0] if len(fenced) == 1 else text).strip()
 
 
 def read_schema(path: Path) -> Json:
@@ -79,7 +78,7 @@ def read_schema(path: Path) -> Json:
     if len(data) > LARGEST:
         raise ConfigError(f"the schema {path} is too large: the limit is {LARGEST >> 10} kB")
     try:
-        schema = _parsed(data.decode("utf-8"))
+        schema = parsed(data.decode("utf-8"))
     except ValueError as error:
         raise ConfigError(f"the schema {path} is not JSON: {error}") from error
     if not isinstance(schema, dict):
@@ -129,14 +128,3 @@ def _references(schema: Json) -> Iterator[str]:
     elif isinstance(schema, list):
         for item in cast("list[Json]", schema):
             yield from _references(item)
-
-
-def _parsed(text: str) -> Json:
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

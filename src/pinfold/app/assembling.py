@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.mcp.session import Around
 from pinfold.app.models import Asked
-from pinfold.app.mounts import refuse_overlap
+from pinfold.app.mounts import data_inside, refuse_overlap
 from pinfold.app.options import Options
 from pinfold.app.paths import input_of, up_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.events import Mode, SessionOpened
 from pinfold.log import Log
 from pinfold.model import Profile
-from pinfold.sandbox import Mount, Provider, Spec, data_places, is_built_in, provider_named
+from pinfold.sandbox import Mount, Provider, Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.warm import look_in
@@ -152,7 +152,7 @@ def assembled(
 
     def prompt(profile: Profile) -> str:
         catalogue = hands.registry.catalogue() if hands.has_servers else ""
-        shown, wanted = _shown(data, provider), options.instructions
+        shown, wanted = data_inside(data, provider.capabilities), options.instructions
         return system_prompt(workspace, shown, allowed, profile, catalogue, form=told, instructions=wanted)
 
     opened = SessionOpened(
@@ -175,13 +175,6 @@ def _own(path: Path, folder: Path | None) -> Path:
         return path
     ours = input_of(folder) / path.name
     return ours if ours.exists() else path
-
-
-def _shown(data: Mapping[str, Path], provider: Provider) -> list[str]:
-    """Where code inside finds it."""
-    if provider.capabilities.mounts:
-        return list(data_places(data))
-    return [str(path) for path in data.values()]
 
 
 def _mounts(

@@ -19,6 +19,7 @@ from pinfold.app.discreet import without_own_secrets
 from pinfold.app.doing import Doing, doing, now_doing
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.judging import Judging
+from pinfold.app.mounts import data_inside
 from pinfold.app.observing import (
     NO_NETWORK,
     OutputLimits,
@@ -384,14 +385,24 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
 
     async def glance(self) -> str:
-        if not self.glances:
-            return ""
+        return await self._files() if self.glances else ""
+
+    async def look(self, about: str) -> str:
+        # What the model has not asked for stays here, unless it was told of all files anyway.
+        files = [
+            line for line in (await self._files()).split("\n") if self.glances or _file_of(line) in about
+        ]
+        return "\n".join(filter(None, (*files, self.inventory())))
+
+    async def _files(self) -> str:
+        """How they are made, a line each."""
         if self.privacy.about_to_read():
             await self.way.cut()
         try:
             session = await self.started()
+            data = data_inside(self.spec.data, session.capabilities)
             outcome = await session.command(
-                ["python3", "-I", "-c", _GLANCE.read_text("utf-8")], timeout_s=GLANCE_S
+                ["python3", "-I", "-c", _GLANCE.read_text("utf-8"), *data], timeout_s=GLANCE_S
             )
         except (SandboxUnavailable, NotSupported):
             return ""
@@ -585,6 +596,11 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return self.output.cut(text, limit, "not kept, the disk is full"), ()
         return self.output.cut(text, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)
+
+
+def _file_of(line: str) -> str:
+    """The name of the file that a line of a glance is about."""
+    return line.partition(":")[0].partition(" (")[0].rpartition("/")[2]
 
 
 def _told(action: CallTool) -> str:

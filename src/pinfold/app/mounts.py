@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import is_too_wide, nearest, refuse_closed_folders
-from pinfold.sandbox import Mount, not_mountable
+from pinfold.sandbox import Capabilities, Mount, data_places, not_mountable
 
 __all__ = ["Mount", "mounts_of", "refuse_overlap"]
 
@@ -27,6 +27,11 @@ def mounts_of(items: Iterable[str | PathLike[str]]) -> tuple[Mount, ...]:
                 )
         mounts.append(mount)
     return tuple(mounts)
+
+
+def data_inside(data: Mapping[str, Path], capabilities: Capabilities) -> list[str]:
+    """Where code of the session finds its data."""
+    return list(data_places(data)) if capabilities.mounts else [str(path) for path in data.values()]
 
 
 def refuse_overlap(mounts: Iterable[Mount], workspace: Path) -> None:

@@ -85,7 +85,11 @@ def needs_network(error: str) -> bool:
 
 def observation(outcome: Outcome) -> str:
     """What the model sees of a cell: its output, what it displayed, then its value or its error."""
-    parts = [outcome.stdout]
+    # Before the output, which may end in the answer.
+    parts = [
+        f"[{'; '.join(_lost_in_words(*one) for one in outcome.lost)}]" if outcome.lost else "",
+        outcome.stdout,
+    ]
     if outcome.stderr:
         parts.append(f"{STDERR}\n{outcome.stderr}")
     parts += [text for display in outcome.displays if (text := told(display)) != outcome.value]
@@ -104,6 +108,12 @@ def observation(outcome: Outcome) -> str:
         parts.append(f"[{_RESTARTED}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part)
     return f"{text}\n" if text else f"{NO_OUTPUT}\n"
+
+
+def _lost_in_words(what: str, lost: int, of: int) -> str:
+    if what == "dropna":
+        return f"dropna left out {lost:,} of {of:,} rows"
+    return f'{what}(errors="coerce") turned {lost:,} of {of:,} values into missing ones'
 
 
 def told(display: Display) -> str:

@@ -134,7 +134,8 @@ class _Calling:
 async def _called(core: Core, calling: _Calling, tool: str, args: Mapping[str, Json]) -> Performed:
     """A call from a cell that runs: the same way as the model's own. Only the cell sees what comes of it."""
     cell = calling.parent
-    if tool == ANSWER and (fault := core.fault_of(str(args.get("text", "")))):
+    said = str(args.get("text", "")) if tool == ANSWER else ""
+    if tool == ANSWER and (fault := core.fault_of(said) or core.misses(said)):
         return Performed(outcome="error", observation=fault, error=fault)
     call = Call(id=new_action_id(), tool=tool, args=args)
     try:

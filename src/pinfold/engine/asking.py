@@ -181,8 +181,10 @@ def _lacks(reply: Reply) -> str:
 
 def _sent_back(core: Core, reply: Reply) -> str:
     """What the model is told of an answer that cannot be given."""
-    fault = "" if reply.calls else core.fault_of(reply.text)
-    return f"{fault}. Give the whole answer again." if fault else ""
+    if reply.calls:
+        return ""
+    fault = core.fault_of(reply.text)
+    return f"{fault}. Give the whole answer again." if fault else core.misses(reply.text)
 
 
 async def _whole_reply(core: Core, turn: TurnId, model: Model, request: Request) -> Reply:

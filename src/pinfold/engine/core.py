@@ -13,7 +13,7 @@ from pinfold.engine.breaker import Breaker
 from pinfold.engine.folding import apply
 from pinfold.engine.hooks import Hooks
 from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
-from pinfold.engine.state import State
+from pinfold.engine.state import State, Turn
 from pinfold.events import Entry, Event, Json, PinfoldError
 
 
@@ -97,6 +97,29 @@ class Core(Struct, kw_only=True, dict=True):
     def fault_of(self, answer: str) -> str:
         """What is wrong with it; empty if it may stand."""
         return self.form.fault(answer) if self.form else ""
+
+    def misses(self, answer: str) -> str:
+        """What the model is told of an answer that is not in the form its prompt asks for; once a turn."""
+        turn = self.state.turn
+        if turn is None or self.form is not None:
+            return ""
+        from pinfold.text.answer_forms import LACKS, asked_form
+
+        form = asked_form(turn.said)
+        if form is None or any(LACKS in message.text for message in turn.messages[1:]):
+            return ""
+        return form.fault(answer)
+
+    def printed_by(self, turn: Turn) -> str | None:
+        """The answer, word for word, if the last code printed all that is asked for, and nothing else is to be done."""
+        if not turn.output:
+            return None
+        from pinfold.text.answer_forms import asked_form, stdout_of, wants_more
+
+        form = self.form or asked_form(turn.said)
+        if form is None or wants_more(turn.said):
+            return None
+        return form.printed(stdout_of(turn.output, turn.notices))
 
     async def record(self, *events: Event) -> None:
         """On disk, and in the state, when this returns."""

@@ -15,6 +15,7 @@ from pinfold.engine.acting import carry, settle
 from pinfold.engine.asking import ask
 from pinfold.engine.core import Choice, CommandRefused, Core, TurnStopped
 from pinfold.engine.ports import Performed, Rewound, Spent
+from pinfold.engine.progress import progress
 from pinfold.engine.rewinding import way_back
 from pinfold.engine.state import Turn
 from pinfold.events import (
@@ -32,7 +33,6 @@ from pinfold.events import (
     Event,
     Execute,
     Interrupt,
-    Noticed,
     PinfoldError,
     Redo,
     Rename,
@@ -337,30 +337,21 @@ class Engine:
                     raise TurnStopped(fault)
                 if turn.unusable:
                     raise TurnStopped(f"{turn.model} gave no answer that can be used: {turn.unusable}")
-                return TurnEnded(
-                    turn=id_,
-                    text=self._given(turn.answer, turn.without),
-                    usage=turn.usage,
-                    cost=turn.cost,
-                    without=turn.without,
-                )
-            await self._check_progress(turn)
+                return self._ended(turn, self._given(turn.answer, turn.without))
+            if (printed := self.core.printed_by(turn)) is not None:
+                return self._ended(turn, printed, printed=True)
             self._check_budget(turn)
-            await ask(self.core, turn)
+            await ask(self.core, await progress(self.core, turn))
+
+    @staticmethod
+    def _ended(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:
+        return TurnEnded(
+            turn=turn.id, text=text, usage=turn.usage, cost=turn.cost, without=turn.without, printed=printed
+        )
 
     def _given(self, answer: str, without: Sequence[str]) -> str:
         form = self.core.form
         return form.taken(answer) if form else _answer(answer, without)
-
-    async def _check_progress(self, turn: Turn) -> None:
-        if not turn.is_stuck:
-            return
-        stronger = self.core.escalate
-        if stronger is None or turn.model == stronger.name:
-            raise TurnStopped("stopped: the model keeps doing the same thing with the same result")
-        await self.core.record(
-            Noticed(text=f"{turn.model} goes round in circles; {stronger.name} goes on from here")
-        )
 
     def _spent(self) -> Usage:
         return self.core.state.turn.usage if self.core.state.turn else Usage()

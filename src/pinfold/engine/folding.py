@@ -21,6 +21,7 @@ from pinfold.events import (
     ActionFinished,
     ActionProposed,
     ActionStarted,
+    ApproachChanged,
     ApprovalDecided,
     ApprovalRequested,
     AssistantMessage,
@@ -70,6 +71,8 @@ _OWN_OUTPUT = 4000
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
+_RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*", re.MULTILINE)
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
 
 
@@ -94,15 +97,21 @@ def apply(state: State, entry: Entry) -> State:
             return _replied(state, event)
         case ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
-        case TurnEnded(turn=turn):
-            return _closed(_spoken_for(state), turn, "ended", note=None)
+        case TurnEnded(turn=turn, text=text, printed=printed):
+            return _closed(_spoken_for(state, text if printed else None), turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
             return _closed(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
             return _closed(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
         case SessionOpened() as event:
             return _opened(state, event)
-        case SessionChanged() | SessionRewound() | Checkpointed() | ContextCompacted() as event:
+        case (
+            SessionChanged()
+            | SessionRewound()
+            | Checkpointed()
+            | ContextCompacted()
+            | ApproachChanged() as event
+        ):
             return _changed(state, event)
         case _ as event:
             assert_never(event)
@@ -117,7 +126,7 @@ def _spoken(state: State, event: UserSpoke) -> State:
     told = UserMessage(text="\n\n".join(parts), images=event.images)
     return replace(
         state,
-        turn=Turn(id=event.turn, messages=(told,), cells=state.cells),
+        turn=Turn(id=event.turn, said=event.text, messages=(told,), cells=state.cells),
         notes=(),
         taken=(),
         glance=event.glance,
@@ -125,8 +134,31 @@ def _spoken(state: State, event: UserSpoke) -> State:
     )
 
 
-def _changed(state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted) -> State:
+def _approached(state: State, event: ApproachChanged) -> State:
+    turn = state.turn
+    if turn is None or turn.id != event.turn:
+        return state
+    state = replace(state, private=state.private or event.private)
+    how = f"Things are like this now:\n{event.look}" if event.look else "Look at the data first."
+    first, last = turn.messages[0], turn.messages[-1]
+    if event.started_over:
+        task, files, rest = first.text.partition(f"\n\n{FILES_TOLD}")
+        note = f"[This was tried before and failed {event.times} times with {event.error}. Do it another way. {how}]"
+        again = UserMessage(text=f"{task}\n\n{note}{files}{rest}", images=getattr(first, "images", ()))
+        turn = replace(turn, messages=(again,), acts={}, repeated=0, errors={}, error="")
+    else:
+        note = f"[The same error {event.times} times. {how}]"
+        told = replace(last, text=f"{last.text.rstrip()}\n{note}")
+        turn = replace(turn, messages=(*turn.messages[:-1], told))
+    return replace(state, turn=replace(turn, approaches=turn.approaches + 1))
+
+
+def _changed(
+    state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted | ApproachChanged
+) -> State:
     match event:
+        case ApproachChanged():
+            return _approached(state, event)
         case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
             return replace(
                 state,
@@ -243,6 +275,7 @@ def _replied(state: State, event: ModelReplied) -> State:
         usage=state.turn.usage + event.usage,
         cost=_sum(state.turn.cost, event.cost),
         answer=None if event.actions or sent_back else event.text,
+        output="",
         model=event.model,
         corrections=state.turn.corrections + 1 if sent_back else 0,
         unusable=_WITHHELD if is_withheld else fault if event.unreadable and not sent_back else "",
@@ -264,12 +297,13 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
     return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
 
 
-def _spoken_for(state: State) -> State:
-    """What code has told the user stands in the conversation as if the model had said it."""
+def _spoken_for(state: State, printed: str | None) -> State:
+    """What code has told the user, or printed as the answer, stands in the conversation as if the model had said it."""
     turn = state.turn
-    if turn is None or not turn.answer or isinstance(turn.messages[-1], AssistantMessage):
+    answer = printed or (turn.answer if turn else None)
+    if turn is None or not answer or isinstance(turn.messages[-1], AssistantMessage):
         return state
-    return replace(state, turn=_saying(turn, AssistantMessage(text=turn.answer)))
+    return replace(state, turn=_saying(turn, AssistantMessage(text=answer)))
 
 
 def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
@@ -348,15 +382,14 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     told = event.observation
     if (unsaid := _unsaid(event.variables, action)) is not None:
         told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
-    result = _CELL.sub("<cell>", event.observation)
-    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
-    times = state.turn.acts.get(act, 0) + 1
-    if times == REPEATS:
-        told = f"{told.rstrip()}\n{_REPEATED.format(times)}"
-    turn = replace(state.turn, acts={**state.turn.acts, act: times}, repeated=times)
+    turn = _counted(state.turn, action, event)
+    if turn.repeated == REPEATS:
+        told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
     turn = _answering(turn, ToolMessage(id=event.id, text=told))
     # Of several calls the last one decides: what was said before a failure was said too early.
-    turn = replace(turn, answer=item.answer if event.outcome == "ok" else None)
+    went_well = event.outcome == "ok"
+    output = event.observation if went_well and isinstance(action, RunCell) else ""
+    turn = replace(turn, answer=item.answer if went_well else None, output=output, notices=event.notices)
     return replace(state, open=still, turn=turn)
 
 
@@ -371,6 +404,25 @@ def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> 
     ran = f"[The user ran `{capped(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
     said = capped(event.observation.strip(), _OWN_OUTPUT)
     return replace(state, notes=(*state.notes, f"{ran}\n{said}".rstrip()))
+
+
+def _counted(turn: Turn, action: Action, event: ActionFinished) -> Turn:
+    """How often it has done this, and failed like this."""
+    result = _CELL.sub("<cell>", event.observation)
+    act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
+    times = turn.acts.get(act, 0) + 1
+    turn = replace(turn, acts={**turn.acts, act: times}, repeated=times)
+    if not isinstance(action, RunCell):
+        return turn
+    error = _last_line(event.error) if event.outcome == "error" and event.error else ""
+    errors = {**turn.errors, error: turn.errors.get(error, 0) + 1} if error else turn.errors
+    return replace(turn, errors=errors, error=error)
+
+
+def _last_line(error: str) -> str:
+    """What was raised, without what makes the same failure look different."""
+    raised = _RAISED.findall(error) or error.rstrip().splitlines()[-1:]
+    return capped(_ADDRESS.sub("0x", raised[-1]), _EFFECT) if raised else ""
 
 
 def _unsaid(variables: Changed | None, action: Action) -> Changed | None:

@@ -79,6 +79,10 @@ class Form(Protocol):
         """An answer without fault, as the user gets it."""
         ...
 
+    def printed(self, output: str) -> str | None:
+        """What code has printed as the answer; None if it is not all that an answer must be."""
+        ...
+
 
 class Ledger(Protocol):
     """What this user has spent today, in all sessions."""
@@ -231,6 +235,10 @@ class Hands(Protocol):
 
     async def glance(self) -> str:
         """What the model is told of the files there are, without asking; empty where it can look by itself."""
+        ...
+
+    async def look(self, about: str) -> str:
+        """How things are now: the variables, and the files that `about` names, for a model that keeps failing."""
         ...
 
     def hint(self, text: str) -> str:

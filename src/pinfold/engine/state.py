@@ -27,6 +27,8 @@ Stage: TypeAlias = Literal["proposed", "asking", "allowed", "denied", "started"]
 
 REPEATS = 3
 """How often an action may have the same result before the model is told."""
+TRIES = (REPEATS, REPEATS + 1, REPEATS)
+"""How often an error may come before a fresh look, then before starting over, then before the end."""
 
 
 class OpenAction(Struct, frozen=True, kw_only=True):
@@ -62,6 +64,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     id: TurnId
     cells: int = 0
     """How many there were before it."""
+    said: str = ""
+    """By the user, as it was."""
     messages: tuple[Message, ...] = ()
     unproposed: tuple[Call, ...] = ()
     """Calls of the last reply that no ActionProposed stands for yet."""
@@ -72,6 +76,10 @@ class Turn(Struct, frozen=True, kw_only=True):
     """None once any reply had no known price."""
     answer: str | None = None
     """The last reply's text if it proposed nothing, or what its code has told the user: the turn can end."""
+    output: str = ""
+    """What is told of the last reply's code, if it went well and nothing came after it."""
+    notices: tuple[str, ...] = ()
+    """Those in it that are ours."""
     model: str = ""
     """Who replied last."""
     corrections: int = 0
@@ -82,14 +90,25 @@ class Turn(Struct, frozen=True, kw_only=True):
     """How often each action gave the same result, by what both say."""
     repeated: int = 0
     """How often the last one did."""
+    errors: Mapping[str, int] = {}
+    """How often code failed with each, by its last line."""
+    error: str = ""
+    """The last one; empty once something went well."""
+    approaches: int = 0
+    """How often it was made to go about it differently."""
     without: tuple[str, ...] = ()
     """What was wanted and could not be had, so far."""
     end: End | None = None
 
     @property
+    def is_failing(self) -> bool:
+        """With the same error, as often as it may."""
+        return self.errors.get(self.error, 0) >= TRIES[self.approaches]
+
+    @property
     def is_stuck(self) -> bool:
         """It was told that it goes round in circles, and went on."""
-        return self.repeated > REPEATS
+        return self.repeated > REPEATS or (self.is_failing and self.approaches == 2)
 
 
 class State(Struct, frozen=True, kw_only=True):

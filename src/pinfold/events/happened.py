@@ -337,6 +337,21 @@ class ActionFinished(_Event, frozen=True, kw_only=True):
     duration_s: float = 0.0
 
 
+class ApproachChanged(_Event, frozen=True, kw_only=True):
+    """The same error came again and again: the model is told how things are, or starts over without its tries."""
+
+    turn: TurnId
+    error: str
+    """Its last line."""
+    times: int
+    look: str = ""
+    """Files and variables, as they are now."""
+    started_over: bool = False
+    """The tries are forgotten; where a SessionRewound stands before this, they are undone too."""
+    private: bool = False
+    """It was told what is the user's own."""
+
+
 class TurnEnded(_Event, frozen=True, kw_only=True):
     turn: TurnId
     text: str
@@ -344,6 +359,8 @@ class TurnEnded(_Event, frozen=True, kw_only=True):
     cost: float | None = None
     without: tuple[str, ...] = ()
     """What was wanted and could not be had."""
+    printed: bool = False
+    """The text is what the last cell printed, word for word, in the form that was asked for: no model said it."""
 
 
 class TurnInterrupted(_Event, frozen=True, kw_only=True):
@@ -402,6 +419,7 @@ Event: TypeAlias = (
     | ApprovalDecided
     | ActionStarted
     | ActionFinished
+    | ApproachChanged
     | TurnEnded
     | TurnInterrupted
     | TurnFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import displays, figures, plots
+from . import displays, figures, losses, plots
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 WATCHED: dict[str, Callable[[ModuleType], None]] = {
     "matplotlib.pyplot": figures.adopt,
+    "pandas": losses.adopt,
     "plotly.io._renderers": plots.adopt,
     "IPython.core.display_functions": displays.adopt,
 }

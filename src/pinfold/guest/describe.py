@@ -85,7 +85,7 @@ def _array(value: object, kind: type) -> str:
         return ""
     columns = columns_of(value, COLUMNS + 1)
     if columns:
-        shown = [column[:TEXT_CHARS] for column in columns[:COLUMNS]]
+        shown = [repr(column[:TEXT_CHARS]) for column in columns[:COLUMNS]]
         return f" {shape} columns {', '.join(shown)}{', ...' if len(columns) > COLUMNS else ''}"
     return f" {shape}{_dtype(value, kind)}"
 

@@ -1,4 +1,4 @@
-"""A program of its own, run inside the sandbox: what files a folder holds and how they are made, in a few lines.
+"""A program of its own, run inside the sandbox: what files there are here and in the folders named, and how they are made.
 
 Prints at most `MOST` characters, whatever the files are like. Reads little of each.
 """
@@ -20,42 +20,55 @@ READ = 4 << 20
 """Bytes of a file that are looked at; of a longer one the number of lines is not told."""
 DEEP = 6
 FILE = 500
+ALONE = 1000
+"""Characters of the one file of data there is."""
+COLUMNS = 20
 KEYS = 8
 WORDS = 40
 LINES = 14
 BEGINNING = 240
 """Characters of a text that are shown."""
 TABLES = {".csv": ",", ".tsv": "\t"}
+DATA = (*TABLES, ".json", ".jsonl", ".xlsx", ".xls", ".parquet", ".feather", ".db", ".sqlite")
 TEXTS = (".txt", ".log", ".md", ".py", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".sql", ".html", ".xml")
 
 
-def main() -> None:
-    entries = sorted(
-        (entry for entry in os.scandir(".") if not entry.name.startswith(".")), key=lambda entry: entry.name
-    )
-    lines = [told(entry) for entry in entries[:FILES]]
-    if len(entries) > FILES:
-        lines.append(f"and {len(entries) - FILES} more")
+def main(elsewhere: list[str]) -> None:
+    paths = [path for place in elsewhere for path in (listed(place) if os.path.isdir(place) else [place])]
+    paths += listed("")
+    data = [path for path in paths if ending(path) in DATA]
+    lines = [told(path, ALONE if data == [path] else FILE) for path in paths[:FILES]]
+    if len(paths) > FILES:
+        lines.append(f"and {len(paths) - FILES} more")
     text = "\n".join(lines)
     sys.stdout.write(text if len(text) <= MOST else f"{text[: MOST - 4]} ...")
 
 
-def told(entry: os.DirEntry[str]) -> str:
-    name = short(entry.name, 2 * WORDS)
+def listed(folder: str) -> list[str]:
+    names = sorted(name for name in os.listdir(folder or ".") if not name.startswith("."))
+    return [os.path.join(folder, name) for name in names]
+
+
+def ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def told(path: str, most: int) -> str:
+    name = short(path, 2 * WORDS)
     try:
-        if entry.is_dir():
+        if os.path.isdir(path):
             return f"{name}/"
-        if not entry.is_file():
+        if not os.path.isfile(path):
             return name
-        size = entry.stat().st_size
-        inside = made(entry.path, size)
+        size = os.stat(path).st_size
+        inside = made(path, size, COLUMNS if most == FILE else 3 * COLUMNS)
     except (OSError, ValueError, RecursionError, csv.Error):
         return name
-    return f"{name}: {short(inside, FILE)}" if inside else f"{name} ({size:,} bytes)"
+    return f"{name}: {short(inside, most)}" if inside else f"{name} ({size:,} bytes)"
 
 
-def made(path: str, size: int) -> str:
-    end = os.path.splitext(path)[1].lower()
+def made(path: str, size: int, columns: int) -> str:
+    end = ending(path)
     if end not in (*TABLES, *TEXTS, ".json", ".jsonl"):
         return ""
     with open(path, "rb") as file:
@@ -70,11 +83,11 @@ def made(path: str, size: int) -> str:
     if end == ".jsonl":
         return f"{count} lines like {shape(json.loads(lines[0]), DEEP)}"
     if end in TABLES:
-        return table(text, TABLES[end], whole)
+        return table(text, TABLES[end], whole, columns)
     return f"{count} lines: {short(' | '.join(line.rstrip() for line in lines[:LINES]), BEGINNING)}"
 
 
-def table(text: str, delimiter: str, whole: bool) -> str:
+def table(text: str, delimiter: str, whole: bool, most: int) -> str:
     rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
     header = next(rows)
     nothing: list[str] = []
@@ -82,9 +95,10 @@ def table(text: str, delimiter: str, whole: bool) -> str:
     count = f"{sum(1 for row in rows if row) + bool(first):,}" if whole else "many"
     missing = [""] * (len(header) - len(first))
     pairs = zip(header, first + missing, strict=False)
-    columns = [f"{short(name, WORDS)}={short(cell, 20)}" for name, cell in pairs]
-    more = f", and {len(columns) - 20} more columns" if len(columns) > 20 else ""
-    return f"{count} rows like {', '.join(columns[:20])}{more}"
+    # Quoted: a blank before or behind a name would be missed otherwise.
+    columns = [f'"{short(name, WORDS)}"={short(cell, 20)}' for name, cell in pairs]
+    more = f", and {len(columns) - most} more columns" if len(columns) > most else ""
+    return f"{count} rows like {', '.join(columns[:most])}{more}"
 
 
 def shape(given: object, deep: int) -> str:
@@ -113,4 +127,4 @@ def short(text: str, most: int) -> str:
     return printable if len(printable) <= most else f"{printable[: most - 3]}..."
 
 
-main()
+main(sys.argv[1:])

@@ -92,11 +92,12 @@ def is_librarys(kind: type) -> bool:
 
 
 def columns_of(value: object, most: int) -> list[str] | None:
-    """The first names of a pandas frame's columns; None for anything else, or names that are not text."""
-    if _name_of(type(value)) != "DataFrame" or not (is_librarys(type(value)) and _is_pandas(type(value))):
+    """The first names of a frame's columns, of pandas or polars; None for anything else, or names that are not text."""
+    if _name_of(type(value)) != "DataFrame" or not is_librarys(type(value)):
         return None
     try:
-        names = list(_axes(value)[0][:most])
+        columns = _axes(value)[0] if _is_pandas(type(value)) else getattr(value, "columns", ())
+        names = list(columns[:most])
     except Exception:
         return None
     return names if all(type(name) is str for name in names) else None

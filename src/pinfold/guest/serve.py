@@ -6,7 +6,7 @@ import os
 import sys
 from json import dumps, loads
 
-from . import servers
+from . import losses, servers
 from .calls import Calls, use
 from .cells import Engine
 from .figures import BACKEND
@@ -105,6 +105,8 @@ class Server:
             reply += ',"out_of_memory":true'
         if result.missing:
             reply += f',"missing":{dumps(result.missing)}'
+        if lost := losses.take():
+            reply += f',"lost":{dumps(lost)}'
         if result.displays:
             sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             reply += f',"displays":{dumps(sizes)}'

@@ -10,7 +10,7 @@ from traceback import FrameSummary, StackSummary, TracebackException
 from types import FrameType, TracebackType
 
 from .describe import described, is_data
-from .inventory import columns_of
+from .inventory import columns_of, is_librarys
 from .packages import package_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
@@ -29,10 +29,17 @@ STATEMENT_LINES = 5
 CHAINED = 20
 CANDIDATES = 300
 """Columns looked through for one like the missing."""
+COLUMN_CHARS = 100
+MISSING = 3
+"""Columns that are not there, of those that are told of."""
 CO_OPTIMIZED = 0x1
 
 _STRING = re.compile(r"""(?<![\w'"])(?:[rbuRBU]{0,2})('[^'\n]*'|"[^"\n]*")|\#.*""")
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
+_LISTED = re.compile(r"""\[((?:'[^']*'|"[^"]*")(?:,?\s+(?:'[^']*'|"[^"]*"))*)(?:, dtype=.*)?\]""")
+"""`['a', 'b'] not in index`, `None of [Index(['a'], dtype='str')] are in the [columns]`, and others."""
+_NOT_FOUND = re.compile(r"(?:Columns? not found: )?(.+?)(?: not found)?$")
+_ONE = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 def explained(raised: BaseException, trace: TracebackType | None) -> str:
@@ -189,24 +196,49 @@ def _looked_up(frame: FrameType, name: str) -> tuple[bool, object]:
 
 
 def _meant(raised: BaseException, used: list[tuple[str, object]]) -> str:
-    """For a column that is not there, those with a similar name, else those there are."""
-    key = raised.args[0] if type(raised) is KeyError and raised.args else None
-    if type(key) is not str or len(key) > 100:
-        return ""
-    for name, value in used:
-        columns = columns_of(value, CANDIDATES)
-        if columns and key not in columns:
-            from difflib import get_close_matches
+    """For each column that is not there, those with a similar name, else those there are."""
+    keys = [key for key in _missing(raised) if len(key) <= COLUMN_CHARS][:MISSING]
+    tables = [(name, columns) for name, value in used if keys and (columns := columns_of(value, CANDIDATES))]
+    lines: list[str] = []
+    for key in keys:
+        lacking = [(name, columns) for name, columns in tables if key not in columns]
+        close = [(name, near) for name, columns in lacking if (near := _near(key, columns))]
+        if close:
+            lines.append(f"{close[0][0]} has no column {key!r}; close: {close[0][1]}\n")
+        elif type(raised) is not AttributeError:  # else no column was meant
+            lines += [
+                f"{name} has no column {key!r}; it has {_first(columns)}\n" for name, columns in lacking
+            ]
+    return "".join(dict.fromkeys(lines))
 
-            close = get_close_matches(key, [column[:100] for column in columns], n=3, cutoff=0.6)
-            folded = [column for column in columns if column.strip().lower() == key.strip().lower()]
-            near = list(dict.fromkeys([*folded, *close]))[:3]
-            there = [column[:100] for column in columns[:NAMES]]
-            which = (
-                f"close: {', '.join(map(repr, near))}" if near else f"it has {', '.join(map(repr, there))}"
-            )
-            return f"{name} has no column {key!r}; {which}\n"
-    return ""
+
+def _first(columns: list[str]) -> str:
+    told = ", ".join(repr(column[:COLUMN_CHARS]) for column in columns[:NAMES])
+    return f"{told}, ..." if len(columns) > NAMES else told
+
+
+def _near(key: str, columns: list[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, [column[:COLUMN_CHARS] for column in columns], n=3, cutoff=0.6)
+    folded = [column for column in columns if column.strip().lower() == key.strip().lower()]
+    return ", ".join(map(repr, list(dict.fromkeys([*folded, *close]))[:3]))
+
+
+def _missing(raised: BaseException) -> list[str]:
+    """The columns that an error of pandas or polars says are not there, by every way they say it."""
+    if type(raised) is AttributeError:
+        return [raised.name] if type(raised.name) is str else []
+    said: Any = raised.args[0] if raised.args else None
+    if type(raised) is not KeyError and type(raised).__name__ != "ColumnNotFoundError":
+        return []
+    if type(said) is str:
+        listed = _LISTED.search(said) or _NOT_FOUND.match(said)
+        names = [one or other for one, other in _ONE.findall(listed[1])] if listed else []
+        return names or [listed[1] if listed else said]
+    if type(said) is list or is_librarys(type(said)):  # an Index, or an array
+        return [name for name in list(said[:MISSING]) if type(name) is str]
+    return []
 
 
 def missing_package(raised: BaseException | None) -> str:

@@ -56,14 +56,14 @@ def _example(task: str, files: str, code: str) -> tuple[Message, ...]:
 EXAMPLES: Mapping[str, tuple[Message, ...]] = {
     "table": _example(
         "Which shop took the most money? Money is count times cost.",
-        "shops.csv: 300 rows like shop=A1, count=3, cost=2.5",
+        'shops.csv: 300 rows like "shop"=A1, "count"=3, "cost"=2.5',
         'import pandas as pd\ndf = pd.read_csv("shops.csv")\ndf["money"] = df["count"] * df["cost"]\n'
         'totals = df.groupby("shop")["money"].sum()\n'
         'print(f"ANSWER: Shop {totals.idxmax()} took the most money: {totals.max()}")',
     ),
     "tables": _example(
         "How much did members from Rome pay?",
-        "fees.csv: 80 rows like member=3, euro=12.5\nmembers.csv: 20 rows like no=1, name=Al, town=Oslo",
+        'fees.csv: 80 rows like "member"=3, "euro"=12.5\nmembers.csv: 20 rows like "no"=1, "name"=Al, "town"=Oslo',
         'import pandas as pd\nfees = pd.read_csv("fees.csv")\nmembers = pd.read_csv("members.csv")\n'
         'both = fees.merge(members, left_on="member", right_on="no")\n'
         """total = both[both["town"] == "Rome"]["euro"].sum()\n"""
@@ -111,6 +111,8 @@ _KINDS = {
     ".conf": "settings",
 }
 
+_DATA = (*(end for end, kind in _KINDS.items() if kind in ("table", "tree")), ".xlsx", ".parquet")
+
 
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Those that are like the task: by the kinds of files it is about as it begins, which stays the same ever after."""
@@ -124,16 +126,18 @@ def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def files_meant(text: str) -> list[str]:
-    """Of the files there are, those that the task is about."""
+    """Of the files there are, those that the task is about; a lone file of data is, named or not."""
     task, _, files = text.partition(_FILES)
     names = _NAME.findall(files)
-    return [
-        name
-        for name in names
-        if name in task
-        or (_end(name) and _end(name) in task)
-        or (len(stem := _stem(name)) > 2 and stem in task)
-    ]
+    data = [name for name in names if _end(name) in _DATA]
+    return [name for name in names if data == [name] or _is_named(name, task)]
+
+
+def _is_named(path: str, task: str) -> bool:
+    name = path.rpartition("/")[2]
+    return (
+        name in task or (_end(name) and _end(name) in task) or (len(stem := _stem(name)) > 2 and stem in task)
+    )
 
 
 def without_other_files(message: Message) -> Message:

@@ -140,6 +140,7 @@ class GuestSession(Slot):
             stderr=stderr,
             error=error,
             displays=end.displays if isinstance(end, Reply) else (),
+            lost=end.lost if isinstance(end, Reply) else (),
             duration_s=perf_counter() - started,
             rolled_back=rolled_back,
             state_lost=isinstance(end, Death) and not rolled_back,

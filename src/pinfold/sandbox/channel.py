@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 import msgspec
 
 from pinfold.events import BadEvent, Json, parse_json
-from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, ReadOnly, Stream, Variable
+from pinfold.sandbox.contract import COMMAND_BYTES, CommandOutcome, Display, Lost, ReadOnly, Stream, Variable
 
 LENGTHS = Struct("<II")
 HEADER_BYTES = 128 << 10
@@ -82,6 +82,7 @@ class Header(msgspec.Struct, frozen=True):
     out_of_memory: bool = False
     missing: Annotated[str, msgspec.Meta(max_length=PACKAGE_CHARS)] = ""
     displays: Annotated[list[_Forms], msgspec.Meta(max_length=DISPLAYS)] = []
+    lost: Annotated[list[Lost], msgspec.Meta(max_length=4)] = []
     call: int | None = None
     tool: Annotated[str, msgspec.Meta(max_length=TOOL_CHARS)] = ""
     command: int | None = None
@@ -128,6 +129,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
     missing: str = ""
     displays: tuple[Display, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -324,7 +326,13 @@ class ReplyReader:
             raise ChannelBroken(f"it answered {header.status!r} to request {header.id}")
         value, error = header.value, header.error
         if value is None and error is None and not header.displays:
-            return Reply(status=header.status, body=body, interrupted=header.interrupted, again=header.again)
+            return Reply(
+                status=header.status,
+                body=body,
+                interrupted=header.interrupted,
+                again=header.again,
+                lost=tuple(header.lost),
+            )
         split, shown = value or 0, (value or 0) + (error or 0)
         rich = sum(size for forms in header.displays for _, size in forms)
         if split < 0 or (error or 0) < 0 or shown + rich != len(body):
@@ -339,6 +347,7 @@ class ReplyReader:
             out_of_memory=header.out_of_memory,
             missing=header.missing,
             displays=_displays(header.displays, memoryview(body)[shown:]) if header.displays else (),
+            lost=tuple(header.lost),
         )
 
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Literal, Protocol, TypeAlias, runtime_checkable
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from pinfold.events import Json, PinfoldError, Unavailable, What
 
@@ -191,6 +191,14 @@ class Display(Struct, frozen=True, kw_only=True):
     mime: Mapping[str, bytes]
 
 
+Lost: TypeAlias = tuple[
+    Literal["to_numeric", "to_datetime", "to_timedelta", "dropna"],
+    Annotated[int, Meta(gt=0)],
+    Annotated[int, Meta(gt=0)],
+]
+"""What pandas left out because the code said so: by which function, how many values or rows, of how many."""
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """How a cell ended."""
 
@@ -207,6 +215,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The session is as it was before the cell."""
     state_lost: bool = False
     """The interpreter was restarted empty; variables are gone."""
+    lost: tuple[Lost, ...] = ()
     dropped_bytes: int = 0
     """Output beyond `Limits.output_bytes`, counted and not kept."""
     notices: tuple[str, ...] = ()

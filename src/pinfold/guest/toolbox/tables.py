@@ -106,7 +106,9 @@ def peek(path: str, rows: int) -> str:
     (typed, found), source = reading(path, first, ordered=True)
     if len(typed) > WIDE:
         source.notes.insert(0, f"the first {WIDE} of {len(typed)} columns")
-    lines = aligned([name for name, _ in typed[:WIDE]], [[_cell(value) for value in row] for row in found])
+    lines = aligned(
+        [title(name) for name, _ in typed[:WIDE]], [[_cell(value) for value in row] for row in found]
+    )
     if not found:
         source.notes.insert(0, "no rows")
     return _with_notes(lines, source)
@@ -136,7 +138,10 @@ def columns(path: str) -> tuple[str, list[dict[str, Any]]]:
     ]
     lines = aligned(
         ["column", "type", "nulls", "examples"],
-        [[one["column"], one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])] for one in figures],
+        [
+            [title(one["column"]), one["type"], f"{one['nulls']:,}", ", ".join(one["examples"])]
+            for one in figures
+        ],
     )
     source.notes.insert(0, f"{many(total, 'row')}, {many(len(typed), 'column')}")
     return _with_notes(lines, source), figures
@@ -151,7 +156,7 @@ def stats(path: str) -> tuple[str, list[dict[str, Any]]]:
     (figures, rows, whole), source = reading(path, figures_of, ordered=False, quick=True)
     lines = aligned(
         ["column", "type", *FIGURES],
-        [[one["column"], one["type"], *(_told(one.get(name)) for name in FIGURES)] for one in figures],
+        [[title(one["column"]), one["type"], *(_told(one.get(name)) for name in FIGURES)] for one in figures],
     )
     exact = (
         "exact" if whole else f"sampled: there was time for {rows:,} rows only, and the figures are of these"
@@ -365,6 +370,11 @@ def _cell(value: Any) -> str:
     text = str(value).replace("\\", "\\\\") if "\n" in str(value) or "\r" in str(value) else str(value)
     text = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return text if len(text) <= CELL else f"{text[: CELL - 3]}..."
+
+
+def title(name: str) -> str:
+    """A column's name as code has to write it: quoted where blanks or signs in it could be missed."""
+    return name if name.isidentifier() else repr(name)
 
 
 def aligned(titles: list[str], rows: list[list[str]]) -> list[str]:
