@@ -34,8 +34,10 @@ def client_legs(suites: Mapping[str, Suite], scratch: Path) -> list[Leg]:
     for release, revision in SETS:
         suite = suites[release]
         found: dict[str, Ran] = {}
-        left_out = {**NOT_HAD, **(OUTDATED if release == STABLE else {})}
-        for scenario in _scenarios(suite, revision):
+        scenarios = _scenarios(suite, revision)
+        reasons = {**NOT_HAD, **(OUTDATED if release == STABLE else {})}
+        left_out = {name: reasons[name] for name in scenarios if name in reasons}
+        for scenario in scenarios:
             if scenario in left_out:
                 continue
             out = (

@@ -15,6 +15,7 @@ from pinfold.events import (
     ApproachChanged,
     AssistantMessage,
     BlobId,
+    Call,
     CallTool,
     Entry,
     Image,
@@ -279,6 +280,18 @@ async def test_a_reply_with_nothing_in_it_is_sent_back_and_never_an_answer(reply
         end = await session.say("again", TurnId("t2"))
     assert isinstance(end, TurnFailed)
     assert words in end.error
+
+
+async def test_a_call_that_was_cut_off_after_another_is_told_with_the_others_result() -> None:
+    done = Call(id=ActionId("a_1"), tool="python", args={"code": "1"})
+    model = Told(
+        Reply(calls=(done,), finish="length", correction="Cut off.", unreadable=True), Reply(text="fine")
+    )
+    async with life(model) as session:
+        assert isinstance(await session.say(), TurnEnded)
+    *_, result, told = model.requests[1].messages
+    assert isinstance(result, ToolMessage)
+    assert told == UserMessage(text="[Cut off.]")
 
 
 async def test_what_a_filter_withheld_is_no_answer() -> None:

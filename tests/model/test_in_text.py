@@ -233,3 +233,14 @@ async def test_closing_closes_what_is_inside() -> None:
     inside = Speaking()
     await InText(inside).aclose()
     assert inside.closed
+
+
+async def test_a_native_call_that_was_cut_off_stays_told_as_such() -> None:
+    cut = Reply(text="", finish="length", correction="The reply was cut off", unreadable=True)
+    model = InText(Speaking(cut, Reply(text=FENCE)), when="unless-native")
+    request = Request(system="", messages=(HELLO,), tools=(PYTHON,))
+    [first] = [piece async for piece in model.stream(request) if isinstance(piece, Reply)]
+    assert (first.correction, first.unreadable) == ("The reply was cut off", True)
+    # It calls natively, so what it writes in fences is not run.
+    [second] = [piece async for piece in model.stream(request) if isinstance(piece, Reply)]
+    assert second.calls == ()

@@ -359,6 +359,13 @@ async def test_a_call_that_was_cut_off_is_told_and_not_guessed() -> None:
     assert alone.correction.startswith("The reply was cut off within the call of shell, which was not run.")
 
 
+async def test_a_call_that_was_cut_off_before_its_arguments_is_not_run_without_them() -> None:
+    calls = [{"index": 0, "id": "1", "function": {"name": "shell", "arguments": ""}}]
+    with serving(streamed(chunk({"tool_calls": calls}), chunk(finish="length"))) as server:
+        said = await reply(compatible(server.url))
+    assert (said.calls, said.unreadable) == ((), True)
+
+
 async def test_calls_come_in_the_order_of_their_indexes() -> None:
     calls = [
         {"index": at, "id": str(at), "function": {"name": f"t{at}", "arguments": "{}"}} for at in (2, 0, 1)

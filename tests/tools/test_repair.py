@@ -94,6 +94,8 @@ REGISTRY = Registry([read_file, edit_file, shell, grep, todo])
         ("grep", {"pattern": "x", "path": None}, ("grep", {"pattern": "x"})),
         ("read_file", {"path": "a", "max_lines": None}, ("read_file", {"path": "a", "max_lines": None})),
         ("shell", {"command": '["a"]'}, ("shell", {"command": '["a"]'})),
+        # What other agents have a model say of its call.
+        ("Bash", {"command": "ls", "description": "List files"}, ("shell", {"command": "ls"})),
     ],
 )
 def test_what_has_one_meaning_is_repaired(name: str, args: Any, meant: tuple[str, Any]) -> None:
@@ -108,6 +110,7 @@ def test_what_has_one_meaning_is_repaired(name: str, args: Any, meant: tuple[str
         ("execute_code", {"script": "1"}, "1"),
         ("execute", {"code": "1"}, "1"),
         ("run_python", {"source": "1"}, "1"),
+        ("python", {"code": "1", "language": "python", "description": "one"}, "1"),
     ],
 )
 def test_code_under_another_name_is_still_a_cell(name: str, args: Any, code: str) -> None:
@@ -123,6 +126,7 @@ def test_code_under_another_name_is_still_a_cell(name: str, args: Any, code: str
         ("frobnicate", {"command": "ls"}),
         ("execute", {}),
         ("shell", ["ls"]),
+        ("shell", {"command": "ls", "dry_run": True}),
     ],
 )
 async def test_what_is_not_clear_stays_and_fails_in_words(name: str, args: Any) -> None:

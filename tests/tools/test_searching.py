@@ -198,3 +198,18 @@ def test_with_a_message_only_those_words_come_that_the_call_does_not_say() -> No
         .search("delete event")[0]
         .endswith("# Delete an event, for you and for all others who were invited")
     )
+
+
+def test_what_all_tools_of_a_server_begin_with_is_not_told_of_each() -> None:
+    about = "This tool belongs to the agenda, which keeps events. Tool description: "
+    tools = [
+        _of("agenda", name, about + words)
+        for name, words in (
+            ("move", "Change when it is."),
+            ("drop", "Call an event off."),
+            ("find", "Look one up."),
+        )
+    ]
+    assert Index(tools).fitting("Call the event off", 1) == ["agenda.drop(**arguments)  # Call an event off"]
+    two = Index(tools[:2]).fitting("Call the event off", 1)
+    assert "This tool belongs to the agenda" in two[0]

@@ -265,7 +265,7 @@ def _replied(state: State, event: ModelReplied) -> State:
     fault = "" if event.actions else event.correction
     is_withheld = event.finish == "filter" and not event.actions
     sent_back = fault and not is_withheld and state.turn.corrections < _CORRECTIONS
-    if sent_back:
+    if sent_back or (event.actions and event.unreadable):  # then a call after these was cut off
         messages = (*messages, UserMessage(text=f"[{event.correction}]"))
     turn = replace(
         state.turn,

@@ -39,6 +39,10 @@ def chained(name: str, meant: Named, access: Access) -> Model:
         from pinfold.model.coaching import Coached
 
         model = Coached(model)
+    if meant.provider == "builtin":
+        from pinfold.model.local.builtin import Repeatable
+
+        model = Repeatable(model)  # outside: a seed that Coached sets is not the user's
     return model
 
 

@@ -27,9 +27,18 @@ class Traits(NamedTuple):
     profile: Profile
 
 
+def ignores_declared_tools(model: str) -> bool:
+    """It was not trained on tool calls, whatever its template says: told by that one, it repeats a call that was answered."""
+    return bool(_TEXT.search(_plain_name(model)))
+
+
+def _plain_name(model: str) -> str:
+    return model.lower().rpartition("/")[2].replace("_", "-")
+
+
 def traits_of(model: str) -> Traits:
     """By the id a server knows it by, with or without the maker's name in front."""
-    name = model.lower().rpartition("/")[2].replace("_", "-")
+    name = _plain_name(model)
     size = _SIZE.search(name.replace(":", "-"))
     billions = None if size is None else float(size[1]) / (1 if size[2] == "b" else 1000)
     small = billions is not None and billions <= SMALL_B

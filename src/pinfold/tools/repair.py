@@ -110,6 +110,10 @@ _VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
 }
 _BARE = "input"
 """Stands for a text that came instead of named arguments."""
+_REMARKS = frozenset(
+    {"description", "explanation", "language", "purpose", "reason", "reasoning", "thought", "title"}
+)
+"""What models add to a call and no tool of ours does anything with."""
 _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kwargs", "properties"})
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
 
@@ -162,6 +166,8 @@ def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, s
             continue
         targets = _targets(name, known, aliases)
         free = [target for target in targets if target not in args]
+        if not free and tool in BUILT_IN and folded(name) in _REMARKS:
+            continue
         if len(free) == 1 and free[0] not in meant:
             meant[free[0]] = value
         else:

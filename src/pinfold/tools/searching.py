@@ -6,11 +6,13 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
+from os.path import commonprefix
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from pinfold.events import Json
@@ -42,6 +44,9 @@ from pinfold.tools.wording import (
 
 LIMIT = 8
 _IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
+_SENTENCE_END = re.compile(r"[.:!]\s+|\n+")
+_MANY = 3
+"""Tools of a server of which it can be said what they share."""
 _CLAUSE = re.compile(r"[,:;(]| - ")
 _QUERY_CHARS = 400
 _QUERY_WORDS = 24
@@ -205,7 +210,7 @@ class Index:
             by_server.setdefault(tool.server, []).append(tool)
         for server, tools in by_server.items():
             module = self._modules[server]
-            for identifier, tool in offered(tools).items():
+            for identifier, tool in offered(_in_own_words(tools)).items():
                 name = local_name(tool)
                 own = squashed(name)
                 names = frozenset((own, squashed(module) + own, squashed(server) + own)) - {""}
@@ -312,6 +317,15 @@ class Index:
             f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         )
         return f"{what}; there are servers {listed(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
+
+
+def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
+    """Without the sentences that the descriptions of all tools of a server begin with: they tell none from another."""
+    shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
+    ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
+    if len(tools) < _MANY or not ends or any(len(tool.description) <= ends[-1] for tool in tools):
+        return list(tools)
+    return [msgspec.structs.replace(tool, description=tool.description[ends[-1] :]) for tool in tools]
 
 
 class _ByIdentity:

@@ -15,7 +15,7 @@ from pinfold.app.bench.baselines import data_text
 from pinfold.app.bench.ladder import TOOLS, climb, prompt_size
 from pinfold.app.bench.measuring import measure, told_by
 from pinfold.app.bench.o200k import count
-from pinfold.app.bench.oracle import Move, moves, read_first
+from pinfold.app.bench.oracle import Move, moves
 from pinfold.app.bench.playing import play
 from pinfold.app.bench.servers import new_tools
 from pinfold.app.bench.sets import PUBLIC, task_set
@@ -60,7 +60,9 @@ async def test_a_wrong_answer_is_a_failure() -> None:
     hints, finds = told_by(tools)
     wrong = [("1",), ("Nobody", "0")]
     played = await play(task, moves(task, wrong, tools, hints=hints, search=finds), tools)
-    assert any("instead of" in problem for problem in played.problems)
+    assert any("was not seen" in problem for problem in played.problems)
+    by_code = await play(task, moves(task, wrong, tools, hints=hints, search=finds, answers=True), tools)
+    assert any("instead of" in problem for problem in by_code.problems)
 
 
 async def test_a_tool_that_the_model_was_not_told_of_is_noticed() -> None:
@@ -101,6 +103,8 @@ async def test_the_report_holds_what_the_checks_read() -> None:
     }
     assert {(one["task"], one["baseline"]) for one in told["losing"]} == {
         ("staff of a small firm", "data_once"),
+        ("staff of a small firm", "data_resent"),
+        ("buy on the dip", "json_calls_called_tools"),
         ("a lost card", "json_calls_called_tools"),
     }
     assert 0.5 < told["cached_share"] < 1
@@ -112,14 +116,13 @@ def pinfold(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_what_is_read_first_costs_more() -> None:
-    task = BY_NAME["buy on the dip"]
-    careful = read_first(task, new_tools())
-    assert sum(turn.reads for turn in careful.turns) > sum(turn.reads for turn in task.turns)
-    assert careful.turns[1].reads is False  # an order is placed: that is no looking up
-    quick, slow = await measure(task), await measure(careful)
-    assert quick.problems == slow.problems == ()
-    assert quick.pinfold.total < slow.pinfold.total
+async def test_every_turn_is_closed_in_words_as_the_others_close_it() -> None:
+    row = await measure(BY_NAME["buy on the dip"])
+    ended_by_code = await measure(BY_NAME["buy on the dip"], answers=True)
+    assert row.problems == ended_by_code.problems == ()
+    assert row.pinfold.calls >= ended_by_code.pinfold.calls + row.turns // 2
+    # Each turn takes at least a cell and a closing reply.
+    assert row.pinfold.calls >= 2 * row.turns
 
 
 def test_from_the_command_line() -> None:
@@ -134,7 +137,7 @@ def test_from_the_command_line() -> None:
         (("bench", "speed"), "there is no bench 'speed'; there is tokens"),
         (("bench", "tokens", "--task", "money in and up"), "did you mean 'money in and out'?"),
         (("bench", "tokens", "--bfcl", "/nowhere"), "/nowhere is no copy of the set"),
-        (("bench", "tokens", "--bfcl", "/nowhere", "--live"), "--bfcl stands alone"),
+        (("bench", "tokens", "--bfcl", "/nowhere", "--live"), "--bfcl is a set of its own"),
         (("bench", "tokens", "--set", "hidden"), "'hidden' is not one of 'all', 'public', 'held-out'"),
     ],
 )

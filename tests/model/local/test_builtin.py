@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.model.local.waiting import PATIENCE_S, until
 
 from pinfold.events import Reply, Request, RequestFailed, UserMessage
 from pinfold.model.errors import UnknownModel
-from pinfold.model.local.builtin import BuiltinModel
+from pinfold.model.local.builtin import BuiltinModel, Repeatable
 from pinfold.model.local.errors import NotPulled
 from pinfold.model.local.hosting import Host, Spec, cores
 from pinfold.model.local.locks import is_held
@@ -344,3 +345,22 @@ def test_a_name_that_means_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_there_is_at_least_one_core_and_no_more_than_the_machine_has() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
+
+
+async def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(
+    model: BuiltinModel,
+) -> None:
+    repeatable = Repeatable(model)
+
+    async def say(text: str = "Tell me a story about a heron.", **settings: Any) -> str:
+        request = asked(text, temperature=1.0, max_tokens=40, **settings)
+        request = msgspec.structs.replace(request, system="You write short stories about animals. " * 8)
+        [reply] = [piece async for piece in repeatable.stream(request) if isinstance(piece, Reply)]
+        return reply.text
+
+    async with aclosing(repeatable):
+        first = await say(seed=7)
+        assert await say(seed=7) == first
+        await say("Tell me of a bill.")
+        assert await say(seed=7) == first
+        assert await say(seed=8) != first

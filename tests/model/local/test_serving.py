@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -19,7 +22,10 @@ from tests.model.local.waiting import until
 
 import pinfold
 from pinfold.events import Reply, Request, RequestFailed, ToolSchema, UserMessage
+from pinfold.model.local.hosting import Host, Served, Spec
 from pinfold.model.local.locks import is_held
+from pinfold.model.local.serving import asking
+from pinfold.model.local.serving.llama import LlamaBackend
 from pinfold.model.wire.openai import OpenAIModel
 
 pytestmark = pytest.mark.integration
@@ -89,6 +95,15 @@ def serve(data: Path) -> Generator[Callable[..., Endpoint]]:
             endpoint.end()
 
 
+def streamed(endpoint: Endpoint, path: str, body: Any) -> str:
+    import httpx2
+
+    said = httpx2.post(f"{endpoint.url}/{path}", json={**body, "stream": True}, timeout=60, trust_env=False)
+    *events, last = [line.removeprefix("data: ") for line in said.text.split("\n") if line]
+    assert last == "[DONE]"
+    return "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
+
+
 def asked(text: str, tools: tuple[ToolSchema, ...] = (), **settings: Any) -> Request:
     settings = {"temperature": 0, "max_tokens": 16, **settings}
     return Request(system="", messages=(UserMessage(text=text),), tools=tools, settings=settings)
@@ -122,6 +137,119 @@ async def test_a_gguf_file_is_served_with_streams_usage_and_embeddings(
     assert first != pytest.approx(other, abs=1e-3)
     assert sum(x * x for x in first) == pytest.approx(1.0, abs=1e-3)
     assert endpoint.get("../health") == (200, {"status": "ok"})
+
+
+def test_a_text_is_gone_on_with_whole_and_streamed(serve: Callable[..., Endpoint]) -> None:
+    endpoint = serve("smollm2")
+    body = {"prompt": "The heron is", "temperature": 0}
+    status, whole = endpoint.post("completions", body)
+    (choice,) = whole["choices"]
+    assert (status, whole["object"], choice["finish_reason"]) == (200, "text_completion", "length")
+    assert whole["usage"]["completion_tokens"] == 16  # as OpenAI's do where nothing is said
+    assert streamed(endpoint, "completions", {**body, "prompt": ["The heron is"]}) == choice["text"]
+    for wrong in ({"prompt": ["a", "b"]}, {"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"prompt": None}):
+        assert endpoint.post("completions", {**body, **wrong})[0] == 400
+    assert endpoint.get("models/smollm2")[1]["id"] == "smollm2"
+    status, said = endpoint.get("models/gpt-9")
+    assert (status, said["error"]["code"]) == (404, "model_not_found")
+
+
+def test_a_seed_gives_the_same_reply_again_also_where_the_prompt_was_read_before(
+    serve: Callable[..., Endpoint],
+) -> None:
+    endpoint = serve("smollm2")
+
+    def say(text: str = "Tell me a story about a heron.", **settings: Any) -> str:
+        messages = [{"role": "system", "content": "You write short stories about animals, " * 8}]
+        messages.append({"role": "user", "content": text})
+        body = {"messages": messages, "max_tokens": 40, "temperature": 1.0, **settings}
+        return endpoint.post("chat/completions", body)[1]["choices"][0]["message"]["content"]
+
+    first = say(seed=7)
+    assert say(seed=7) == first
+    say("Tell me of a bill.")
+    assert say(seed=7) == first
+    assert len({first, say(seed=8), say(seed=9)}) == 3
+
+
+class Relay:
+    """Between an endpoint and llama.cpp: a connection over which one answer came is closed when it is used again."""
+
+    def __init__(self, to: str) -> None:
+        parts = urlsplit(to)
+        self._to = (parts.hostname or "", parts.port or 0)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.closed = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._pass, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._to) as server:
+            answered = False
+            while ready := select.select([client, server], [], [])[0]:
+                data = ready[0].recv(65536)
+                if not data or (answered and ready[0] is client):
+                    self.closed += bool(data)
+                    return
+                answered = ready[0] is server
+                (client if answered else server).sendall(data)
+
+    def end(self) -> None:
+        self._listener.close()
+
+
+async def test_a_kept_connection_that_llama_cpp_closes_as_it_is_used_again_is_no_fault(
+    data: Path, small: Path, llama: Path, tmp_path: Path
+) -> None:
+    host = Host(Spec(model=small, alias="small", context=512, runtime=llama, linger_s=0.0), tmp_path)
+    served = await host.ready()
+    relay = Relay(served.url)
+    backend = LlamaBackend("small", host, msgspec.structs.replace(served, url=relay.url), weights="smollm2")
+    body = {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 2, "temperature": 0}
+    try:
+        said = [await backend.answer(body) for _ in range(3)]
+        assert len({str(one["choices"]) for one in said}) == 1
+        assert relay.closed == 2
+    finally:
+        await backend.aclose()
+        relay.end()
+
+
+def test_the_result_of_a_call_is_told_whatever_the_client_calls_it() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}
+    for id_ in ({"tool_call_id": "c1"}, {"tool_call_id": "another"}, {}):
+        messages: list[Any] = [
+            {"role": "user", "content": "Read a."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": "rows", **id_},
+        ]
+        tools = [{"type": "function", "function": msgspec.to_builtins(READ)}]
+        told = asking.in_words({"messages": messages, "tools": tools})["messages"]
+        assert told[0]["content"].startswith("Call a tool with one line")
+        assert told[-2:] == [
+            {"role": "assistant", "content": '<tool name="read_file">{"path":"a"}</tool>'},
+            {
+                "role": "user",
+                "content": ("Output of read_file" if id_.get("tool_call_id") == "c1" else "Output")
+                + ":\nrows",
+            },
+        ]
+
+
+def test_a_model_that_does_not_go_by_its_template_is_told_of_tools_in_words(tmp_path: Path) -> None:
+    served = Served(pid=1, url="", key="", tells_tools=True)
+
+    def tells(weights: str) -> bool:
+        spec = Spec(model=tmp_path, alias="", context=1, runtime=None)
+        return LlamaBackend("builtin", Host(spec, tmp_path), served, weights=weights).tells_tools
+
+    assert not tells("qwen2.5-coder-1.5b-instruct-q4_k_m")
+    assert tells("Qwen3-8B-Q4_K_M")
 
 
 async def test_a_call_that_a_model_without_tools_writes_reaches_the_client_as_a_native_one(
@@ -300,6 +428,10 @@ async def test_a_transformers_folder_is_served_with_streams_and_embeddings(
     assert first == same != other
     long = {"messages": [{"role": "user", "content": "heron " * 500}]}
     assert endpoint.post("chat/completions", long)[1]["error"]["code"] == "context_length_exceeded"
+    text = {"prompt": "a heron", "temperature": 0}
+    _, whole = endpoint.post("completions", text)
+    assert whole["usage"]["completion_tokens"] == 16
+    assert streamed(endpoint, "completions", text) == whole["choices"][0]["text"] != ""
 
 
 async def test_a_client_that_leaves_stops_a_transformers_model(served: Callable[[str], Endpoint]) -> None:

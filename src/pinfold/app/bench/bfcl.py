@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,9 +17,9 @@ from typing import Any, cast
 
 from pinfold.app.bench.baselines import json_calls, steps_of
 from pinfold.app.bench.measuring import Baseline, Row, told_by
-from pinfold.app.bench.oracle import LOOKS, moves
+from pinfold.app.bench.oracle import moves
 from pinfold.app.bench.playing import play
-from pinfold.app.bench.report import Offered, Report
+from pinfold.app.bench.report import Offered, Report, Rule
 from pinfold.app.bench.task import Seen, Task, Turn
 from pinfold.app.bench.weighing import Weight, tokens, tool_text
 from pinfold.app.errors import ConfigError
@@ -40,8 +41,11 @@ _CLASSES = {
 }
 """With the file each is in, which is the name of its server here."""
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
-_ABOUT = "Tool description: "
-"""What stands before it is said of each tool of a class, and of the class."""
+_LOOKS = re.compile(
+    r"get_|list_|view_|find|search|check|display|estimate|calculate|compute|compare|filter|verify|retrieve|track|"
+    r"ls|cat|tail|head|grep|diff|wc|sort|du|pwd|read_|mean|standard|liter_|gallon_|imperial|si_unit|percentage|logarithm"
+)
+"""Functions by their names whose result is what the user wants to hear; of others, that it was done."""
 _TOLD = 120
 """Characters of a result that an answer quotes."""
 _SETUP = """
@@ -106,7 +110,7 @@ class _Apis:
         return outcome.stdout
 
 
-async def measured(folder: Path, progress: Callable[[str, int, int], None]) -> Report:
+async def measured(folder: Path, progress: Callable[[str, int, int], None], rule: Rule = "closed") -> Report:
     root = _root(folder)
     entries = [json.loads(line) for line in _lines(root / "data" / _SET)]
     truths = {
@@ -126,10 +130,9 @@ async def measured(folder: Path, progress: Callable[[str, int, int], None]) -> R
             raise ConfigError(f"the programs in {root} cannot be run: {setup.error}")
         for place, entry in enumerate(entries):
             progress("playing the set", place, len(entries))
-            rows.append(await _row(entry, truths[entry["id"]], functions, apis))
-    verbatim = [_tool(one, apis, whole=True) for one in functions]
-    schemas = sum(tokens(tool_text(tool.schema)) for tool in verbatim)
-    return Report(rows=rows, sets=("bfcl",), offered={"bfcl": Offered(len(functions), schemas)})
+            rows.append(await _row(entry, truths[entry["id"]], functions, apis, rule))
+    schemas = sum(tokens(tool_text(_tool(one, apis).schema)) for one in functions)
+    return Report(rows=rows, sets=("bfcl",), offered={"bfcl": Offered(len(functions), schemas)}, rule=rule)
 
 
 def _root(folder: Path) -> Path:
@@ -146,7 +149,9 @@ def _lines(path: Path) -> list[str]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
-async def _row(entry: Json, truth: list[list[str]], functions: Sequence[_Function], apis: _Apis) -> Row:
+async def _row(
+    entry: Json, truth: list[list[str]], functions: Sequence[_Function], apis: _Apis, rule: Rule
+) -> Row:
     left_out = set(entry.get("excluded_function", ()))
     there = [one for one in functions if one.name not in left_out or _is_called(one.name, truth)]
     known = {one.name: one for one in there}
@@ -154,7 +159,7 @@ async def _row(entry: Json, truth: list[list[str]], functions: Sequence[_Functio
     task, facts = await _task(entry, truth, known, apis)
     tools = [_tool(one, apis) for one in there]
     hints, finds = told_by(tools)
-    planned = moves(task, facts, tools, hints=hints, search=finds)
+    planned = moves(task, facts, tools, hints=hints, search=finds, answers=rule == "answered")
     planned = [
         move if calls else replace(move, cells=(), answers=False)
         for move, calls in zip(planned, truth, strict=True)
@@ -162,10 +167,9 @@ async def _row(entry: Json, truth: list[list[str]], functions: Sequence[_Functio
     await apis.begin(entry)
     played = await play(task, planned, tools)
     await apis.begin(entry)
-    verbatim = [_tool(one, apis, whole=True) for one in there]
     turns = [(turn.asks, calls) for turn, calls in zip(task.turns, played.calls, strict=True)]
-    steps = await steps_of(turns, Registry(verbatim))
-    weights = partial(json_calls, task, facts, steps, verbatim)
+    steps = await steps_of(turns, Registry(tools))
+    weights = partial(json_calls, task, facts, steps, tools)
     baselines: dict[Baseline, Weight] = {
         "json_calls_all_tools": weights("all"),
         "json_calls_needed_tools": weights("needed"),
@@ -200,7 +204,7 @@ async def _task(
         if not read:
             turns.append(Turn(asks=asks, does="print()", says="I need to know more for that."))
             facts.append(())
-        elif LOOKS.match(read[-1][0].name):
+        elif _LOOKS.match(read[-1][0].name):
             code = f"print({', '.join(text for *_, text in read)})"
             turns.append(Turn(asks=asks, does=code, says=f"{{{len(read) - 1}:.{_TOLD}}}", reads=True))
             facts.append(tuple(results))
@@ -226,17 +230,16 @@ def _read(call: str, known: dict[str, _Function]) -> tuple[_Function, dict[str, 
             raise ConfigError(f"the set has a call that cannot be read: {call}")
 
 
-def _tool(function: _Function, apis: _Apis, *, whole: bool = False) -> Tool[..., Any]:
-    """As a server has it; `whole`: with the description as the set gives it to models, which tells of the class too."""
+def _tool(function: _Function, apis: _Apis) -> Tool[..., Any]:
+    """With the description as the set gives it to models, for all who are compared."""
     declared = function.declared
     parameters = _schema(declared["parameters"])
     required = parameters.get("required", [])
-    text = declared["description"]
     return Tool(
         function=partial(apis.perform, function),
         name=f"{function.server}.{function.name}",
         server=function.server,
-        description=text if whole else text.rpartition(_ABOUT)[2],
+        description=declared["description"],
         effect="once",
         parameters=parameters,
         returns=_schema(declared["response"]),

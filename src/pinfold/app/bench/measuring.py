@@ -61,7 +61,8 @@ def told_by(tools: Sequence[Tool[..., Any]]) -> tuple[Hints, Told]:
     return hints, lambda words: search(words, tools, LIMIT)
 
 
-async def measure(task: Task, *, within: TaskSet = PUBLIC, answers: bool = True) -> Row:
+async def measure(task: Task, *, within: TaskSet = PUBLIC, answers: bool = False) -> Row:
+    """`answers`: code ends a turn with `answer(...)` where the task says it can; else the model does, as the others' do."""
     known = within.facts()[task.name]
     tools = within.new_tools()
     hints, finds = told_by(tools)

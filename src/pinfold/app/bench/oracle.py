@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pinfold.app.bench.task import Seen, Task, Turn
@@ -21,13 +21,6 @@ Hints = Callable[[str, Collection[str]], Sequence[str]]
 """The same, with the servers that were used before."""
 _NAMED = re.compile(r"^(\w+\.\w+)\(", re.MULTILINE)
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
-
-
-LOOKS = re.compile(
-    r"get_|list_|view_|find|search|check|display|estimate|calculate|compute|compare|filter|verify|retrieve|track|"
-    r"ls|cat|tail|head|grep|diff|wc|sort|du|pwd|read_|mean|standard|liter_|gallon_|imperial|si_unit|percentage|logarithm"
-)
-"""Functions by their names whose result is what the user wants to hear; of others, that it was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +47,9 @@ def moves(
     *,
     hints: Hints,
     search: Told,
-    answers: bool = True,
+    answers: bool = False,
 ) -> list[Move]:
-    """`hints` are what the product tells with a message, `search` is what it finds; `answers`: code may end a turn."""
+    """`hints` are what the product tells with a message, `search` is what it finds; `answers`: code ends a turn if it can."""
     local = _local(task, tools)
     shown: set[str] = set()
     imported: set[str] = set()
@@ -85,17 +78,6 @@ def moves(
             )
         )
     return made
-
-
-def read_first(task: Task, tools: Sequence[Tool[..., Any]]) -> Task:
-    """The same task for a model that reads whatever it looked up before it answers: a turn that ends so is not ended by code."""
-    local = _local(task, tools)
-
-    def read(turn: Turn) -> Turn:
-        calls = [name for name in _calls(turn.does) if name in local]
-        return replace(turn, reads=turn.reads or bool(calls and LOOKS.match(calls[-1])))
-
-    return replace(task, turns=tuple(map(read, task.turns)))
 
 
 def _local(task: Task, tools: Sequence[Tool[..., Any]]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import BASELINES, WINDOW, Baseline, Row, RowSet
 from pinfold.app.bench.weighing import Weight
 
-Rule: TypeAlias = Literal["answered", "read"]
-"""Whether code ends a turn where the task says it can, or what was looked up is always read before the answer."""
+Rule: TypeAlias = Literal["closed", "answered"]
+"""Whether the model closes each turn in words, as those do that it is compared with, or code does where the task says it can."""
 
 
 class Offered(NamedTuple):
@@ -28,7 +28,7 @@ class Offered(NamedTuple):
 class Report:
     rows: Sequence[Row]
     sets: tuple[RowSet, ...]
-    rule: Rule = "answered"
+    rule: Rule = "closed"
     offered: Mapping[RowSet, Offered]
     sizes: Sequence[Rung] = ()
     prompts: dict[int, int] = field(default_factory=dict[int, int])
@@ -152,8 +152,8 @@ def as_text(report: Report) -> Iterator[str]:
         yield f"FAILED  {row.task}: {'; '.join(row.problems)}"
     of = f"{'sets' if len(report.sets) > 1 else 'set'} {' and '.join(report.sets)}"
     yield f"{len(report.rows)} tasks of the {of}, {len(report.failed)} failed; tokens of o200k, everything sent and written"
-    if report.rule == "read":
-        yield "what was looked up is read before it is answered"
+    if report.rule == "answered":
+        yield "code ends a turn where it can: no closing reply, which the others pay for"
     for offered in report.offered.values():
         yield f"{offered.tools} tools, {offered.tokens:,} tokens as JSON"
     yield ""

@@ -17,7 +17,6 @@ import anyio
 from pinfold.app.bench.ladder import SIZES, TOOLS, Rung, climb, prompt_size
 from pinfold.app.bench.live import Lived
 from pinfold.app.bench.measuring import measure
-from pinfold.app.bench.oracle import read_first
 from pinfold.app.bench.report import Offered, Report, Rule
 from pinfold.app.bench.sets import PUBLIC, SETS, SetName, task_set
 from pinfold.app.bench.weighing import tokens, tool_text
@@ -38,7 +37,7 @@ def _quiet(_what: str, _done: int, _all: int) -> None:
 async def tokens_of_tasks(
     names: Sequence[str] = (),
     progress: Progress = _quiet,
-    rule: Rule = "answered",
+    rule: Rule = "closed",
     of: Sequence[SetName] = SETS,
 ) -> Report:
     """All tasks of some sets, or those named; the sizes of data and the numbers of tools only with all of the public one."""
@@ -51,8 +50,8 @@ async def tokens_of_tasks(
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"no task is called {name!r}{hint}")
     jobs = [
-        partial(measure, read_first(task, tools[name]) if rule == "read" else task, within=one)
-        for name, one in sets.items()
+        partial(measure, task, within=one, answers=rule == "answered")
+        for one in sets.values()
         for task in one.tasks
         if not names or task.name in names
     ]
@@ -106,12 +105,12 @@ async def tokens_live(names: Sequence[str] = (), progress: Progress = _quiet) ->
     return replace(report, lived=lived)
 
 
-async def tokens_of_bfcl(folder: Path, progress: Progress = _quiet) -> Report:
+async def tokens_of_bfcl(folder: Path, progress: Progress = _quiet, rule: Rule = "closed") -> Report:
     """The public multi-turn set, whole, from a copy of it."""
     from pinfold.app.bench.bfcl import measured
 
     with _nobodys_configuration():
-        return await measured(folder, progress)
+        return await measured(folder, progress, rule)
 
 
 @contextmanager

@@ -49,7 +49,9 @@ def bench_command() -> None:
     help="The public multi-turn set instead: a copy of bfcl_eval of the Berkeley leaderboard.",
 )
 @click.option("--live", is_flag=True, help="Let the built-in model do some of the tasks, beside the script.")
-@click.option("--read", is_flag=True, help="The script reads whatever it looks up before it answers.")
+@click.option(
+    "--answer", is_flag=True, help="Code ends a turn where it can, without a closing reply of the model."
+)
 def tokens_command(
     *,
     as_json: bool,
@@ -57,7 +59,7 @@ def tokens_command(
     tasks: tuple[str, ...],
     bfcl: Path | None,
     live: bool,
-    read: bool,
+    answer: bool,
 ) -> None:
     """Count the tokens of real sessions, and of what they are compared with.
 
@@ -65,12 +67,13 @@ def tokens_command(
     """
     from pinfold.app import bench
 
-    if bfcl is not None and (tasks or live or read or of != "all"):
-        raise click.UsageError("--bfcl stands alone; leave --set, --task, --live and --read out")
+    if bfcl is not None and (tasks or live or of != "all"):
+        raise click.UsageError("--bfcl is a set of its own; leave --set, --task and --live out")
     if live and of == "held-out":
         raise click.UsageError("--live is for the public set; leave --set out")
-    if live and read:
-        raise click.UsageError("--live and --read do not go together; leave one out")
+    if live and answer:
+        raise click.UsageError("--live and --answer do not go together; leave one out")
+    rule = "answered" if answer else "closed"
     shown = shown_progress()
 
     def show(what: str, done: int, all_: int) -> None:
@@ -78,12 +81,12 @@ def tokens_command(
 
     try:
         if bfcl is not None:
-            report = anyio.run(bench.tokens_of_bfcl, bfcl, show)
+            report = anyio.run(bench.tokens_of_bfcl, bfcl, show, rule)
         elif live:
             report = anyio.run(bench.tokens_live, tasks, show)
         else:
             sets = bench.SETS if of == "all" else (of,)
-            report = anyio.run(bench.tokens_of_tasks, tasks, show, "read" if read else "answered", sets)
+            report = anyio.run(bench.tokens_of_tasks, tasks, show, rule, sets)
     finally:
         shown.end()
     if as_json:

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 
 from pinfold.events import Reply, Request, RequestFailed, Thought
+from pinfold.model.layers import Layer, Pieces
 from pinfold.model.local.catalogue import weights_named
 from pinfold.model.local.errors import NotPulled
 from pinfold.model.local.hosting import Host, Served, Spec
@@ -135,6 +136,20 @@ class BuiltinModel:
         talking, self._talking = self._talking, None
         if talking is not None:
             await talking.aclose()
+
+
+class Repeatable(Layer):
+    """A user's seed gives the same reply again: nothing is reused of prompts that were read before.
+
+    What is reused was reckoned in other portions and differs by a hair: enough for other words.
+    """
+
+    async def stream(self, request: Request) -> Pieces:
+        if request.settings.get("seed") is not None:
+            request = msgspec.structs.replace(request, settings={"cache_prompt": False, **request.settings})
+        async with self.pieces(request) as pieces:
+            async for piece in pieces:
+                yield piece
 
 
 class _Quarters:

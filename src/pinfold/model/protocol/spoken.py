@@ -45,9 +45,11 @@ class InText(Layer):
         return spoken if self.calls_natively else hinted(spoken)
 
     def _understood(self, reply: Reply, request: Request) -> Reply:
-        if reply.calls:
-            self.calls_natively = True
-        if reply.calls or (self.calls_natively and self.when == "unless-native"):
+        is_native = (
+            bool(reply.calls) or reply.unreadable
+        )  # or cut off within a native call, which the wire has told
+        self.calls_natively = self.calls_natively or is_native
+        if is_native or (self.calls_natively and self.when == "unless-native"):
             return reply
         from pinfold.model.protocol.reading import read
 

@@ -45,6 +45,7 @@ _OTHERS = {
     "full": "These tools are called by a line of their own, with the arguments as JSON, like {}:",
     "small": "Or call a tool with one line, like {}:",
 }
+_ONLY = "Call a tool with one line, with the arguments as JSON, like {}:"
 _ALONE = "The answer comes back to you. When done, answer in words without a call."
 _IN_A_FENCE = "Code in a fenced ```python block is run too, and its output sent back."
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}  # fmt: skip
@@ -78,7 +79,8 @@ def explained(tools: Sequence[ToolSchema], style: Style) -> str:
     others = [tool for tool in tools if tool.name != PYTHON]
     parts = [_FENCE[style]] if known.python else []
     if others:
-        parts.append(_OTHERS[style].format(known.form(others[0].name)))
+        how = _OTHERS[style] if known.python else _ONLY
+        parts.append(how.format(known.form(others[0].name)))
         parts += [_described(tool, known) for tool in others]
         if not known.python:
             parts.append(_ALONE)

@@ -73,12 +73,14 @@ class _Slot(Struct):
 
     @property
     def is_cut(self) -> bool:
-        """Its arguments do not end."""
-        text = "".join(self.pieces)
+        """Its arguments are not whole."""
+        if self.whole is not None:
+            return False
         try:
-            return self.whole is None and bool(text.strip()) and parsed(text) is None
+            parsed("".join(self.pieces))
         except BadEvent:
             return True
+        return False
 
 
 class Gathering:

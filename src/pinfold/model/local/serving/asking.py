@@ -22,7 +22,10 @@ from pinfold.model.protocol import told
 from pinfold.model.wire.payload import a_list, a_text, an_object
 
 Body = Mapping[str, Json]
-"""Of a request for a chat completion."""
+"""Of a request: a chat has `messages`, a text to go on with is a `prompt`."""
+_COMPLETION_TOKENS = 16
+"""Where the client does not say how many, as OpenAI has it."""
+_ONLY: Body = {"echo": False, "suffix": "", "best_of": 1}
 
 
 class Refusal(PinfoldError):
@@ -45,6 +48,21 @@ def checked_body(body: Json) -> Body:
             raise Refusal(f"there is no role {message.get('role')!r}")
         text_of(message)
     return given
+
+
+def checked_prompt(body: Json) -> Body:
+    """A request to go on with a text, or Refusal."""
+    given = an_object(body)
+    match given.get("prompt"):
+        case str(prompt) | [str(prompt)]:
+            pass
+        case _:
+            raise Refusal("prompt must be one text")
+    for name, value in _ONLY.items():
+        if given.get(name) not in (None, value):
+            raise Refusal(f"{name} is not supported; leave it out")
+    kept = {name: value for name, value in given.items() if name not in ("messages", "tools", *_ONLY)}
+    return {"max_tokens": _COMPLETION_TOKENS, **kept, "prompt": prompt}
 
 
 def text_of(message: Body) -> str:
@@ -103,8 +121,8 @@ def request_in(body: Body) -> Request:
                 messages.append(AssistantMessage(text=text_of(message), calls=calls))
             case "tool":
                 call = ids.get(a_text(message.get("tool_call_id")))
-                if call is not None:
-                    messages.append(ToolMessage(id=call.id, text=text_of(message)))
+                # A result that names no call is told all the same: without it the model would call again.
+                messages.append(ToolMessage(id=call.id if call else new_action_id(), text=text_of(message)))
             case _:
                 messages.append(UserMessage(text=text_of(message)))
     return Request(system="\n\n".join(system), messages=tuple(messages), tools=tools_in(body))

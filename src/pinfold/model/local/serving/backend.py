@@ -19,7 +19,7 @@ class Backend(Protocol):
 
     @property
     def tells_tools(self) -> bool:
-        """The model's template tells it of tools."""
+        """The model's template tells it of tools, and it was trained to go by that."""
         ...
 
     def chunks(self, body: Body) -> AsyncGenerator[Chunk]:

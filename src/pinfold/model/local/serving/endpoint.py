@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pinfold.events import Json, PinfoldError, plain_json
-from pinfold.model.local.serving.asking import Body, Refusal, checked_body, in_words, quoted_in, tools_in
+from pinfold.model.local.serving.asking import (
+    Body,
+    Refusal,
+    checked_body,
+    checked_prompt,
+    in_words,
+    quoted_in,
+    tools_in,
+)
 from pinfold.model.local.serving.backend import Backend
 from pinfold.model.local.serving.sifting import Chunk, sifted, sifted_whole
 from pinfold.model.wire.payload import an_object
@@ -36,11 +44,21 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     async def models(_request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_described(backend)]})
 
+    async def model(request: Request) -> Response:
+        if (name := request.path_params["name"]) != backend.name:
+            raise Refusal(
+                f"there is no model {name!r}; this is {backend.name}", status=404, code="model_not_found"
+            )
+        return JSONResponse(_described(backend))
+
     async def embeddings(request: Request) -> Response:
         return JSONResponse(await backend.embed(an_object(await _body(request))))
 
     async def chat(request: Request) -> Response:
-        return await _chat(backend, checked_body(await _body(request)))
+        return await _answered(backend, checked_body(await _body(request)))
+
+    async def completions(request: Request) -> Response:
+        return await _answered(backend, checked_prompt(await _body(request)))
 
     def guarded(
         handler: Callable[[Request], Awaitable[Response]],
@@ -60,7 +78,9 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
         routes=[
             Route("/health", health),
             Route("/v1/models", guarded(models)),
+            Route("/v1/models/{name:path}", guarded(model)),
             Route("/v1/chat/completions", guarded(chat), methods=["POST"]),
+            Route("/v1/completions", guarded(completions), methods=["POST"]),
             Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
         ]
     )
@@ -89,7 +109,7 @@ async def _body(request: Request) -> Json:
         raise Refusal(f"the request is no JSON: {error}") from error
 
 
-async def _chat(backend: Backend, body: Body) -> Response:
+async def _answered(backend: Backend, body: Body) -> Response:
     from starlette.responses import JSONResponse, StreamingResponse
 
     tools, quoted = tools_in(body), quoted_in(body)

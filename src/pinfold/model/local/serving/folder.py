@@ -23,6 +23,7 @@ from pinfold.events import Json
 from pinfold.model.local.errors import CannotServe
 from pinfold.model.local.serving.asking import Body, Refusal, text_of
 from pinfold.model.local.serving.sifting import Chunk
+from pinfold.model.traits import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
 
@@ -62,7 +63,7 @@ class TransformersBackend:
 
     @property
     def tells_tools(self) -> bool:
-        return "tools" in str(self._tokenizer.chat_template or "")
+        return "tools" in str(self._tokenizer.chat_template or "") and not ignores_declared_tools(self.name)
 
     @classmethod
     def load(cls, folder: Path) -> TransformersBackend:
@@ -93,8 +94,10 @@ class TransformersBackend:
             async for chunk in chunks:
                 last = chunk
                 for choice in map(an_object, a_list(chunk.get("choices"))):
-                    text += a_text(an_object(choice.get("delta")).get("content"))
+                    text += a_text(choice.get("text") or an_object(choice.get("delta")).get("content"))
                     finish = choice.get("finish_reason") or finish
+        if "prompt" in body:
+            return {**last, "choices": [_text_choice(text, finish)]}
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": finish}
         return {**last, "object": "chat.completion", "choices": [choice]}
@@ -105,21 +108,25 @@ class TransformersBackend:
         inputs = self._inputs(body)
         read = len(inputs["input_ids"][0])
         settings = self._settings(body, read)
+        is_chat = "prompt" not in body
         base: Chunk = {
-            "id": f"chatcmpl-{secrets.token_hex(12)}",
-            "object": "chat.completion.chunk",
+            "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(12)}",
+            "object": "chat.completion.chunk" if is_chat else "text_completion",
             "created": int(time.time()),
             "model": self.name,
         }
-        yield {**base, "choices": [_choice({"role": "assistant", "content": ""})]}
+        if is_chat:
+            yield {**base, "choices": [_choice({"role": "assistant", "content": ""})]}
         async with self._alone, aclosing(self._generated(inputs, settings)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, str):
-                    yield {**base, "choices": [_choice({"content": piece})]}
+                    said = _choice({"content": piece}) if is_chat else _text_choice(piece)
+                    yield {**base, "choices": [said]}
                     continue
                 if piece.error:
                     raise Refusal(piece.error, status=500)
-                yield {**base, "choices": [_choice({}, piece.finish)]}
+                ended = _choice({}, piece.finish) if is_chat else _text_choice("", piece.finish)
+                yield {**base, "choices": [ended]}
                 if an_object(body.get("stream_options")).get("include_usage"):
                     usage = {
                         "prompt_tokens": read,
@@ -147,6 +154,8 @@ class TransformersBackend:
         """It ends with the process."""
 
     def _inputs(self, body: Body) -> Any:
+        if "prompt" in body:
+            return self._tokenizer(body["prompt"], return_tensors="pt")
         messages = [_plain(message) for message in map(an_object, a_list(body["messages"]))]
         if not self._tokenizer.chat_template:
             text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
@@ -260,6 +269,10 @@ class TransformersBackend:
 
 def _choice(delta: Mapping[str, Json], finish: str | None = None) -> Json:
     return {"index": 0, "delta": dict(delta), "finish_reason": finish}
+
+
+def _text_choice(text: str, finish: Json = None) -> Json:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
 
 
 def _plain(message: Body) -> dict[str, Json]:

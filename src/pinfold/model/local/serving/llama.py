@@ -12,6 +12,7 @@ from pinfold.events import Json
 from pinfold.model.local.hosting import Host, Served
 from pinfold.model.local.serving.asking import Body, Refusal
 from pinfold.model.local.serving.sifting import Chunk
+from pinfold.model.traits import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import send
 from pinfold.model.wire.payload import an_object
@@ -20,26 +21,29 @@ if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_S = 5.0
+_KEEP_ALIVE_S = 2.0
+"""llama.cpp closes a connection after 5 s, also if a request is on its way just then."""
 
 
 class LlamaBackend:
-    def __init__(self, name: str, host: Host, served: Served) -> None:
+    def __init__(self, name: str, host: Host, served: Served, *, weights: str) -> None:
+        """`weights`: what they are called, whatever the model is offered as."""
         self.name = name
         self.context: int | None = served.context or None
-        self.tells_tools = served.tells_tools
+        self.tells_tools = served.tells_tools and not ignores_declared_tools(weights)
         self._host = host
         self._served = served
         self._client: httpx2.AsyncClient | None = None
 
     async def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
-        async with self._asked("chat/completions", {**body, "stream": True}) as response:
+        async with self._asked(_path(body), {**body, "stream": True}) as response:
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
                 if data and data != "[DONE]":
                     yield _parsed(data.encode())
 
     async def answer(self, body: Body) -> Chunk:
-        async with self._asked("chat/completions", body) as response:
+        async with self._asked(_path(body), body) as response:
             return _parsed(await response.aread())
 
     async def embed(self, body: Body) -> Json:
@@ -59,7 +63,9 @@ class LlamaBackend:
         if not self._host.is_running():
             await self._restart()
         url = f"{self._served.url}/v1/{path}"
-        sent = msgspec.json.encode({**body, "model": self.name})
+        # As in builtin.Repeatable.
+        repeats = {"cache_prompt": False} if body.get("seed") is not None else {}
+        sent = msgspec.json.encode({**repeats, **body, "model": self.name})
         try:
             async with aclosing(await send(self._http(), "POST", url, sent)) as response:
                 if response.status_code != 200:
@@ -80,8 +86,17 @@ class LlamaBackend:
         if self._client is None:
             headers = {"Authorization": f"Bearer {self._served.key}", "Content-Type": "application/json"}
             timeout = httpx2.Timeout(None, connect=_CONNECT_S)  # it says nothing while it reads a long prompt
-            self._client = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False)
+            self._client = httpx2.AsyncClient(
+                headers=headers,
+                timeout=timeout,
+                limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S),
+                trust_env=False,
+            )
         return self._client
+
+
+def _path(body: Body) -> str:
+    return "completions" if "prompt" in body else "chat/completions"
 
 
 def _parsed(data: bytes) -> Chunk:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CONTEXT = 8192
 """More must be asked for: it takes memory."""
 _STOP_S = 3
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep a connection: 5 s to 60 s. Who uses one as the server closes it gets no answer."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -97,6 +99,7 @@ async def _run(
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=_STOP_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
     )
     host = f"[{serving.host}]" if ":" in serving.host else serving.host
     on_ready(f"http://{host}:{opened.getsockname()[1]}/v1", backend.name)
@@ -132,7 +135,7 @@ async def _backend(
     notice(f"loading {path}")
     host = Host(spec, state)
     try:
-        return LlamaBackend(name, host, await host.ready())
+        return LlamaBackend(name, host, await host.ready(), weights=path.stem)
     except BaseException:
         host.release()
         raise
