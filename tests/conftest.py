@@ -69,6 +69,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the person running the tests is read or written."""
     for variable in [name for name in os.environ if name.startswith("PINFOLD_")]:
         monkeypatch.delenv(variable)
+    monkeypatch.setenv("PINFOLD_SANDBOX_WARM", "off")  # no test leaves a helper behind
     for name in ("config", "data", "state", "cache"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / "xdg" / name))
 

@@ -120,6 +120,8 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Added to those every environment has; a project's come on top of the user's."""
     python: str = ""
     """Runs the cells instead of the environment's."""
+    warm: Literal["auto", "off"] = "auto"
+    """The warm helper, which the first command leaves behind so that later ones start faster."""
     cell_s: float = 120.0
     shell_s: float = 30.0
     interrupt_grace_s: float = 0.4
