@@ -70,6 +70,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [name for name in os.environ if name.startswith("PINFOLD_")]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PINFOLD_SANDBOX_BUILD", "off")  # no test fetches a gigabyte by the way
+    monkeypatch.setenv("PINFOLD_SANDBOX_WARM", "off")  # no test leaves a helper behind
     for name in ("config", "data", "state", "cache"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / "xdg" / name))
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+
+_LEAVE_HELPER = ("exec", "run", "resume", "chat")
+"""Commands after which the next is likely to be one of them too."""
 
 
 def main() -> None:
     gc.disable()  # until the command is loaded: a twentieth of a start would go into looking for garbage
     try:
+        if sys.argv[1:2] == ["exec"]:
+            from pinfold.front.cli.relay import relay
+
+            if (code := relay()) is not None:
+                os._exit(code)  # nothing of ours is left to be ended
         from pinfold.front.cli.main import run_command_line
 
-        run_command_line()
+        try:
+            run_command_line()
+        finally:
+            if "pinfold.sandbox._launcher" in sys.modules and (sys.argv[1:2] or ["chat"])[0] in _LEAVE_HELPER:
+                from pinfold.app.helper import start_helper
+
+                start_helper()
     except KeyboardInterrupt:
         sys.exit(130)
 

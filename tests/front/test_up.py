@@ -139,7 +139,7 @@ async def test_a_session_comes_from_the_warm_launcher_and_goes_on_without_it(
         assert len(launchers_of(os.getpid())) == len(before) + 1
         await session.close()
     finally:
-        look_in(None)
+        look_in()
 
 
 def test_a_killed_one_leaves_stale_sockets_that_hurt_nobody_and_are_cleaned_up(

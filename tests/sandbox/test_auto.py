@@ -27,7 +27,7 @@ class Level:
         self.probes = 0
         self._refusal = refusal
 
-    async def probe(self) -> None:
+    async def probe(self, spec: Spec | None = None) -> None:  # noqa: ARG002 - nothing is prepared
         self.probes += 1
         if self._refusal:
             raise SandboxUnavailable(self._refusal)

@@ -18,7 +18,7 @@ from pinfold.app.mcp.session import Around
 from pinfold.app.models import Asked
 from pinfold.app.mounts import data_inside, refuse_overlap
 from pinfold.app.options import Options
-from pinfold.app.paths import input_of, up_dir
+from pinfold.app.paths import input_of, up_dir, warm_dir
 from pinfold.app.prompt import system_prompt
 from pinfold.events import Mode, SessionOpened
 from pinfold.log import Log
@@ -46,7 +46,7 @@ class Ground(Struct, frozen=True, kw_only=True):
 
 
 async def ground_for(options: Options, past: SessionOpened | None, folder: Path | None) -> Ground:
-    look_in(up_dir())
+    look_in(up_dir(), warm_dir())
     wanted = options.sandbox or (past.sandbox if past else "auto")
     if not isinstance(wanted, str) or not is_built_in(wanted):
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted

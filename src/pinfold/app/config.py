@@ -122,6 +122,8 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Runs the cells instead of the environment's."""
     build: Literal["auto", "off"] = "auto"
     """Build the environment when code first needs it, or only by `pinfold env build`."""
+    warm: Literal["auto", "off"] = "auto"
+    """The warm helper, which the first command leaves behind so that later ones start faster."""
     cell_s: float = 120.0
     shell_s: float = 30.0
     interrupt_grace_s: float = 0.4

@@ -12,7 +12,7 @@ import msgspec
 
 from pinfold.app.checking import machine, reach, setup
 from pinfold.app.checking.findings import Around, Finding, Section
-from pinfold.app.checking.sandboxes import cells_python, of_report
+from pinfold.app.checking.sandboxes import cells_python, of_report, warm_helper
 from pinfold.app.errors import ConfigError
 from pinfold.app.models import Pauses
 from pinfold.app.paths import current_folder
@@ -98,7 +98,7 @@ class _Whole:
     async def sandboxes(self, around: Around, asked: tuple[str, ...]) -> list[Finding]:
         python, said = await anyio.to_thread.run_sync(cells_python, around)
         self.report = await examined(asked, python=python, limit_s=around.limit_s)
-        return [*of_report(self.report, asked), *said]
+        return [*of_report(self.report, asked), *said, await anyio.to_thread.run_sync(warm_helper, around)]
 
     async def models(self, around: Around) -> list[Finding]:
         found, self.here = await reach.models(around)

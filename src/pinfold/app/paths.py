@@ -78,6 +78,11 @@ def up_dir() -> Path:
     return state_dir() / "up"
 
 
+def warm_dir() -> Path:
+    """Where the warm helper has its lock and its sockets."""
+    return state_dir() / "warm"
+
+
 def private_dir(path: Path) -> Path:
     """Make sure the folder is there, writable, and for its owner alone."""
     try:

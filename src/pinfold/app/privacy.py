@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 MOST = 20_000
@@ -27,8 +29,7 @@ class Privacy:
     def look(self) -> None:
         """Before something changes that is not the user's doing."""
         if not self.holds:
-            now = self._now()
-            self.holds = now is None or bool(now - self._known)
+            self.holds = self._has_unknown()
 
     def about_to_read(self) -> bool:
         """Whether this is the first time that there is something."""
@@ -46,21 +47,29 @@ class Privacy:
             now = self._now()
             self._known, self.holds = now or frozenset(), now is None
 
-    def _now(self) -> frozenset[tuple[int, int]] | None:
-        """Each file and folder as it is; None if that cannot be told. A folder is the same one when files in it come and go."""
-        found: set[tuple[int, int]] = set()
+    def _has_unknown(self) -> bool:
+        """Or it cannot be told. Ends with the first."""
         try:
-            folders = [os.fspath(self._workspace)]
-            while folders:
-                with os.scandir(folders.pop()) as entries:
-                    for entry in entries:
-                        about = entry.stat(follow_symlinks=False)
-                        is_folder = entry.is_dir(follow_symlinks=False)
-                        found.add((about.st_ino, 0 if is_folder else about.st_ctime_ns))
-                        if len(found) > MOST:
-                            return None
-                        if is_folder:
-                            folders.append(entry.path)
+            return any(one not in self._known for one in self._things())
+        except OSError:
+            return True
+
+    def _now(self) -> frozenset[tuple[int, int]] | None:
+        """Each file and folder as it is; None if that cannot be told."""
+        try:
+            found = frozenset(itertools.islice(self._things(), MOST + 1))
         except OSError:
             return None
-        return frozenset(found)
+        return None if len(found) > MOST else found
+
+    def _things(self) -> Iterator[tuple[int, int]]:
+        """A folder is the same one when files in it come and go."""
+        folders = [os.fspath(self._workspace)]
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    about = entry.stat(follow_symlinks=False)
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    if is_folder:
+                        folders.append(entry.path)
+                    yield about.st_ino, 0 if is_folder else about.st_ctime_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinfold.app.lock import holder_of
-from pinfold.app.paths import cache_dir, up_dir
+from pinfold.app.paths import cache_dir, up_dir, warm_dir
 from pinfold.app.shelf import Shelf
 from pinfold.events import SessionId
 from pinfold.sandbox.environment import unfinished
@@ -24,10 +24,11 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
         if not dry_run:
             removed(folder)
         yield "unfinished session", str(folder)
-    for socket in sorted(up_dir().glob("*.sock")) if holder_of(up_dir()) is None else ():
-        if not dry_run:
-            socket.unlink(missing_ok=True)
-        yield "socket", str(socket)
+    for place in (up_dir(), warm_dir()):
+        for socket in sorted(place.glob("*.sock")) if holder_of(place) is None else ():
+            if not dry_run:
+                socket.unlink(missing_ok=True)
+            yield "socket", str(socket)
     scratch = cache_dir() / "scratch"
     for folder in sorted(scratch.glob("s_*")):
         # A kept session's scratch folder is its workspace, and goes with the session.

@@ -374,6 +374,7 @@ class Launcher:
     def _tend(self) -> None:
         # Not only in quiet times: a launcher that is never left alone needs it most.
         if self._zygote.sessions >= self._settings["recycle_after"] and self._next is None:
+            self._settings = {**self._settings, "warm": "now"}  # nobody waits for it
             self._next = self._new_zygote()
         if self._wanted or time.monotonic() < self._quiet_at:
             return

@@ -1,17 +1,18 @@
-"""The zygote of one workspace's lite sessions: shut in before it began, imports the libraries, forks. Never runs a cell."""
+"""The zygote of one workspace's lite sessions: shut in before it began, forks, and imports libraries for those that come later. Never runs a cell."""
 
 from __future__ import annotations
 
 import gc
 import json
 import os
+import select
 import signal
 import socket
 
 from .lite_session import become_session
 from .requests import MESSAGE_BYTES, read_request
 from .warm import warm
-from .zygote import fitness
+from .zygote import LEISURE_S, fitness
 
 
 def main(arguments: list[str]) -> None:
@@ -24,12 +25,17 @@ def main(arguments: list[str]) -> None:
     # Sessions end by themselves; nobody waits for them here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if settings["warm"]:
-        warm()
     gc.collect()
     gc.freeze()
     launcher.send(json.dumps(fitness()).encode())
+    is_used, is_warm = False, settings["warm"] != "later"
     while True:
+        if is_used and not is_warm:  # the first session does not wait for libraries it may not use
+            is_warm = True
+            select.select([launcher], [], [], LEISURE_S)
+            warm()
+            gc.collect()
+            gc.freeze()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -46,3 +52,4 @@ def main(arguments: list[str]) -> None:
             os.close(pidfd)
         for fd in fds:
             os.close(fd)
+        is_used = True

@@ -32,6 +32,8 @@ from .warm import touch_pandas, warm
 PAUSE_S = 0.02
 """Before random numbers are seeded anew: the session just made goes first."""
 LEISURE_S = 0.5
+LONE_SESSIONS = 2
+"""The proof and the session of a command that runs one cell: neither waits for libraries it may not use."""
 AHEAD = b"ahead"
 """Asked for before anyone waits for it."""
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
@@ -46,6 +48,7 @@ def main(arguments: list[str]) -> None:
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
     had_leisure, is_seeded = False, True
+    sessions, is_warm = 0, settings["warm"] != "later"
     while True:
         if not is_seeded:
             select.select([launcher], [], [], PAUSE_S)
@@ -53,6 +56,9 @@ def main(arguments: list[str]) -> None:
             is_seeded = True
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
             had_leisure = True
+            if not is_warm:
+                is_warm = True
+                import_libraries()
             immortalise()  # a fifth of a second, which nobody should wait for
             trim()
             settled()
@@ -60,6 +66,10 @@ def main(arguments: list[str]) -> None:
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
+        sessions += 1
+        if sessions > LONE_SESSIONS and not is_warm:
+            is_warm = True
+            import_libraries()
         try:
             unfit = fitness()
             pid = -1 if unfit else clone(FLAGS | signal.SIGCHLD)
@@ -90,10 +100,8 @@ def _prepare(settings: Request) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prctl(PR_SET_DUMPABLE, 1)  # or the launcher could not write a session's id maps
-    if settings["warm"]:
-        room = gathered()
-        warm()
-        del room
+    if settings["warm"] == "now":
+        import_libraries()
     os.environ.clear()
     os.environ.update(settings["session_environment"])
     settings["found"] = found([*settings["read_only"], "/etc", "/dev"])
@@ -101,6 +109,15 @@ def _prepare(settings: Request) -> None:
     gc.freeze()
     trim()
     reseed()
+
+
+def import_libraries() -> None:
+    room = gathered()
+    warm()
+    del room
+    gc.collect()
+    gc.freeze()
+    trim()
 
 
 def fitness() -> Request:

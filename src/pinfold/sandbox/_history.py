@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import Literal, TypeAlias, cast
 
 import anyio
@@ -26,7 +27,7 @@ from pinfold.text import listed, numerous
 SHARE = 0.2
 """Of the free disk, at most, for contents."""
 FILL_S = 0.25
-"""How long a cell waits for the files of the workspace to be read; a large one is read on beside it."""
+"""From the beginning: how long a cell waits for the files of the workspace to be read; a large one is read on beside it."""
 LISTED = 50
 """Files of one cell that are told with their content."""
 UNSEEN = {".git", "__pycache__"}
@@ -64,6 +65,7 @@ class FileHistory:
                 self._scratch.remove()
             raise
         self._filled = Event()
+        self._fill_until = monotonic() + FILL_S
         if self._scratch and not self.coverage.unread:  # done sooner than a thread is begun
             self._fill()
         else:
@@ -98,8 +100,9 @@ class FileHistory:
             return
         if self._running is not None:
             await self.after()
-        if not self._filled.is_set():  # what a cell changes before it was read is not covered
-            await anyio.to_thread.run_sync(self._filled.wait, FILL_S)
+        # What a cell changes before it was read is not covered.
+        if not self._filled.is_set() and (left_s := self._fill_until - monotonic()) > 0:
+            await anyio.to_thread.run_sync(self._filled.wait, left_s)
         # Where nothing has happened it is over before a thread would be reached.
         if not self._versions.before_quiet(cell):
             await anyio.to_thread.run_sync(self._versions.before, cell)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import anyio
 import anyio.to_thread
 
 from pinfold.sandbox._ahead import Ahead, Begun
@@ -82,16 +84,41 @@ class Guests:
         self._begun = begun
         self._history = begun.history if begun else None
         self._begins_history = is_scratch and not begun
+        self._walk: asyncio.Future[list[Mounted]] | None = None
+        self._early_history: asyncio.Future[FileHistory | str] | None = None
         self._view: Place | None = None
 
     @property
     def is_proof(self) -> bool:
         return self._probe is None
 
-    def history_taken(self) -> FileHistory | str | None:
+    def prepare(self) -> None:
+        """Begin to look through a large workspace, for what is guarded and then for undo, while the launcher starts."""
+        spec = self._spec
+        if not spec.workspace.is_dir() or self._is_small:
+            return
+        self._walk = walk = asyncio.ensure_future(anyio.to_thread.run_sync(mounts_of, spec))
+
+        async def begin_history() -> FileHistory | str:
+            await asyncio.wait([walk])
+            return await anyio.to_thread.run_sync(history_of, spec)
+
+        if spec.writable and spec.view is None:
+            self._early_history = asyncio.ensure_future(begin_history())
+
+    async def history_taken(self) -> FileHistory | str | None:
         """That of the workspace's files, if it has begun; from now on the caller's."""
+        early, self._early_history = self._early_history, None
+        if early:
+            return await early
         history, self._history = self._history, None
         return history
+
+    @property
+    def _is_small(self) -> bool:
+        """Most workspaces are looked through faster than a thread is reached."""
+        spec = self._spec
+        return _is_small(spec.workspace) and not spec.data and not spec.mounts and not spec.view
 
     async def launch(self) -> Guest:
         if self._begun:
@@ -103,10 +130,12 @@ class Guests:
             raise SandboxUnavailable(
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
             )
-        # Most workspaces are looked through faster than a thread is reached.
-        spec = self._spec
-        is_small = _is_small(spec.workspace) and not spec.data and not spec.mounts and not spec.view
-        mounts = mounts_of(spec) if is_small else await anyio.to_thread.run_sync(mounts_of, spec)
+        spec, is_small = self._spec, self._is_small
+        walk, self._walk = self._walk, None
+        if walk:
+            mounts = await walk
+        else:
+            mounts = mounts_of(spec) if is_small else await anyio.to_thread.run_sync(mounts_of, spec)
         if spec.view is not None and self._view is None:
             self._view = await anyio.to_thread.run_sync(Place, spec.workspace, spec.view)
         ask = functools.partial(request, spec, mounts, self._view)
@@ -146,11 +175,20 @@ class Guests:
 
     async def release(self) -> None:
         """Its mounts went with it."""
-        history = self.history_taken()
-        if isinstance(history, FileHistory):
-            await history.close()
+        with anyio.CancelScope(shield=True):
+            if self._walk:
+                await asyncio.wait([self._walk])
+                self._walk.exception()  # whoever wanted to know is gone
+            history = await self.history_taken()
+            if isinstance(history, FileHistory):
+                await history.close()
         if self._view is not None:
             self._view.close()
+
+
+def history_of(spec: Spec) -> FileHistory | str:
+    """In a thread. Or why there is none."""
+    return FileHistory.where_possible(spec.workspace, spec.state / "files" if spec.state else None)
 
 
 def _is_small(folder: Path) -> bool:

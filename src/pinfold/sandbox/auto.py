@@ -13,8 +13,11 @@ from pinfold.sandbox.scratch import scratch
 
 
 class Probed(Provider, Protocol):
-    async def probe(self) -> None:
-        """Start it and have it tried; then it is known to work here. Raises SandboxUnavailable."""
+    async def probe(self, spec: Spec | None = None) -> None:
+        """Start it and have it tried; then it is known to work here. Raises SandboxUnavailable.
+
+        `spec`: of the session that `open` is asked for next: what it needs may be found out meanwhile.
+        """
         ...
 
 
@@ -49,8 +52,8 @@ class Auto:
         lower = self._chosen.notice or ""
         return f"Full isolation is refused here: {why}. Going on with {self._chosen.name}. {lower}".rstrip()
 
-    async def resolve(self) -> Provider:
-        """Settle which one it is. Raises SandboxUnavailable, naming every cause."""
+    async def resolve(self, spec: Spec | None = None) -> Provider:
+        """Settle which one it is, for this session first. Raises SandboxUnavailable, naming every cause."""
         if sys.platform != "linux":
             raise SandboxUnavailable(
                 f"no isolation is available on {sys.platform}; to run code without any, ask for `unsafe-local` by name"
@@ -61,7 +64,7 @@ class Auto:
         for make in self._levels:
             try:
                 level = make()
-                await level.probe()
+                await level.probe(spec)
             except SandboxUnavailable as refused:
                 refusals.append(str(refused))
             else:
@@ -72,7 +75,7 @@ class Auto:
         raise SandboxUnavailable(f"no isolation is available here: {words}")
 
     async def open(self, spec: Spec) -> Session:
-        level = await self.resolve()
+        level = await self.resolve(spec)
         return await level.open(spec)
 
     async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:

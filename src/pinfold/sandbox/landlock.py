@@ -15,7 +15,7 @@ import tempfile
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio.to_thread
 
@@ -94,7 +94,7 @@ class Landlock:
         )
         return session
 
-    async def probe(self) -> None:
+    async def probe(self, spec: Spec | None = None) -> None:  # noqa: ARG002 - nothing is prepared
         await self._prove((os.geteuid(), os.getegid()))
 
     async def _opened(self, place: _Place, spec: Spec) -> Session:
@@ -112,7 +112,7 @@ class Landlock:
             if os.geteuid() == 0:
                 os.chown(workspace, *owner)
             spec = Spec(workspace=workspace)
-            place = replace(self._place(spec), warm=False)
+            place = replace(self._place(spec), warm="never")
             session = await self._opened(place, spec)
             try:
                 found = await holes(session)
@@ -231,7 +231,8 @@ class _Place:
     readable: tuple[str, ...]
     site: str | None
     owner: tuple[int, int]
-    warm: bool = True
+    warm: Literal["later", "never"] = "later"
+    """When libraries are imported that sessions share."""
 
     def settings(self) -> dict[str, Any]:
         refused = frozenset[str]() if self.abi >= TRUNCATE_ABI else frozenset({"truncate"})

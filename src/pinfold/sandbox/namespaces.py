@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._jail import Guests, Source
+from pinfold.sandbox._jail import Guests, Source, history_of
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._saved import Saved
 from pinfold.sandbox._undo import UndoableSession
@@ -75,6 +75,8 @@ class Namespaces:
         self._pool = pool
         self._program = program or compile_filter()
         self._guest = guest
+        self._prepared: dict[int, Guests] = {}
+        """By the identity of their spec, between `probe` and `open`."""
 
     @property
     def name(self) -> str:
@@ -101,11 +103,13 @@ class Namespaces:
         return None
 
     async def open(self, spec: Spec) -> Session:
-        await self.probe()
+        await self.probe(spec)
+        guests = self._prepared.pop(id(spec), None) or Guests(self._launcher(), spec, self.probe)
         if spec.view is not None and not self._launcher().views:
+            await guests.release()
             raise SandboxUnavailable(NO_VIEWS)
         self._launcher().expect()
-        return await self._opened(Guests(self._launcher(), spec, self.probe), spec)
+        return await self._opened(guests, spec)
 
     async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
         """A session in a new empty folder, which the caller removes. One begun ahead, where sessions come and go."""
@@ -128,16 +132,27 @@ class Namespaces:
             source.ahead.refill_soon(limits)
         return session, made
 
-    async def probe(self) -> None:
-        """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable."""
+    async def probe(self, spec: Spec | None = None) -> None:
+        """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable.
+
+        `spec`: of the session that `open` is asked for next; its workspace is looked through meanwhile.
+        """
         launcher = self._launcher()
-        await launcher.ready()
-        if not launcher.proven:
-            await self.prove(launcher)
+        if spec is not None and id(spec) not in self._prepared:
+            self._prepared[id(spec)] = guests = Guests(launcher, spec, self.probe)
+            guests.prepare()
+        try:
+            await launcher.ready()
+            if not launcher.proven:
+                await self.prove(launcher)
+        except BaseException:
+            if given_up := self._prepared.pop(id(spec), None):
+                await given_up.release()
+            raise
 
     async def keep_warm(self, folder: Path, pool: int, on_ready: Callable[[], Awaitable[None]]) -> None:
         """Until cancelled, other processes of this user get their sessions from a launcher of ours."""
-        settings = {**self._settings(), "pool": pool}
+        settings = {**self._settings(), "pool": pool, "warm": "now"}
         path = socket_in(folder, settings, self._guest)
         while True:
             launcher = Launcher(settings, self._guest, joins=False)
@@ -173,12 +188,11 @@ class Namespaces:
 
     async def _opened(self, guests: Guests, spec: Spec) -> Session:
         async def history() -> FileHistory | str:
-            if there := guests.history_taken():
+            if there := await guests.history_taken():
                 return there
             if spec.view is not None:
                 return NO_FILES
-            kept = spec.state / "files" if spec.state else None
-            return await anyio.to_thread.run_sync(FileHistory.where_possible, spec.workspace, kept)
+            return await anyio.to_thread.run_sync(history_of, spec)
 
         given = history if spec.writable and not guests.is_proof else None
         saved = Saved(spec.state)
@@ -219,7 +233,7 @@ class Namespaces:
             "pool": self._pool,
             "memory": Limits().memory_bytes,
             "recycle_after": RECYCLE_AFTER,
-            "warm": True,
+            "warm": "later",
         }
 
 

@@ -20,7 +20,7 @@ from pinfold.sandbox.sockets import is_same_user, short_path
 JOIN_S = 2.0
 HELLO = {"proven": True}
 _MESSAGE_BYTES = 1 << 16
-_NOT_PART = ("pool",)
+_NOT_PART = ("pool", "warm")
 """Settings that make no difference to a session."""
 
 
@@ -34,12 +34,12 @@ class Warmable(Protocol):
 
 
 class _Places:
-    folder: Path | None = None
+    folders: tuple[Path, ...] = ()
 
 
-def look_in(folder: Path | None) -> None:
-    """Where launchers that are kept warm have their sockets; None: do not look."""
-    _Places.folder = folder
+def look_in(*folders: Path) -> None:
+    """Where launchers that are kept warm have their sockets."""
+    _Places.folders = folders
 
 
 def socket_in(folder: Path, settings: Mapping[str, Any], guest: Path) -> Path:
@@ -58,10 +58,15 @@ def socket_in(folder: Path, settings: Mapping[str, Any], guest: Path) -> Path:
 
 def joined(settings: Mapping[str, Any], guest: Path) -> socket.socket | None:
     """A connection to a launcher that is warm and proven, if there is one."""
-    folder = _Places.folder
-    if folder is None or not _is_private(folder):
-        return None
-    path = socket_in(folder, settings, guest)
+    name = ""
+    for folder in filter(_is_private, _Places.folders):
+        name = name or socket_in(folder, settings, guest).name
+        if peer := _connected(folder / name):
+            return peer
+    return None
+
+
+def _connected(path: Path) -> socket.socket | None:
     if not path.exists():
         return None
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

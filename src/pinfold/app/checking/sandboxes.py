@@ -8,6 +8,7 @@ from typing import Any
 
 from pinfold.app.checking.findings import Around, Finding
 from pinfold.app.environment import environment_standing
+from pinfold.app.helper import running_helper
 from pinfold.events import PinfoldError
 from pinfold.sandbox import is_built_in
 from pinfold.sandbox.doctor import Checked, Report
@@ -31,6 +32,17 @@ def cells_python(around: Around) -> tuple[Path | None, list[Finding]]:
             Finding(section="sandboxes", what=what, standing="note", cause=cause, fix="pinfold env build")
         ]
     return stands.used, [Finding(section="sandboxes", what=what, words=f"cells run in {stands.folder}")]
+
+
+def warm_helper(around: Around) -> Finding:
+    """Whether one runs, and how to do without."""
+    if around.config.sandbox.warm == "off":
+        words = "switched off ([sandbox] warm)"
+    elif helper := running_helper():
+        words = f"process {helper.pid} with {helper.mb} MB; it leaves after 15 idle minutes, or by pinfold up --stop"
+    else:
+        words = 'none runs; the next exec, run or chat leaves one ([sandbox] warm = "off": never)'
+    return Finding(section="sandboxes", what="warm helper", words=words)
 
 
 def of_report(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]:

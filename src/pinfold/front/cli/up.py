@@ -10,14 +10,15 @@ import anyio
 import click
 
 from pinfold.app import Shelf, background
+from pinfold.app.helper import Helper, running_helper, stop_helper
 from pinfold.app.up import IDLE_S, POOL, Up, asked_up, stopped_up
 from pinfold.front.cli.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 
 
 @click.command("up")
-@click.option("--status", "what", flag_value="status", help="Say whether one runs, and what it holds.")
-@click.option("--stop", "what", flag_value="stop", help="End the one that runs.")
+@click.option("--status", "what", flag_value="status", help="Say whether one runs, or the warm helper.")
+@click.option("--stop", "what", flag_value="stop", help="End the one that runs, and the warm helper.")
 @click.option("--close", "session", metavar="SESSION", help="Make the one that runs let go of a session.")
 @click.option(
     "--idle",
@@ -39,9 +40,12 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
             anyio.run(asked_up, {"op": "close", "session": found}) is not None, f"{found} is let go of"
         )
     if what == "status":
-        return _status(anyio.run(asked_up, {"op": "status"}), as_json)
+        return _status(anyio.run(asked_up, {"op": "status"}), running_helper(), as_json)
     if what == "stop":
-        return _said(anyio.run(stopped_up), "pinfold up has ended")
+        has_ended = stop_helper()
+        if has_ended:
+            click.echo("the warm helper has ended")
+        return _said(anyio.run(stopped_up), "pinfold up has ended") and not has_ended
     anyio.run(_stay, idle, pool)
     return 0
 
@@ -65,10 +69,13 @@ async def _stop_on_signal(up: Up) -> None:
     raise KeyboardInterrupt
 
 
-def _status(answer: dict[str, Any] | None, as_json: bool) -> int:
+def _status(answer: dict[str, Any] | None, helper: Helper | None, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps({"running": answer is not None, **(answer or {})}))
+        about = {"pid": helper.pid, "mb": helper.mb} if helper else None
+        click.echo(json.dumps({"running": answer is not None, **(answer or {}), "helper": about}))
         return 0 if answer else 1
+    if helper:
+        click.echo(f"the warm helper runs as process {helper.pid} with {helper.mb} MB; --stop ends it")
     if answer is None:
         return _said(False, "")
     held = ", ".join(answer["sessions"]) or "none"

@@ -84,6 +84,9 @@ class Uncovered:
         return self.thing[1]
 
 
+UNMEASURED = Uncovered("changed before it was read", (0, 0, 0))
+"""A file that was only listed yet. This very object: one that was measured and found uncovered is another."""
+
 Entry: TypeAlias = File | Folder | Link | Uncovered
 Delta: TypeAlias = dict[str, tuple[Entry | None, Entry | None]]
 """What each path was and what it became; None: not there. Paths are relative to the workspace, "" is the workspace."""

@@ -84,6 +84,10 @@ class Known:
             if path:
                 self.inside.setdefault(parent_of(path), set()).add(name_of(path))
 
+    def settle(self, path: str) -> None:
+        """It was so from the start."""
+        self._was.pop(path, None)
+
     # What was seen
 
     def note(self, path: str, entry: Entry, stamp: Stamp, *, is_fresh: bool = False) -> None:

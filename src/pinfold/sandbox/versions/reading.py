@@ -13,7 +13,7 @@ from pinfold.sandbox.versions.entries import File, Stamp, Uncovered, Why, mode_o
 from pinfold.sandbox.versions.store import NoRoom, TooLarge
 from pinfold.sandbox.versions.top import is_open_for_writing
 
-_TICK_NS = 20_000_000
+TICK_NS = 20_000_000
 """Longer than the kernel's clock for files stands still."""
 _TRIES = 3
 """Of reading a file that is being written."""
@@ -55,7 +55,7 @@ def file_of(digest: str | None, status: os.stat_result) -> File:
 
 
 def is_fresh(stamp: Stamp) -> bool:
-    return stamp.ctime_ns > time.time_ns() - _TICK_NS
+    return stamp.ctime_ns > time.time_ns() - TICK_NS
 
 
 def reason(error: Exception) -> Why:

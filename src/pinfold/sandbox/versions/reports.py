@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from pinfold.sandbox.versions.entries import Delta, Entry, File, Uncovered, Why
+from pinfold.sandbox.versions.entries import UNMEASURED, Delta, Entry, File, Uncovered, Why
 
 SMALL = 64 << 10
 """Bytes of a file whose content is told with a change."""
@@ -129,7 +129,7 @@ def _not_covered(entries: Iterable[tuple[str, Entry]]) -> list[NotCovered]:
     return [
         NotCovered(path=path, why=entry.why, size=entry.size)
         for path, entry in entries
-        if isinstance(entry, Uncovered)
+        if isinstance(entry, Uncovered) and entry is not UNMEASURED
     ]
 
 

@@ -76,6 +76,7 @@ class Versions:
         self._change_cap = change_cap
         self._history = History()
         self._journal = Journal(store / "journal" if is_lasting else None)
+        self._is_lasting = is_lasting
         self._lock = Lock()
         self._running: int | None = None
         self._is_going = False
@@ -97,6 +98,7 @@ class Versions:
             watches=watches,
             effort=self._effort,
             make_room=self._make_room,
+            defers=not is_lasting,
         )
         self._now = self._seen.known
 
@@ -111,7 +113,8 @@ class Versions:
             try:
                 if told is None:
                     self._seen.start()
-                    self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
+                    if self._is_lasting:
+                        self._journal.start(dict(self._now.entries), self._seen.sure_stamps())
                 else:
                     self._resume(told)
             except OSError as error:
@@ -125,6 +128,10 @@ class Versions:
         with self._lock:
             if not self._closed:
                 self._journal.go_on()
+        while True:
+            with self._lock:
+                if self._closed or not self._seen.measure_next():
+                    break
         while True:
             with self._lock:
                 unread = None if self._closed else self._seen.next_unread()

@@ -6,6 +6,7 @@ import ctypes
 import os
 import select
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 ATTRIB, WRITTEN, OPENED = 0x4, 0x2 | 0x8, 0x20
@@ -87,6 +88,11 @@ class Watch:
         happened, self._happened = self._happened, {}
         lost, self._lost = self._lost, False
         return None if lost else happened
+
+    def noted(self) -> Collection[str] | None:
+        """The paths that `happened` will tell of; None: too much to say."""
+        self.collect()
+        return None if self._lost else self._happened.keys()
 
     def touched(self) -> tuple[set[str], set[str]] | None:
         """What `happened` will say: paths whose name means something else, and paths written. None: too much to say."""

@@ -1,0 +1,354 @@
+"""The warm helper: Python with Pinfold loaded, of which each `pinfold exec` is a fork. Not a command.
+
+`relay.py` sends words, streams and folder through a socket that only this user can open. What runs a command is a fork
+with the variables, streams and folder of whoever asked; the helper itself reads no workspace and runs no cell.
+It serves only those whom the kernel shows to be as free as it is, and ends when a file it has loaded was changed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import io
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+import anyio
+
+from pinfold.app.helper import IDLE_S, PRELOADED, keep_launcher, watched_files
+from pinfold.app.lock import claim
+from pinfold.app.paths import private_dir, warm_dir
+from pinfold.front.cli.main import run_command_line
+from pinfold.front.cli.relay import EXIT, SOCKET, TAKEN
+
+QUIET_S = 0.1
+"""Before the next one is made ready: the command that was just taken goes first."""
+OUT_OF_DATE = b"0"
+_DAY_S = 86_400.0
+_LARGEST = 8 << 20
+"""Bytes of words and variables; the kernel lets a command have fewer."""
+_ASK_S = 2.0
+_FDS = 4
+_ALIKE = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
+_VIEWS = ("mnt", "user", "pid", "net", "ipc", "uts", "time")
+_READ_ONCE = (b"PYTHON", b"LC_", b"LANG", b"LD_", b"MALLOC_", b"GLIBC_")
+"""Variables that Python and its libraries read only when they start."""
+_F_SETSIG, _PR_SET_PDEATHSIG = 10, 1
+
+
+def main() -> None:
+    idle_s = float(sys.argv[1]) if len(sys.argv) > 1 else IDLE_S
+    folder = private_dir(warm_dir())
+    claimed = claim(folder)
+    if claimed is None:
+        return
+    try:
+        _remove_sockets(folder)
+        for name in PRELOADED:
+            import_module(name)
+        gc.collect()
+        gc.freeze()
+        Helper(folder, idle_s).serve()
+    finally:
+        _remove_sockets(folder)
+        claimed.release()
+
+
+def _remove_sockets(folder: Path) -> None:
+    for path in folder.glob("*.sock"):
+        path.unlink(missing_ok=True)
+
+
+class Helper:
+    """Forks what runs the next command, and the process that keeps the launcher; waits for both, and does nothing else."""
+
+    def __init__(self, folder: Path, idle_s: float) -> None:
+        self._folder = folder
+        self._idle_s = idle_s
+        self._poll = select.poll()
+        self._commands: dict[int, int] = {}
+        """By the descriptor that says when it ends, the number of each process that runs one."""
+        self._next = -1
+        """Where the one that waits for a command says that it has got one."""
+        self._next_pid = 0
+
+    def serve(self) -> None:
+        """Until nobody has asked for long, or what is loaded is out of date."""
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+        keeper = self._fork_keeper()
+        if not os.read(keeper, 1):
+            return
+        self._poll.register(keeper, select.POLLIN)
+        with _listening(self._folder) as listener:
+            self._stand_by(listener)
+            while True:
+                events = self._poll.poll(self._patience_s * 1000)
+                if not events and self._next != -1:
+                    return
+                ended = [fd for fd, _ in events if fd in self._commands]
+                for fd in ended:
+                    self._poll.unregister(fd)
+                    os.close(fd)
+                    os.waitpid(self._commands.pop(fd), 0)
+                said = {fd: os.read(fd, 1) for fd, _ in events if fd in (keeper, self._next)}
+                if said.get(keeper) == b"" or said.get(self._next) in (b"", OUT_OF_DATE):
+                    return
+                if self._next in said:
+                    self._has_taken()
+                elif self._next == -1 and (ended or not events):
+                    self._stand_by(listener)
+
+    @property
+    def _patience_s(self) -> float:
+        if self._next == -1:
+            return QUIET_S
+        return self._idle_s if not self._commands else _DAY_S
+
+    def _fork_keeper(self) -> int:
+        """Where the process that keeps the launcher says that it has one, again for each new one; it ends with that process."""
+        ready, theirs = os.pipe()
+        if os.fork() == 0:
+            with _never_returning():
+                os.close(ready)
+                _end_with_parent()
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+                async def on_ready() -> None:
+                    os.write(theirs, b"1")
+
+                anyio.run(keep_launcher, on_ready)
+                os.write(theirs, b"0")  # there is nothing to keep
+                signal.pause()
+        os.close(theirs)
+        return ready
+
+    def _stand_by(self, listener: socket.socket) -> None:
+        self._next, theirs = os.pipe()
+        self._next_pid = os.fork()
+        if self._next_pid == 0:
+            with _never_returning():
+                for fd in (self._next, *self._commands):
+                    os.close(fd)
+                _end_with_parent()
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_DFL)
+                Standby(listener, theirs).serve()
+        os.close(theirs)
+        self._poll.register(self._next, select.POLLIN)
+
+    def _has_taken(self) -> None:
+        self._poll.unregister(self._next)
+        os.close(self._next)
+        self._next = -1
+        pidfd = os.pidfd_open(self._next_pid)
+        self._commands[pidfd] = self._next_pid
+        self._poll.register(pidfd, select.POLLIN)
+
+
+class Standby:
+    """Has rehearsed a command, and waits for the one it will run."""
+
+    def __init__(self, listener: socket.socket, helper: int) -> None:
+        self._listener = listener
+        self._helper = helper
+        _rehearse()
+        self._loaded = _stamps()
+        self._own = _about("self")
+        self._started_with = _read_once(os.environb)
+
+    def serve(self) -> NoReturn:
+        while True:
+            peer, _ = self._listener.accept()
+            with peer, suppress(OSError, ValueError, KeyError):  # it is gone, or not one of ours
+                self._answer(peer)
+
+    def _answer(self, peer: socket.socket) -> None:
+        peer.settimeout(_ASK_S)
+        pid, uid = _credentials(peer)
+        if uid != os.geteuid() or _about(str(pid)) != self._own:
+            return
+        if _stamps() != self._loaded:
+            os.write(self._helper, OUT_OF_DATE)
+            signal.pause()
+        head, fds, _, _ = socket.recv_fds(peer, 8, _FDS)
+        try:
+            executable, umask, count, *rest = _received(peer, int.from_bytes(head, "big")).split(b"\0")
+            args = [os.fsdecode(part) for part in rest[: int(count)]]
+            variables = dict(part.split(b"=", 1) for part in rest[int(count) :])
+            is_alike = _read_once(variables) == self._started_with and len(fds) == _FDS
+            if is_alike and executable == os.fsencode(sys.executable):
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+                os.write(self._helper, b"1")
+                _run(peer, fds, args, variables, int(umask))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+class _never_returning:  # noqa: N801 - used as a block
+    """A fork must never go on with the helper's own work."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> NoReturn:
+        os._exit(1)
+
+
+def _run(
+    peer: socket.socket, fds: list[int], args: list[str], variables: dict[bytes, bytes], umask: int
+) -> NoReturn:
+    """The command, as if whoever asked had started it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for to, fd in enumerate(fds[:3]):
+        os.dup2(fd, to)
+    os.fchdir(fds[3])
+    os.umask(umask)
+    os.environb.clear()
+    os.environb.update(variables)
+    time.tzset()
+    sys.stdin, sys.stdout, sys.stderr = (_stream(fd) for fd in range(3))
+    sys.argv[:] = ["pinfold", *args]
+    peer.settimeout(None)
+    peer.sendall(TAKEN + str(os.getpid()).encode() + b"\n")
+    # It says nothing more: what can be read of it is its end, which ends us as a hang-up of the terminal would.
+    fcntl.fcntl(peer, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(peer, _F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) | os.O_ASYNC)
+    code: object = 1
+    try:
+        run_command_line(args)
+    except SystemExit as end:
+        code = end.code
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) & ~os.O_ASYNC)
+    # Ends what it started, as the end of any command.
+    atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    with suppress(OSError):
+        peer.sendall(EXIT + str(code if isinstance(code, int) else 1).encode() + b"\n")
+    os._exit(0)
+
+
+def _stream(fd: int) -> io.TextIOWrapper:
+    """As Python makes it when it starts."""
+    mode, errors = ("r", "strict") if fd == 0 else ("w", "backslashreplace" if fd == 2 else "strict")
+    usual = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[fd]
+    encoding, errors = (usual.encoding, usual.errors) if usual else ("utf-8", errors)
+    return open(
+        fd,
+        mode,
+        encoding=encoding,
+        errors=errors,
+        closefd=False,
+        buffering=1 if fd == 2 or os.isatty(fd) else -1,
+    )
+
+
+def _rehearse() -> None:
+    """One cell in an empty folder: what the next command loads and touches is this process's own then."""
+    with tempfile.TemporaryDirectory(prefix="pinfold-") as folder, suppress(SystemExit, Exception):
+        os.chdir(folder)
+        run_command_line(["exec", "-c", "1"])
+    os.chdir("/")
+    logging.getLogger("pinfold").handlers.clear()
+    gc.collect()
+    gc.freeze()
+
+
+def _listening(folder: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = f"/proc/self/fd/{place}/{SOCKET}"
+    listener.bind(path)
+    os.chmod(path, 0o600)  # noqa: PTH101
+    os.close(place)
+    listener.listen(64)
+    return listener
+
+
+def _end_with_parent() -> None:
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _credentials(peer: socket.socket) -> tuple[int, int]:
+    """The number and the user of the process at the other end."""
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid = (int.from_bytes(raw[at : at + 4], sys.byteorder) for at in (0, 4))
+    return pid, uid
+
+
+def _received(peer: socket.socket, length: int) -> bytes:
+    if length > _LARGEST:
+        raise ValueError("too long")
+    parts = bytearray()
+    while len(parts) < length:
+        part = peer.recv(length - len(parts))
+        if not part:
+            raise ValueError("cut off")
+        parts += part
+    return bytes(parts)
+
+
+def _about(process: str) -> list[object]:
+    """What a process may do and sees, as the kernel has it: a fork of ours must not be freer than who asked for it."""
+    place = Path("/proc") / process
+    status = dict(
+        line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line
+    )
+    number = int(status["Pid"])
+    return [
+        *(status.get(name) for name in _ALIKE),
+        *(os.readlink(place / "ns" / name) for name in _VIEWS if (place / "ns" / name).exists()),  # noqa: PTH115
+        (place / "root").stat()[1:3],
+        (place / "limits").read_text(),
+        _label(place),
+        os.sched_getaffinity(number),
+        os.getpriority(os.PRIO_PROCESS, number),
+    ]
+
+
+def _label(place: Path) -> str:
+    """That of AppArmor or SELinux, where there is one."""
+    try:
+        return (place / "attr" / "current").read_text()
+    except OSError:
+        return ""
+
+
+def _read_once(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    return {name: value for name, value in variables.items() if name.startswith(_READ_ONCE)}
+
+
+def _stamps() -> dict[str, tuple[int, int, int]]:
+    """Of all files of which something is in memory."""
+    return {path: _stamp(path) for path in watched_files()}
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return (0, 0, 0)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+if __name__ == "__main__":
+    main()
