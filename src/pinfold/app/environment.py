@@ -44,7 +44,7 @@ BUILDING = (
 )
 _AGAIN_S = 3600.0
 """Between tries to build that nobody asked for: who is offline waits once an hour, not each time."""
-_IMPORTED = re.compile(r"(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)", re.MULTILINE)
+_IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 
 class Cells(Struct, frozen=True, kw_only=True):
@@ -110,7 +110,9 @@ def packages_to_build(
 
 def _imports(code: str) -> set[str]:
     """The first words of modules; by their look, since code with magics cannot be parsed."""
-    parts = (part for match in _IMPORTED.finditer(code) for part in match[1].split(" import ")[0].split(","))
+    parts = (
+        part for match in re.finditer(_IMPORTED, code) for part in match[1].split(" import ")[0].split(",")
+    )
     return {words[0].partition(".")[0] for part in parts if (words := part.split())}
 
 

@@ -119,6 +119,17 @@ class Calling(Struct, frozen=True, kw_only=True):
         )
 
 
+def is_usable(model: str, calling: Calling) -> bool:
+    """Whether a session could begin with it: known, with what it needs installed and its key set. Asks nobody."""
+    from pinfold.model.reaching import check_usable
+
+    try:
+        check_usable(model, calling.access())
+    except ModelError:
+        return False
+    return True
+
+
 def uv_path() -> Path | None:
     """What installs the runtime of a local model, if it is here."""
     try:

@@ -75,7 +75,9 @@ def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
         from pinfold.model.providers import direct
+        from pinfold.model.reaching import check_installed
 
+        check_installed(name, access)  # before a key is asked for that would be of no use yet
         made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()

@@ -49,11 +49,17 @@ async def reached(name: str, access: Access, *, limit_s: float) -> str:
 
 def check_installed(name: str, access: Access) -> None:
     """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
-    from pinfold.model.providers import known
-
     provider = named(name, access).provider
     if provider in DIRECT:
+        from pinfold.model.providers import known
+
         known.check_installed(known.provider_named(provider))
+
+
+def check_usable(name: str, access: Access) -> None:
+    """Raises ModelError for what no server need be asked about: its name, what it needs installed, its key."""
+    check_installed(name, access)
+    key_for(named(name, access), access)
 
 
 def _inside(model: str, access: Access) -> str:

@@ -27,6 +27,7 @@ from pinfold.app import (
     resumed_options,
 )
 from pinfold.app.extras import extra_for
+from pinfold.app.models import is_usable
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -92,7 +93,8 @@ async def place_of(given: Mapping[str, Any], name: str | None, user: Watching) -
         await offer_extra(extra, user)
     if model in BUILTIN:
         await fetch_weights(model, user)
-    await build_environment(given["workspace"] or current_folder(), given["sandbox"], model, user)
+    if is_usable(model, options.calling):
+        await build_environment(given["workspace"] or current_folder(), given["sandbox"], model, user)
     return replace(place, options=options)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import click
 
@@ -18,7 +17,7 @@ from pinfold.app import (
     load_config,
 )
 from pinfold.app.config import SandboxConfig
-from pinfold.app.environment import BUILDING, build_for_session, packages_to_build
+from pinfold.app.environment import BUILDING, build_for_session
 from pinfold.events import plain_json
 from pinfold.front.cli.progress import say, shown_progress
 from pinfold.text import presentable_line
@@ -59,12 +58,8 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
             say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
 
 
-def build_if_needed(given: Mapping[str, Any], *, model: str = "", code: str | None = None) -> None:
-    """Before a session that would miss it, with the user watching; without a network it is gone on without."""
-    workspace = given["workspace"] or current_folder()
-    packages = packages_to_build(workspace, given["sandbox"], model=model, code=code)
-    if packages is None:
-        return
+def build_watched(packages: tuple[str, ...]) -> None:
+    """For a session that would miss it; without a network it is gone on without."""
     shown = shown_progress(step=0.25)
     say(BUILDING)
     began = time.monotonic()

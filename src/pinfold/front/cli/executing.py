@@ -34,7 +34,6 @@ from pinfold.events import (
     new_action_id,
     new_session_id,
 )
-from pinfold.front.cli.environment import build_if_needed
 from pinfold.front.cli.flags import (
     MORE_THAN_0,
     data_option,
@@ -45,7 +44,7 @@ from pinfold.front.cli.flags import (
     unmasked_option,
     workspace_option,
 )
-from pinfold.front.cli.running import mounted, stop_on_signal
+from pinfold.front.cli.running import build_if_needed, mounted, stop_on_signal
 from pinfold.front.cli.showing import JsonLines, is_closed
 from pinfold.front.cli.streams import Streams, exit_code
 

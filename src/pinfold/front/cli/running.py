@@ -23,6 +23,7 @@ from pinfold.app import (
     Standing,
     attach,
     background,
+    current_folder,
     existing,
     forget_scratch,
     forget_unbegun,
@@ -36,6 +37,8 @@ from pinfold.app import (
     spoken,
 )
 from pinfold.app.answers import read_schema
+from pinfold.app.environment import packages_to_build
+from pinfold.app.models import Calling, is_usable
 from pinfold.events import (
     ActionId,
     Command,
@@ -52,7 +55,6 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.environment import build_if_needed
 from pinfold.front.cli.flags import flags_of, from_options, turn_options
 from pinfold.front.cli.giving import Given, prompt_from
 from pinfold.front.cli.showing import JsonLines, Plain
@@ -132,7 +134,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
     options = replace(options, title=given["title"], answer_schema=schema, **mounted(given))
     options = with_model(options)
-    build_if_needed(given, model=str(options.model))
+    build_if_needed(given, model=str(options.model), calling=options.calling)
     folder = None if ephemeral else Shelf().place(session)
     try:
         along.take(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
@@ -215,6 +217,19 @@ def with_model(options: Options) -> Options:
 
         fetch(str(options.model))
     return options
+
+
+def build_if_needed(
+    given: dict[str, Any], *, model: str = "", calling: Calling | None = None, code: str | None = None
+) -> None:
+    """The packages for the code of a session, before it begins."""
+    workspace = given["workspace"] or current_folder()
+    packages = packages_to_build(workspace, given["sandbox"], model=model, code=code)
+    if packages is None or (calling and not is_usable(model, calling)):
+        return
+    from pinfold.front.cli.environment import build_watched
+
+    build_watched(packages)
 
 
 def _shown(given: dict[str, Any]) -> JsonLines | Plain:

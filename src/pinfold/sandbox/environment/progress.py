@@ -27,7 +27,7 @@ def unseen(_progress: Progress) -> None:
 
 
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_BEGUN = re.compile(r"Downloading (\S+) \(([\d.]+)([KMG]?i?B)\)\s*")
+_BEGUN = r"Downloading (\S+) \(([\d.]+)(B|KiB|MiB|GiB)\)\s*"
 
 
 def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
@@ -38,7 +38,7 @@ def progress_of_uv(on_progress: OnProgress) -> Callable[[str], None]:
 
     def follow(line: str) -> None:
         nonlocal largest, last
-        if begun := _BEGUN.fullmatch(line):
+        if begun := re.fullmatch(_BEGUN, line):
             sizes[begun[1]] = float(begun[2]) * _SIZES[begun[3]]
         match line.split():
             case ["Downloading", *_]:
