@@ -132,6 +132,7 @@ def test_a_folder_of_data_with_its_slash_and_alone_is_all_of_the_data(
     for data, seen in (
         ([f"{folder}/"], "['cars.csv']\n"),
         ([str(folder)], "['tables']\n"),
+        ([f"mine={folder}/"], "['mine']\n"),
         ([f"{folder}/", f"{folder}/cars.csv"], "['cars.csv', 'tables']\n"),
     ):
         flags = [word for one in data for word in ("--data", one)]

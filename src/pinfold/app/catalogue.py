@@ -49,13 +49,19 @@ class Catalogue:
         """The modules as files, for code that would rather read them. `is_met`: this session has read others' words."""
         from pinfold.tools.stubs import module_source
 
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self._written:  # what another process left
+            for stale in folder.glob("*.py"):
+                stale.unlink()
         for server, module in self._modules().items():
             tools = self._registry.servers.get(server, ())
             source = _WITHHELD.format(module)
             if tools and (is_met or not self.late or not self.late.speaks_for_others(server)):
                 source = module_source(server, OWN_MODULES.get(server, ""), tools)
             if self._written.get(module) != source:
-                (folder / f"{module}.py").write_text(source, encoding="utf-8", errors="backslashreplace")
+                file = folder / f"{module}.py"
+                file.write_text(source, encoding="utf-8", errors="backslashreplace")
+                file.chmod(0o644)  # a session of root's runs under an id of its own
                 self._written[module] = source
 
     async def answer(self, args: Mapping[str, Json]) -> Answer:

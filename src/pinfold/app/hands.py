@@ -265,8 +265,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     async def _show_servers(self) -> None:
         """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
-        session = await self.started()
-        if self.catalogue and self.spec.servers and session.capabilities.mounts:
+        if self.catalogue and self.spec.servers:
             is_met = self.judging.has_met_others_words
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
 

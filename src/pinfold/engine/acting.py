@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from pinfold.engine.core import Core
 from pinfold.engine.folding import ANSWER, the_tool
-from pinfold.engine.packages import run_with_package
 from pinfold.engine.ports import Given, NotShown, Performed, Stopped
 from pinfold.engine.state import OpenAction
 from pinfold.events import (
@@ -387,9 +386,10 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
         perform = partial(core.hands.perform, id_, action, on_output, on_call, read_only=allowed.read_only)
         performed = await perform(counts)
         if performed.missing:
-            given = _given(core, item)
+            from pinfold.engine.packages import run_with_package
+
             performed = await run_with_package(
-                core, id_, performed, given=given, on_call=on_call, begin=begin, run=perform
+                core, id_, performed, given=_given(core, item), on_call=on_call, begin=begin, run=perform
             )
     except Unavailable as failure:
         _account(core, action, None)

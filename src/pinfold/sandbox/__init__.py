@@ -221,8 +221,6 @@ def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
     """
     paths: dict[str, Path] = {}
     given = list(items)
-    if len(given) == 1 and str(given[0]).endswith("/") and (alone := _named(given[0])[1]).is_dir():
-        return {"": alone}
     for name, path in map(_named, given):
         if not name or name.startswith(".") or "/" in name or "\0" in name:
             raise SandboxUnavailable(f"{name!r} cannot be the name of data; give one: NAME={path}")
@@ -231,6 +229,10 @@ def named_paths(items: Iterable[str | PathLike[str]]) -> dict[str, Path]:
                 f"two data mounts are called {name!r}; give one another name: NAME={path}"
             )
         paths[name] = path
+    if len(given) == 1 and str(given[0]).endswith("/"):
+        (path,) = paths.values()
+        if path == Path(given[0]).absolute() and path.is_dir():
+            return {"": path}
     return paths
 
 

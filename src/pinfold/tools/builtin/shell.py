@@ -25,7 +25,7 @@ _LOOK_TENTHS = 10
 """Tenths of a second that a job in the background is watched before its first lines are shown."""
 _TAIL_LINES = 20
 _BACKGROUND = re.compile(r"(?<![&\\>|])&\s*\Z")
-_FAILED = re.compile(r"\[exit code (?!0\])\d+\]\s*\Z")
+_FAILED = r"\[exit code (?!0\])\d+\]\s*\Z"
 _BASH = 'if [ -x /bin/bash ]; then exec /bin/bash -c "$1"; else exec /bin/sh -c "$1"; fi'
 # $1 is the command. A log file that nobody has yet gives the job its number; the job is a process group of its own,
 # and its last line says how it ended.
@@ -158,5 +158,5 @@ def _job(ran: Ran, limit_s: float) -> Result:
     if state == "runs":
         parts.append(f"[to look: tail -n {_TAIL_LINES} {path}; to end it: kill -- -{pid}]")
     value = {"job": int(number), "pid": int(pid), "running": state == "runs", "log": path, "output": log}
-    has_failed = state != "runs" and _FAILED.search(log)
+    has_failed = state != "runs" and re.search(_FAILED, log)
     return Result(text="\n".join(parts), value=value, outcome="error" if has_failed else "ok")
