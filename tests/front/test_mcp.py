@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.forked import forked
+from tests.front.chat.terminal import Terminal, chat, environment
 
 pytestmark = [
     pytest.mark.integration,
@@ -94,7 +95,13 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
     pinfold: Pinfold, add: Callable[..., Any], folder: Path, file: Path
 ) -> None:
     done = add("--env", "A=b", "--reach", "outside")
-    assert (done.code, done.err) == (0, "notes is added; in code it is servers.notes\n")
+    assert (done.code, done.err.splitlines()) == (
+        0,
+        [
+            "notes is added; in code it is servers.notes",
+            "each call is asked about; to trust what it says of its tools: pinfold mcp trust notes",
+        ],
+    )
     assert "note(text: str) -> Any\n    Keep a note\n" in done.out
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(file.read_bytes()) == {
@@ -134,6 +141,28 @@ def test_a_server_is_added_looked_at_listed_called_and_removed(
     assert json.loads(file.read_bytes()) == {"mcpServers": {}}
     assert pinfold("mcp", "list").out == ""
     assert not list((file.parents[2] / "data").rglob("notes*.json"))
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_on_a_terminal_a_server_is_shown_and_trusted_after_a_yes(
+    pinfold: Pinfold, tmp_path: Path, workspace: Path, folder: Path, answer: str
+) -> None:
+    argv = chat(
+        "mcp", "add", "notes", "--reach", "outside", "--", sys.executable, *forked(str(NOTES), str(folder))
+    )
+    terminal = Terminal(argv, environment(tmp_path), workspace, columns=300)
+    try:
+        terminal.enter("y")  # typed before it is asked
+        terminal.wait("Trust what notes says of its tools?")
+        for shown in ("Keep a note", "runs on this machine, as you", "look: only reads"):
+            assert shown in terminal.text()
+        assert "is trusted" not in terminal.text()
+        terminal.enter(answer)
+        terminal.wait("is trusted, as long as" if answer == "y" else "pinfold mcp trust notes")
+        assert terminal.exit_code() == 0
+    finally:
+        terminal.close()
+    assert json.loads(pinfold("mcp", "list", "--json").out)["trusted"] == (answer == "y")
 
 
 def test_a_server_on_loopback_is_added_by_its_address(

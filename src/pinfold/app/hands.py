@@ -32,6 +32,7 @@ from pinfold.app.observing import (
 )
 from pinfold.app.outgoing import NETWORK, Running, WayOut
 from pinfold.app.parting import note_parting
+from pinfold.app.paths import scratch_of
 from pinfold.app.privacy import Privacy
 from pinfold.app.toolbox import shown_to
 from pinfold.app.untrusted_files import Writer, notice
@@ -171,7 +172,9 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     @property
     def grants_at(self) -> str:
-        return str(self.judging.grants.file) if self.judging.grants else ""
+        # A scratch folder is never a workspace again.
+        lasts = self.spec.workspace.parent != scratch_of("")
+        return str(self.judging.grants.file) if self.judging.grants and lasts else ""
 
     async def perform(
         self,

@@ -19,6 +19,7 @@ from pinfold.app.steering import STEERING, planned, steered_by
 from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
+from pinfold.text import first_line
 from pinfold.tools import BadCall, Registry, Tool, ToolFailed
 from pinfold.tools.ports import Inside
 
@@ -30,6 +31,8 @@ SHOWN = 200_000
 """Characters of what an action would do; what is longer is refused, for nobody can agree to what they do not see."""
 COMMAND = 20_000
 """Characters of a command or a cell that is asked about."""
+_SAYS = 200
+"""Characters of what a tool says of itself that are shown with a question."""
 SHELL = "shell"
 QUESTION = "ask_user"
 NO_TUNNELS = (
@@ -90,7 +93,25 @@ class Judging(Struct, kw_only=True, dict=True):
             return replace(verdict, reason=f"code wants {facts.target}")
         if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
             return replace(verdict, reason=_why_stopped(action, given.stopped))
-        return held_back(action, verdict, self.registry, self.servers)
+        return held_back(
+            action, self._lasting(verdict, action, facts, given, how), self.registry, self.servers
+        )
+
+    def _lasting(
+        self, verdict: Verdict, action: Action, facts: Facts, given: Given, how: dict[str, Any]
+    ) -> Verdict:
+        """A yes for longer is offered only where it covers the same call next time: a grant, or else a flow."""
+        if not isinstance(verdict, Ask) or not verdict.pattern:
+            return verdict
+        tool = self.registry.get(action.tool) if isinstance(action, CallTool) else None
+        taint: Taint = how["taint"]
+        if tool is not None and tool.trust == "untrusted":  # of what it gives
+            taint = replace(taint, untrusted=True)
+        then: dict[str, Any] = {**how, "taint": taint}
+        again = judge(action, facts, grants=given.grants | {verdict.pattern}, **then)
+        if isinstance(again, Ask):
+            return replace(verdict, pattern=again.pattern if again.is_flow else "", is_flow=again.is_flow)
+        return verdict
 
     def effect(self, action: Action) -> Effect:
         """A shell command is only believed to read, unless it is held to it."""
@@ -209,7 +230,12 @@ class Judging(Struct, kw_only=True, dict=True):
 
         if action.tool in WRITES:
             return await preview(self.inside, action.tool, action.given)
-        return _arguments(action)
+        says = first_line(tool.schema.description, _SAYS) if tool else ""
+        if not tool or not says:
+            return _arguments(action)
+        is_servers = self.servers is not None and tool.server in self.servers.names
+        what = f"What {tool.server} says it does" if is_servers else "What it does"
+        return f"{_arguments(action)}\n\n{what}: {says}"
 
     async def _command(self, action: CallTool) -> str:
         command, workdir = str(action.given.get("command", "")), str(action.given.get("workdir") or ".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pinfold.app.lock import holder_of
 from pinfold.app.paths import cache_dir, up_dir, warm_dir
@@ -11,32 +12,32 @@ from pinfold.events import SessionId
 from pinfold.sandbox.environment import unfinished
 from pinfold.sandbox.leftovers import in_use, removed, swept
 
+_SOCKET = "socket"
+
 
 def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
     yield from swept(dry_run=dry_run)
-    shelf = Shelf()
+    for kind, path in _left_behind(Shelf()):
+        if not dry_run:
+            if kind == _SOCKET:
+                path.unlink(missing_ok=True)
+            else:
+                removed(path)
+        yield kind, str(path)
+
+
+def _left_behind(shelf: Shelf) -> Iterator[tuple[str, Path]]:
     for socket in shelf.unanswered():
-        if not dry_run:
-            socket.unlink(missing_ok=True)
-        yield "socket", str(socket)
+        yield _SOCKET, socket
     for folder in shelf.unfinished():
-        if not dry_run:
-            removed(folder)
-        yield "unfinished session", str(folder)
+        yield "unfinished session", folder
     for place in (up_dir(), warm_dir()):
         for socket in sorted(place.glob("*.sock")) if holder_of(place) is None else ():
-            if not dry_run:
-                socket.unlink(missing_ok=True)
-            yield "socket", str(socket)
-    scratch = cache_dir() / "scratch"
-    for folder in sorted(scratch.glob("s_*")):
+            yield _SOCKET, socket
+    for folder in sorted((cache_dir() / "scratch").glob("s_*")):
         # A kept session's scratch folder is its workspace, and goes with the session.
         if not shelf.place(SessionId(folder.name)).exists() and not in_use(folder):
-            if not dry_run:
-                removed(folder)
-            yield "scratch folder", str(folder)
+            yield "scratch folder", folder
     for folder in unfinished():
-        if not dry_run:
-            removed(folder)
-        yield "unfinished environment", str(folder)
+        yield "unfinished environment", folder

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
-from tests.front.chat.talking import cell, saying, talking
+from tests.front.chat.talking import calling, cell, saying, talking
 from tests.front.chat.terminal import Terminal
 from tests.front.chat.terminal import cell as scripted_cell
 
-from pinfold.app import Shelf
+from pinfold.app import Shelf, scratch_folder
 from pinfold.app.secrets import Secrets
-from pinfold.events import SessionChanged
+from pinfold.events import ApprovalRequested, Entry, Interrupt, Say, SessionChanged, new_turn_id
 
 pytestmark = [
     pytest.mark.integration,
@@ -183,6 +184,26 @@ async def test_a_model_whose_key_is_missing_asks_for_it_and_keeps_it_as_a_secret
     assert Secrets().get("GROQ_API_KEY", "example.org") is None
     if Secrets().path.exists():
         assert stat.S_IMODE(Secrets().path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("is_scratch", [True, False])
+async def test_always_is_not_offered_in_a_folder_that_is_never_used_again(
+    workspace: Path, is_scratch: bool
+) -> None:
+    folder = scratch_folder("s_heron") if is_scratch else workspace
+    touch = calling("shell", command="touch one")
+    async with talking(folder, touch, saying("done"), mode="ask", unattended=False) as (_, live):
+        async with live.subscribe(0) as feed:
+            await live.submit(Say(turn=new_turn_id(), text="go"))
+            with anyio.fail_after(60):
+                async for item in feed:
+                    if isinstance(item, Entry) and isinstance(item.event, ApprovalRequested):
+                        break
+        (asked,) = [one.asked for one in live.asking().values()]
+        assert asked is not None
+        assert asked.pattern
+        assert bool(asked.stored) != is_scratch
+        await live.submit(Interrupt())
 
 
 def test_a_key_is_not_shown_while_it_is_typed_nor_remembered(start: Start, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import aclosing
 from pathlib import Path
@@ -110,6 +112,24 @@ async def reply_of(model: BuiltinModel, request: Request) -> Reply:
     assert isinstance(got[-1], Reply)
     assert "".join(piece for piece in got if isinstance(piece, str)) == got[-1].text
     return got[-1]
+
+
+async def test_what_to_expect_is_said_once_with_a_pace_that_was_measured(
+    model: BuiltinModel, state: Path
+) -> None:
+    began = time.monotonic()
+    first = await reply_of(model, asked("Tell a long story of herons.", max_tokens=24))
+    took_s = time.monotonic() - began
+    (said,) = first.notices
+    reads, writes = (int(number.replace(",", "")) for number in re.findall(r"about ([\d,]+)", said))
+    # No slower than if all of the time had gone into it.
+    assert reads >= int(first.usage.input_tokens / took_s)
+    assert writes >= int(first.usage.output_tokens / took_s)
+    assert "pinfold model list" in said
+    assert (await reply_of(model, asked("Tell another long story.", max_tokens=24))).notices == ()
+    (state / "told-builtin").unlink()
+    assert (await reply_of(model, asked("Say hi.", max_tokens=2))).notices == ()  # too little to tell
+    await model.aclose()
 
 
 async def test_it_answers_in_pieces_for_nothing_and_remembers_the_beginning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import termios
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import anyio
 import click
+from anyio import to_thread
 
 from pinfold.app import ConfigError, current_folder
 from pinfold.app.config import load_config
@@ -146,6 +148,15 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             write_entry(name, entry)
             _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
             _print_tools(found, spec.name)
+            later = f"each call is asked about; to trust what it says of its tools: pinfold mcp trust {name}"
+            if not _can_ask():
+                _tell(later)
+                return
+            click.echo("\n".join([*described(spec), presentable(believed(found, spec.name))]))
+            if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
+                _trust(found, spec.name)
+            else:
+                _tell(later)
 
     anyio.run(look)
 
@@ -195,11 +206,15 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
             click.echo(presentable(difference.text if difference else believed(found, spec.name)))
             if not yes:
                 _confirm(f"Agree to all of this of {spec.name}?")
-            found.trust(spec.name)
-            _tell(f"{spec.name} is trusted, as long as none of it changes")
+            _trust(found, spec.name)
             return 0
 
     return anyio.run(look)
+
+
+def _trust(found: Look, name: str) -> None:
+    found.trust(name)
+    _tell(f"{name} is trusted, as long as none of it changes")
 
 
 def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *, yes: bool) -> None:
@@ -238,10 +253,19 @@ _ANNOTATIONS = {
 }
 
 
+def _can_ask() -> bool:
+    return not is_closed(sys.stdin) and sys.stdin.isatty()
+
+
+def _agrees(question: str) -> bool:
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before it was asked is no answer
+    return click.confirm(presentable_line(question), err=True)
+
+
 def _confirm(question: str) -> None:
-    if is_closed(sys.stdin) or not sys.stdin.isatty():
+    if not _can_ask():
         raise click.UsageError("nobody is there to ask; look at it first, then add --yes")
-    if not click.confirm(presentable_line(question), err=True):
+    if not _agrees(question):
         raise click.Abort
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from pinfold.events import Reply, Request, RequestFailed, Thought
+from pinfold.events import Reply, Request, RequestFailed, Thought, Usage
 from pinfold.model.layers import Layer, Pieces
 from pinfold.model.local.catalogue import weights_named
 from pinfold.model.local.errors import NotPulled
@@ -19,6 +20,8 @@ from pinfold.model.local.weights import Pulling, pull, weights_at
 from pinfold.model.wire.http import Patience
 from pinfold.model.wire.openai import OpenAIModel
 
+_MEASURED = 8
+"""Tokens of which fewer say nothing of a pace."""
 _PATIENCE = Patience(connect_s=5, first_s=900, idle_s=300)
 """A small machine reads ten tokens a second when others are busy on it."""
 
@@ -69,10 +72,16 @@ class BuiltinModel:
     async def stream(self, request: Request) -> AsyncGenerator[str | Thought | Reply]:
         """Pieces as they come, then the whole reply. Raises RequestFailed, or ModelError for what is missing."""
         talking = await self._ready()
+        began, first = time.monotonic(), None
         try:
             async with aclosing(talking.stream(request)) as pieces:
                 async for piece in pieces:
-                    yield msgspec.structs.replace(piece, cost=0.0) if isinstance(piece, Reply) else piece
+                    if isinstance(piece, Reply):
+                        news = self._news(piece.usage, (first or began) - began, time.monotonic() - began)
+                        yield msgspec.structs.replace(piece, cost=0.0, notices=(*piece.notices, *news))
+                    else:
+                        first = first or time.monotonic()
+                        yield piece
         except RequestFailed as failure:
             if self._host is None or self._host.is_running():
                 raise
@@ -80,6 +89,18 @@ class BuiltinModel:
             raise RequestFailed(
                 f"the process that runs {self.name} ended; it is started again when it is asked"
             ) from failure
+
+    def _news(self, usage: Usage, reading_s: float, took_s: float) -> tuple[str, ...]:
+        """Once for a user: what to expect of such a model, and its pace as it was just measured."""
+        fresh, written = usage.input_tokens - usage.cached_tokens, usage.output_tokens
+        if min(fresh, written) < _MEASURED or not 0 < reading_s < took_s or not _is_news(self._state):
+            return ()
+        pace = f"reads about {fresh / reading_s:,.0f} and writes about {written / (took_s - reading_s):,.0f}"
+        says = (
+            f"{self.name} {pace} tokens a second on this machine, as just measured. It is good for short questions "
+            "about tables and files; for longer work use a larger model: `pinfold model list` shows what can be had."
+        )
+        return (says,)
 
     async def aclose(self) -> None:
         await self._forget()
@@ -150,6 +171,14 @@ class Repeatable(Layer):
         async with self.pieces(request) as pieces:
             async for piece in pieces:
                 yield piece
+
+
+def _is_news(state: Path) -> bool:
+    try:
+        (state / "told-builtin").touch(exist_ok=False)
+    except OSError:
+        return False
+    return True
 
 
 class _Quarters:
