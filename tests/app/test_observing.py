@@ -68,7 +68,7 @@ def test_no_line_is_lost_without_being_counted(text: str, limit: int) -> None:
 
 
 def test_what_pandas_left_out_is_told_before_the_output() -> None:
-    lost = (("to_numeric", 12, 3000), ("dropna", 1, 5))
-    assert observation(Outcome(status="ok", stdout="@mean[3]\n", lost=lost)) == (
+    told = Outcome(status="ok", stdout="@mean[3]\n", lost=(("to_numeric", 12, 3000), ("dropna", 1, 5)))
+    assert observation(told) == (
         '[to_numeric(errors="coerce") turned 12 of 3,000 values into missing ones; dropna left out 1 of 5 rows]\n@mean[3]\n'
     )

@@ -20,8 +20,8 @@ def told(folder: Path, *data: Path) -> list[str]:
 
 
 def test_columns_are_quoted_so_that_a_blank_in_a_name_is_seen(tmp_path: Path) -> None:
-    (tmp_path / "fares.csv").write_text(" Fare,Region \n7.25,north\n8,south\n")
-    assert told(tmp_path) == ['fares.csv: 2 rows like " Fare"=7.25, "Region "=north']
+    (tmp_path / "fares.csv").write_text(", Fare,Region \n0,7.25,north\n1,8,south\n")
+    assert told(tmp_path) == ['fares.csv: 2 rows like "Unnamed: 0"=0, " Fare"=7.25, "Region "=north']
 
 
 def test_a_lone_table_is_told_with_all_its_columns_and_one_of_two_is_not(tmp_path: Path) -> None:

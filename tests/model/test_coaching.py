@@ -73,6 +73,26 @@ def test_a_lone_file_of_data_is_told_in_full_though_the_task_does_not_name_it() 
     assert texts(asked(user("What is the mean of x?", two)))[-2].endswith("t.csv\nb.json\nx.bin (3 bytes)]")
 
 
+FORM = 'What is the mean of x? Format: @mean[value] where "value" is a number'
+
+
+def test_a_task_that_asks_for_a_form_is_shown_one_in_a_form() -> None:
+    files = '\n\n[Files in the current folder:\nt.csv: 4 rows like "x"=1]'
+    told = texts(asked(user(FORM, files)))
+    assert "@money[{totals.max():.2f}]" in told[1]
+    assert len(told) == 4
+    assert "@money" not in "".join(texts(asked(user("What is the mean of x?", files))))
+
+
+def test_an_answer_that_was_sent_back_for_its_form_is_begun_for_the_model() -> None:
+    lacks = UserMessage(text="[The answer is not in the form that was asked for: @mean[...] is missing.]")
+    request = asked(user(FORM), *tried("c", "2.5"), AssistantMessage(text="It is 2.5"), lacks)
+    assert request.messages[-1] == AssistantMessage(text="@mean[")
+    assert request.settings["stop"] == ["\n\n"]
+    other = asked(user("What is the mean of x?"), AssistantMessage(text="It is 2.5"), user("And the sum?"))
+    assert other.messages[-1] == AssistantMessage(text=FENCE)
+
+
 @pytest.mark.parametrize("words", ["hi", "thank you", "Good morning!"])
 def test_small_talk_gets_no_code(words: str) -> None:
     request = asked(user(words))

@@ -12,7 +12,6 @@ from typing import Any, cast
 from pinfold.app.errors import ConfigError
 from pinfold.events import Json
 from pinfold.text import capped
-from pinfold.text.answer_forms import json_in, last_object, parsed
 
 LARGEST = 256 << 10
 """Bytes of a schema: the model is told all of it."""
@@ -37,6 +36,8 @@ class AnswerForm:
 
     def fault(self, text: str) -> str:
         """What is wrong with an answer, for whoever gave it; empty if nothing is."""
+        from pinfold.text.answer_forms import json_in, parsed
+
         try:
             value = parsed(json_in(text))
         except ValueError as error:
@@ -55,10 +56,14 @@ class AnswerForm:
 
     def taken(self, text: str) -> str:
         """The JSON of an answer without fault, as it was written."""
+        from pinfold.text.answer_forms import json_in
+
         return json_in(text)
 
     def printed(self, output: str) -> str | None:
         """What code has printed as the answer. An object with keys that the schema names: less could be anything."""
+        from pinfold.text.answer_forms import last_object
+
         schema = cast("dict[str, Json]", self._schema)
         text = last_object(output) if schema.get("required") else None
         return text if text is not None and not self.fault(text) else None
@@ -77,6 +82,8 @@ def read_schema(path: Path) -> Json:
         raise ConfigError(f"the schema {path} cannot be read: {error.strerror}") from error
     if len(data) > LARGEST:
         raise ConfigError(f"the schema {path} is too large: the limit is {LARGEST >> 10} kB")
+    from pinfold.text.answer_forms import parsed
+
     try:
         schema = parsed(data.decode("utf-8"))
     except ValueError as error:

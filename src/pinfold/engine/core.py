@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct, field
@@ -15,6 +16,9 @@ from pinfold.engine.hooks import Hooks
 from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
 from pinfold.engine.state import State, Turn
 from pinfold.events import Entry, Event, Json, PinfoldError
+
+if TYPE_CHECKING:
+    from pinfold.text.answer_forms import AskedForm
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -53,6 +57,15 @@ def _now() -> datetime:
 
 def _new_breaker() -> Breaker:
     return Breaker(clock=time.monotonic)
+
+
+def _asked(turn: Turn) -> AskedForm | None:
+    """The form that the user asked for. Most prompts cannot ask for any, and then nothing is loaded."""
+    if not any(sign in turn.said.lower() for sign in ("@", "json", "{", " line")):
+        return None
+    from pinfold.text.answer_forms import asked_form
+
+    return asked_form(turn.said)
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -103,23 +116,22 @@ class Core(Struct, kw_only=True, dict=True):
         turn = self.state.turn
         if turn is None or self.form is not None:
             return ""
-        from pinfold.text.answer_forms import LACKS, asked_form
-
-        form = asked_form(turn.said)
-        if form is None or any(LACKS in message.text for message in turn.messages[1:]):
+        form = _asked(turn)
+        if form is None:
             return ""
-        return form.fault(answer)
+        from pinfold.text.answer_forms import LACKS
+
+        told = any(LACKS in message.text for message in turn.messages[1:])
+        return "" if told else form.fault(answer)
 
     def printed_by(self, turn: Turn) -> str | None:
         """The answer, word for word, if the last code printed all that is asked for, and nothing else is to be done."""
-        if not turn.output:
+        form = (self.form or _asked(turn)) if turn.output else None
+        if form is None:
             return None
-        from pinfold.text.answer_forms import asked_form, stdout_of, wants_more
+        from pinfold.text.answer_forms import stdout_of, wants_more
 
-        form = self.form or asked_form(turn.said)
-        if form is None or wants_more(turn.said):
-            return None
-        return form.printed(stdout_of(turn.output, turn.notices))
+        return None if wants_more(turn.said) else form.printed(stdout_of(turn.output, turn.notices))
 
     async def record(self, *events: Event) -> None:
         """On disk, and in the state, when this returns."""

@@ -15,7 +15,6 @@ from pinfold.engine.acting import carry, settle
 from pinfold.engine.asking import ask
 from pinfold.engine.core import Choice, CommandRefused, Core, TurnStopped
 from pinfold.engine.ports import Performed, Rewound, Spent
-from pinfold.engine.progress import progress
 from pinfold.engine.rewinding import way_back
 from pinfold.engine.state import Turn
 from pinfold.events import (
@@ -341,7 +340,11 @@ class Engine:
             if (printed := self.core.printed_by(turn)) is not None:
                 return self._ended(turn, printed, printed=True)
             self._check_budget(turn)
-            await ask(self.core, await progress(self.core, turn))
+            if turn.is_failing or turn.is_stuck:
+                from pinfold.engine.progress import progress
+
+                turn = await progress(self.core, turn)
+            await ask(self.core, turn)
 
     @staticmethod
     def _ended(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:

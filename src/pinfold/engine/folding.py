@@ -71,8 +71,8 @@ _OWN_OUTPUT = 4000
 _NAME = re.compile(r"\w+")
 _CELL = re.compile(r"<cell \d+>")
 """In a traceback: the same failure in another cell is the same."""
-_RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*", re.MULTILINE)
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_RAISED = r"(?m)^[\w.]*(?:Error|Exception|Exit|Interrupt|NotFound)\b.*"
+_ADDRESS = r"0x[0-9a-f]+"
 _REPEATED = "[You have done exactly this {} times with the same result. Try something else, or answer with what you know.]"
 
 
@@ -421,8 +421,8 @@ def _counted(turn: Turn, action: Action, event: ActionFinished) -> Turn:
 
 def _last_line(error: str) -> str:
     """What was raised, without what makes the same failure look different."""
-    raised = _RAISED.findall(error) or error.rstrip().splitlines()[-1:]
-    return capped(_ADDRESS.sub("0x", raised[-1]), _EFFECT) if raised else ""
+    raised = re.findall(_RAISED, error) or error.rstrip().splitlines()[-1:]
+    return capped(re.sub(_ADDRESS, "0x", raised[-1]), _EFFECT) if raised else ""
 
 
 def _unsaid(variables: Changed | None, action: Action) -> Changed | None:

@@ -95,8 +95,11 @@ def table(text: str, delimiter: str, whole: bool, most: int) -> str:
     count = f"{sum(1 for row in rows if row) + bool(first):,}" if whole else "many"
     missing = [""] * (len(header) - len(first))
     pairs = zip(header, first + missing, strict=False)
-    # Quoted: a blank before or behind a name would be missed otherwise.
-    columns = [f'"{short(name, WORDS)}"={short(cell, 20)}' for name, cell in pairs]
+    # Quoted: a blank before or behind a name would be missed otherwise. One without a name is called so by pandas.
+    columns = [
+        f'"{short(name, WORDS) or f"Unnamed: {at}"}"={short(cell, 20)}'
+        for at, (name, cell) in enumerate(pairs)
+    ]
     more = f", and {len(columns) - most} more columns" if len(columns) > most else ""
     return f"{count} rows like {', '.join(columns[:most])}{more}"
 

@@ -96,8 +96,8 @@ def columns_of(value: object, most: int) -> list[str] | None:
     if _name_of(type(value)) != "DataFrame" or not is_librarys(type(value)):
         return None
     try:
-        columns = _axes(value)[0] if _is_pandas(type(value)) else getattr(value, "columns", ())
-        names = list(columns[:most])
+        columns: Any = _axes(value)[0] if _is_pandas(type(value)) else getattr(value, "columns", ())
+        names: list[Any] = list(columns[:most])
     except Exception:
         return None
     return names if all(type(name) is str for name in names) else None

@@ -64,7 +64,7 @@ def _coercing(function: Callable[..., Any], isna: Callable[[Any], Any]) -> Calla
 def _dropping(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **options: Any) -> Any:
         # pandas calls it for purposes of its own as well.
-        caller = sys._getframe(1)  # noqa: SLF001 - there is no public way without reading source files
+        caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if not caller.f_code.co_filename.startswith("<cell "):
             return function(self, *args, **options)
         before = len(self)

@@ -42,6 +42,10 @@ _NOT_FOUND = re.compile(r"(?:Columns? not found: )?(.+?)(?: not found)?$")
 _ONE = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
+# A descriptor of `type` itself: a metaclass of the program's cannot get between.
+_name_of = type.__dict__["__name__"].__get__
+
+
 def explained(raised: BaseException, trace: TracebackType | None) -> str:
     trace = trimmed(trace)
     told = TracebackException(type(raised), raised, trace, compact=True)
@@ -229,15 +233,16 @@ def _missing(raised: BaseException) -> list[str]:
     """The columns that an error of pandas or polars says are not there, by every way they say it."""
     if type(raised) is AttributeError:
         return [raised.name] if type(raised.name) is str else []
-    said: Any = raised.args[0] if raised.args else None
-    if type(raised) is not KeyError and type(raised).__name__ != "ColumnNotFoundError":
+    if not raised.args or (type(raised) is not KeyError and _name_of(type(raised)) != "ColumnNotFoundError"):
         return []
+    said: object = raised.args[0]
+    several: Any = said
     if type(said) is str:
         listed = _LISTED.search(said) or _NOT_FOUND.match(said)
         names = [one or other for one, other in _ONE.findall(listed[1])] if listed else []
         return names or [listed[1] if listed else said]
     if type(said) is list or is_librarys(type(said)):  # an Index, or an array
-        return [name for name in list(said[:MISSING]) if type(name) is str]
+        return [name for name in list(several[:MISSING]) if type(name) is str]
     return []
 
 

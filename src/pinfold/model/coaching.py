@@ -21,6 +21,7 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.model.layers import Layer, Pieces
+from pinfold.text.answer_forms import LACKS, asked_form
 
 FENCE = "```python\n"
 MOST_TOKENS = 600
@@ -89,6 +90,14 @@ EXAMPLES: Mapping[str, tuple[Message, ...]] = {
         'text = open("app.ini").read()\nnew = text.replace("port=80", "port=9000", 1)\n'
         'open("app.ini", "w").write(new)\nprint("ANSWER: The port of [server] in app.ini is 9000 now")',
     ),
+    "form": _example(
+        "Which shop took the most money, and how much? Money is count times cost.\n"
+        'Format: @shop[name] @money[total] where "total" is a number rounded to two decimal places.',
+        'shops.csv: 300 rows like "shop"=A1, "count"=3, "cost"=2.5',
+        'import pandas as pd\ndf = pd.read_csv("shops.csv")\ndf["money"] = df["count"] * df["cost"]\n'
+        'totals = df.groupby("shop")["money"].sum()\n'
+        'print(f"@shop[{totals.idxmax()}]")\nprint(f"@money[{totals.max():.2f}]")',
+    ),
     "other": _example(
         "What is 12 % of 350?",
         "",
@@ -121,6 +130,9 @@ def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
     if sum(_KINDS.get(end) == "table" for end in ends) > 1:
         kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
+    form = asked_form(first.text.partition(_FILES)[0]) if first else None
+    if form and form.begins.startswith("@"):  # shown how, it prints the answer in the form at once
+        kinds = dict.fromkeys([*(kind for kind in kinds if kind != "table"), "form"][-2:])
     chosen = list(kinds)[:2] or ["other"]
     return tuple(message for kind in chosen for message in EXAMPLES[kind])
 
@@ -188,10 +200,22 @@ def coached(request: Request) -> Request:
     failures = failures_at_the_end(request.messages)
     if failures > 1 and "temperature" not in request.settings:
         settings |= {"temperature": _WARMER, "seed": failures}
-    if isinstance(messages[-1], UserMessage) or 0 < failures < _FAILURES:
+    if begun := answer_begun(request.messages):
+        messages = (*messages, AssistantMessage(text=begun))
+        settings["stop"] = ["\n\n", *settings.get("stop", ())]
+    elif isinstance(messages[-1], UserMessage) or 0 < failures < _FAILURES:
         messages = (*messages, AssistantMessage(text=FENCE))
         settings["stop"] = ["\n```", *settings.get("stop", ())]
     return replace(request, messages=messages, settings=settings)
+
+
+def answer_begun(messages: tuple[Message, ...]) -> str:
+    """The first words of an answer that was sent back for its form: the model has the values, and writes code again if let."""
+    said = [message.text for message in messages if isinstance(message, UserMessage)]
+    if len(said) < 2 or LACKS not in said[-1] or messages[-1].text != said[-1]:
+        return ""
+    form = asked_form(said[-2].partition(_FILES)[0])
+    return form.begins if form else ""
 
 
 def answer_in(messages: tuple[Message, ...]) -> str | None:

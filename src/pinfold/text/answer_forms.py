@@ -61,6 +61,11 @@ _MORE_TO_DO = re.compile(
 
 
 class AskedForm(Protocol):
+    @property
+    def begins(self) -> str:
+        """How an answer in it begins; empty if in any way."""
+        ...
+
     def fault(self, answer: str) -> str:
         """What the answer lacks, with the form repeated, in one line; empty if nothing."""
         ...
@@ -133,6 +138,10 @@ class _Marks(NamedTuple):
     """Names whose value the prompt says is a number."""
     decimals: int | None
 
+    @property
+    def begins(self) -> str:
+        return f"@{next(iter(self.places))}["
+
     def fault(self, answer: str) -> str:
         found = dict(_MARK.findall(answer))
         faults = [why for name in self.places if (why := self._fault_of(name, found.get(name)))]
@@ -162,6 +171,10 @@ class _Marks(NamedTuple):
 class _Keys(NamedTuple):
     keys: tuple[str, ...]
 
+    @property
+    def begins(self) -> str:
+        return f"{{{json.dumps(self.keys[0])}: "
+
     def fault(self, answer: str) -> str:
         again = f"Answer again with JSON alone, with the keys {', '.join(map(json.dumps, self.keys))}"
         try:
@@ -179,6 +192,8 @@ class _Keys(NamedTuple):
 
 
 class _OneLine(NamedTuple):
+    begins: str = ""
+
     def fault(self, answer: str) -> str:
         lines = len([line for line in answer.splitlines() if line.strip()])
         return f"{LACKS}: it has {lines} lines. Answer again in one line" if lines > 1 else ""
