@@ -110,7 +110,7 @@ def test_what_has_one_meaning_is_repaired(name: str, args: Any, meant: tuple[str
         ("execute_code", {"script": "1"}, "1"),
         ("execute", {"code": "1"}, "1"),
         ("run_python", {"source": "1"}, "1"),
-        ("python", {"code": "1", "language": "python", "description": "one"}, "1"),
+        ("python", {"code": "1", "language": "python", "session": 3}, "1"),
     ],
 )
 def test_code_under_another_name_is_still_a_cell(name: str, args: Any, code: str) -> None:
@@ -127,6 +127,7 @@ def test_code_under_another_name_is_still_a_cell(name: str, args: Any, code: str
         ("execute", {}),
         ("shell", ["ls"]),
         ("shell", {"command": "ls", "dry_run": True}),
+        ("python", {"code": "1", "source": "2"}),
     ],
 )
 async def test_what_is_not_clear_stays_and_fails_in_words(name: str, args: Any) -> None:

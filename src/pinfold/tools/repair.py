@@ -166,8 +166,8 @@ def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, s
             continue
         targets = _targets(name, known, aliases)
         free = [target for target in targets if target not in args]
-        if not free and tool in BUILT_IN and folded(name) in _REMARKS:
-            continue
+        if not targets and (tool == "python" or (tool in BUILT_IN and folded(name) in _REMARKS)):
+            continue  # code says all there is to say
         if len(free) == 1 and free[0] not in meant:
             meant[free[0]] = value
         else:
