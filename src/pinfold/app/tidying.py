@@ -16,7 +16,9 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
     """The kind and the name of each thing that was ended or removed, or would be. What anyone alive uses stays."""
     yield from swept(dry_run=dry_run)
     shelf = Shelf()
-    for socket in shelf.unanswered():
+    places = [place for place in (up_dir(), warm_dir()) if holder_of(place) is None]
+    left = [socket for place in places for socket in sorted(place.glob("*.sock"))]
+    for socket in (*shelf.unanswered(), *left):
         if not dry_run:
             socket.unlink(missing_ok=True)
         yield "socket", str(socket)
@@ -24,11 +26,6 @@ def tidied(*, dry_run: bool) -> Iterator[tuple[str, str]]:
         if not dry_run:
             removed(folder)
         yield "unfinished session", str(folder)
-    for place in (up_dir(), warm_dir()):
-        for socket in sorted(place.glob("*.sock")) if holder_of(place) is None else ():
-            if not dry_run:
-                socket.unlink(missing_ok=True)
-            yield "socket", str(socket)
     scratch = cache_dir() / "scratch"
     for folder in sorted(scratch.glob("s_*")):
         # A kept session's scratch folder is its workspace, and goes with the session.
