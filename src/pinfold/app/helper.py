@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from pinfold.app.lock import holder_of
 from pinfold.app.paths import config_dir, data_dir, private_dir, state_dir, up_dir, warm_dir
 from pinfold.events import PinfoldError
 from pinfold.sandbox import SandboxUnavailable, is_built_in, provider_named
+from pinfold.sandbox.folders import folder
 from pinfold.sandbox.processes import descendants
 from pinfold.sandbox.warm import Warmable
 
@@ -54,7 +55,7 @@ _PASSED = (
     "PINFOLD_SANDBOX_PROVIDER",
     "PINFOLD_SANDBOX_PYTHON",
 )
-_PASSED_STARTS = ("XDG_", "LC_", "PYTHON", "UV_")
+_PASSED_STARTS = ("XDG_", "LC_", "PYTHON", "UV_", "LD_", "MALLOC_", "GLIBC_")
 _ENDING_S = 5.0
 _LOOK_AGAIN_S = 0.02
 
@@ -73,8 +74,7 @@ def start_helper(idle_s: float = IDLE_S) -> None:
         sandbox = load_config().config.sandbox
         if sys.platform != "linux" or sandbox.warm == "off" or not is_built_in(sandbox.provider):
             return
-        folder = private_dir(private_dir(state_dir()) / warm_dir().name)
-        if holder_of(folder) is not None:
+        if holder_of(private_dir(private_dir(state_dir()) / warm_dir().name)) is not None:
             return
         # Nothing of ours is held: not the terminal, not the folder, no descriptor, none of the user's keys.
         subprocess.Popen(
@@ -111,6 +111,17 @@ def stop_helper() -> bool:
             raise SessionBusy(f"the warm helper, process {pid}, does not end; try again later")
         time.sleep(_LOOK_AGAIN_S)
     return True
+
+
+def can_rehearse() -> bool:
+    """Whether a session without the user's settings comes from the launcher that is kept."""
+    sandbox = load_config().config.sandbox
+    return sandbox.provider in ("auto", "namespaces") and not sandbox.python and not sandbox.packages
+
+
+def rehearsal_folder() -> AbstractContextManager[Path]:
+    """Empty, and removed at the end; should that not come, `pinfold cleanup` finds it."""
+    return folder("rehearsal")
 
 
 def watched_files() -> list[str]:

@@ -28,11 +28,11 @@ from .seeds import Seed
 from .trees import Owners, maps_up_to, opened_tree, write_map
 from .views import try_view
 from .watches import OF_ALL, bound_watches
-from .zygotes import FIRST_ID, INNER_ID, Zygote
+from .zygotes import FIRST_ID, INNER_ID, LONE_SESSIONS, Zygote
 
 SESSION_IDS = 60_000
 BUSY_POOL = 2
-"""Seeds kept once a host has asked twice: it will ask again."""
+"""Seeds kept once a host has asked twice, apart from the proof: it will ask again."""
 REFILL_AFTER_S = 0.001
 """Quiet before seeds are made: the session just handed out goes first."""
 GROUP_AFTER_S = 0.2
@@ -44,7 +44,7 @@ SWEEP_S = 0.05
 
 class Launcher:
     def __init__(self, host: socket.socket, settings: Request) -> None:
-        self._settings = settings
+        self._settings: Request = settings
         self._is_root = os.geteuid() == 0 and maps_up_to(FIRST_ID + SESSION_IDS)
         self._uid = os.geteuid()
         self._owners = Owners() if self._is_root else None
@@ -351,7 +351,13 @@ class Launcher:
 
     @property
     def _lacking(self) -> int:
-        size = self._pool_size if self._pool_size is not None else BUSY_POOL if self._asked > 1 else 0
+        size = (
+            self._pool_size
+            if self._pool_size is not None
+            else BUSY_POOL
+            if self._asked > LONE_SESSIONS
+            else 0
+        )
         return size - len(self._pool) - self._zygote.unborn
 
     def _patience(self) -> float:

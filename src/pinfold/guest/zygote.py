@@ -28,12 +28,11 @@ from .requests import MESSAGE_BYTES, Request, read_request
 from .root import found
 from .session import become_session
 from .warm import touch_pandas, warm
+from .zygotes import LONE_SESSIONS
 
 PAUSE_S = 0.02
 """Before random numbers are seeded anew: the session just made goes first."""
 LEISURE_S = 0.5
-LONE_SESSIONS = 2
-"""The proof and the session of a command that runs one cell: neither waits for libraries it may not use."""
 AHEAD = b"ahead"
 """Asked for before anyone waits for it."""
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS

@@ -34,6 +34,8 @@ INNER_ID = 1000
 FIRST_ID = 200_000
 """The zygote's own, where the host is root; sessions have the ones that follow."""
 TMP_BYTES = 16 << 20
+LONE_SESSIONS = 2
+"""The proof, and the session of a command that runs one cell: neither waits for libraries it may not use."""
 
 
 class Zygote:

@@ -100,8 +100,9 @@ class FileHistory:
             return
         if self._running is not None:
             await self.after()
-        # What a cell changes before it was read is not covered.
-        if not self._filled.is_set() and (left_s := self._fill_until - monotonic()) > 0:
+        # What a cell changes before it was read is not covered. Most of a large workspace would not be read in this time.
+        left_s = self._fill_until - monotonic()
+        if not self._filled.is_set() and left_s > 0 and not self.coverage.has_unmeasured:
             await anyio.to_thread.run_sync(self._filled.wait, left_s)
         # Where nothing has happened it is over before a thread would be reached.
         if not self._versions.before_quiet(cell):

@@ -256,6 +256,8 @@ class Walk:
         self._steers = steers
         self._is_last = is_last
         self._names = _noted(autorun_files.TABLE)
+        self._known: dict[str, bool] = {}
+        """Of each name so far, whether it is looked at more closely."""
         self._linked: set[tuple[int, int]] = set()
         self._seen: set[str] = set()
         # A session writes as the owner of its workspace; any other's set-id file gives nobody more than that.
@@ -324,23 +326,24 @@ class Walk:
                 )
 
     def _note(self, folder: str, entries: list[os.DirEntry[str]], secret: bool) -> None:
-        names = self._names
-        exact, endings, starts, length = names.exact, names.endings, names.starts, names.length
+        known, wants_set_id = self._known, self._wants_set_id
         is_git = folder.endswith("/.git")
         if len(self.folders) <= FOLDERS:
             self.folders.append(folder[len(self._top) + 1 :])
         for entry in entries:
             name = entry.name
-            low = name.lower()
-            # As `names.may_end`, without a call for each name.
-            if noted := low in exact or low[low.rfind(".") :] in endings or low[:length] in starts:
+            # The same names come again and again, so each is judged once.
+            noted = known.get(name)
+            if noted is None:
+                noted = known[name] = self._names.may_end(name)
+            if noted:
                 is_git = is_git or (name == "HEAD" and is_gitdir(folder))
                 if self._steers:
                     self._note_autorun(entry.path)
             if entry.is_file(follow_symlinks=False):
                 if noted or secret:
                     self._look(entry.path, name, entry.stat(follow_symlinks=False), secret=secret)
-                elif self._wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
+                elif wants_set_id and entry.stat(follow_symlinks=False).st_mode & _SET_ID:
                     self.set_id.append(entry.path)
             elif entry.is_symlink():
                 self._look_at_link(entry.path, name, secret=secret)

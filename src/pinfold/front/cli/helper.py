@@ -18,26 +18,32 @@ import select
 import signal
 import socket
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import anyio
 
-from pinfold.app.helper import IDLE_S, PRELOADED, keep_launcher, watched_files
-from pinfold.app.lock import claim
+from pinfold.app.helper import (
+    IDLE_S,
+    PRELOADED,
+    can_rehearse,
+    keep_launcher,
+    rehearsal_folder,
+    watched_files,
+)
+from pinfold.app.lock import Claim, claim
 from pinfold.app.paths import private_dir, warm_dir
 from pinfold.front.cli.main import run_command_line
-from pinfold.front.cli.relay import EXIT, SOCKET, TAKEN
+from pinfold.front.cli.relay import EXIT, GO, SOCKET, TAKEN
 
-QUIET_S = 0.1
-"""Before the next one is made ready: the command that was just taken goes first."""
+QUIET_S = 1.0
+"""Without another command, before the one that waits for it rehearses: who comes sooner is served without."""
 OUT_OF_DATE = b"0"
-_DAY_S = 86_400.0
 _LARGEST = 8 << 20
 """Bytes of words and variables; the kernel lets a command have fewer."""
 _ASK_S = 2.0
@@ -47,6 +53,9 @@ _VIEWS = ("mnt", "user", "pid", "net", "ipc", "uts", "time")
 _READ_ONCE = (b"PYTHON", b"LC_", b"LANG", b"LD_", b"MALLOC_", b"GLIBC_")
 """Variables that Python and its libraries read only when they start."""
 _F_SETSIG, _PR_SET_PDEATHSIG = 10, 1
+
+
+Stamps: TypeAlias = dict[str, tuple[int, int, int]]
 
 
 def main() -> None:
@@ -61,7 +70,7 @@ def main() -> None:
             import_module(name)
         gc.collect()
         gc.freeze()
-        Helper(folder, idle_s).serve()
+        Helper(folder, claimed, idle_s).serve()
     finally:
         _remove_sockets(folder)
         claimed.release()
@@ -75,9 +84,11 @@ def _remove_sockets(folder: Path) -> None:
 class Helper:
     """Forks what runs the next command, and the process that keeps the launcher; waits for both, and does nothing else."""
 
-    def __init__(self, folder: Path, idle_s: float) -> None:
+    def __init__(self, folder: Path, claimed: Claim, idle_s: float) -> None:
         self._folder = folder
+        self._claimed = claimed
         self._idle_s = idle_s
+        self._loaded = _stamps()
         self._poll = select.poll()
         self._commands: dict[int, int] = {}
         """By the descriptor that says when it ends, the number of each process that runs one."""
@@ -94,12 +105,12 @@ class Helper:
         self._poll.register(keeper, select.POLLIN)
         with _listening(self._folder) as listener:
             self._stand_by(listener)
+            print("ready", flush=True)
             while True:
-                events = self._poll.poll(self._patience_s * 1000)
-                if not events and self._next != -1:
+                events = self._poll.poll(None if self._commands else self._idle_s * 1000)
+                if not events:
                     return
-                ended = [fd for fd, _ in events if fd in self._commands]
-                for fd in ended:
+                for fd in [fd for fd, _ in events if fd in self._commands]:
                     self._poll.unregister(fd)
                     os.close(fd)
                     os.waitpid(self._commands.pop(fd), 0)
@@ -108,14 +119,7 @@ class Helper:
                     return
                 if self._next in said:
                     self._has_taken()
-                elif self._next == -1 and (ended or not events):
                     self._stand_by(listener)
-
-    @property
-    def _patience_s(self) -> float:
-        if self._next == -1:
-            return QUIET_S
-        return self._idle_s if not self._commands else _DAY_S
 
     def _fork_keeper(self) -> int:
         """Where the process that keeps the launcher says that it has one, again for each new one; it ends with that process."""
@@ -123,6 +127,7 @@ class Helper:
         if os.fork() == 0:
             with _never_returning():
                 os.close(ready)
+                self._claimed.release()  # our copy: the helper alone holds it
                 _end_with_parent()
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -142,17 +147,17 @@ class Helper:
             with _never_returning():
                 for fd in (self._next, *self._commands):
                     os.close(fd)
+                self._claimed.release()
                 _end_with_parent()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_DFL)
-                Standby(listener, theirs).serve()
+                Standby(listener, theirs, self._loaded).serve()
         os.close(theirs)
         self._poll.register(self._next, select.POLLIN)
 
     def _has_taken(self) -> None:
         self._poll.unregister(self._next)
         os.close(self._next)
-        self._next = -1
         pidfd = os.pidfd_open(self._next_pid)
         self._commands[pidfd] = self._next_pid
         self._poll.register(pidfd, select.POLLIN)
@@ -161,11 +166,12 @@ class Helper:
 class Standby:
     """Has rehearsed a command, and waits for the one it will run."""
 
-    def __init__(self, listener: socket.socket, helper: int) -> None:
+    def __init__(self, listener: socket.socket, helper: int, loaded: Stamps) -> None:
         self._listener = listener
         self._helper = helper
-        _rehearse()
-        self._loaded = _stamps()
+        if not select.select([listener], [], [], QUIET_S)[0]:
+            _rehearse()
+        self._loaded = {**_stamps(), **loaded}
         self._own = _about("self")
         self._started_with = _read_once(os.environb)
 
@@ -190,7 +196,11 @@ class Standby:
             variables = dict(part.split(b"=", 1) for part in rest[int(count) :])
             is_alike = _read_once(variables) == self._started_with and len(fds) == _FDS
             if is_alike and executable == os.fsencode(sys.executable):
+                peer.sendall(TAKEN + str(os.getpid()).encode() + b"\n")
+                if peer.recv(1) != GO:
+                    return  # it has waited long enough, and runs the command by itself
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+                self._listener.close()  # nobody must wait for us there
                 os.write(self._helper, b"1")
                 _run(peer, fds, args, variables, int(umask))
         finally:
@@ -216,6 +226,8 @@ def _run(
     for to, fd in enumerate(fds[:3]):
         os.dup2(fd, to)
     os.fchdir(fds[3])
+    while fds:
+        os.close(fds.pop())
     os.umask(umask)
     os.environb.clear()
     os.environb.update(variables)
@@ -223,11 +235,12 @@ def _run(
     sys.stdin, sys.stdout, sys.stderr = (_stream(fd) for fd in range(3))
     sys.argv[:] = ["pinfold", *args]
     peer.settimeout(None)
-    peer.sendall(TAKEN + str(os.getpid()).encode() + b"\n")
     # It says nothing more: what can be read of it is its end, which ends us as a hang-up of the terminal would.
     fcntl.fcntl(peer, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(peer, _F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([peer], [], [], 0)[0]:
+        os._exit(1)  # it ended before that
     code: object = 1
     try:
         run_command_line(args)
@@ -237,10 +250,16 @@ def _run(
         sys.stdout.flush()
         sys.stderr.flush()
     fcntl.fcntl(peer, fcntl.F_SETFL, fcntl.fcntl(peer, fcntl.F_GETFL) & ~os.O_ASYNC)
-    # Ends what it started, as the end of any command.
-    atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):  # whoever reads the output waits for its end
+        os.dup2(nothing, fd)
     with suppress(OSError):
         peer.sendall(EXIT + str(code if isinstance(code, int) else 1).encode() + b"\n")
+    # Ends what it started, as the end of any command; no session is among it.
+    atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
     os._exit(0)
 
 
@@ -260,10 +279,19 @@ def _stream(fd: int) -> io.TextIOWrapper:
 
 
 def _rehearse() -> None:
-    """One cell in an empty folder: what the next command loads and touches is this process's own then."""
-    with tempfile.TemporaryDirectory(prefix="pinfold-") as folder, suppress(SystemExit, Exception):
+    """One cell in an empty folder: what the next command loads and touches is this process's own then.
+
+    Without the user's settings, so that no server of theirs is started for it.
+    """
+    if not can_rehearse():
+        return
+    variables = dict(os.environb)
+    with rehearsal_folder() as folder, suppress(SystemExit, Exception):
         os.chdir(folder)
+        os.environ["XDG_CONFIG_HOME"] = str(folder)
         run_command_line(["exec", "-c", "1"])
+    os.environb.clear()
+    os.environb.update(variables)
     os.chdir("/")
     logging.getLogger("pinfold").handlers.clear()
     gc.collect()
@@ -337,7 +365,7 @@ def _read_once(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     return {name: value for name, value in variables.items() if name.startswith(_READ_ONCE)}
 
 
-def _stamps() -> dict[str, tuple[int, int, int]]:
+def _stamps() -> Stamps:
     """Of all files of which something is in memory."""
     return {path: _stamp(path) for path in watched_files()}
 

@@ -9,8 +9,10 @@ import os
 import sys
 
 SOCKET = "helper.sock"
-TAKEN, EXIT = b"taken ", b"exit "
-"""The helper says the one with the number of the process that runs the command, and the other with its exit code."""
+TAKEN, GO, EXIT = b"taken ", b"g", b"exit "
+"""The helper says which process will run the command, is told to go on, and says the exit code."""
+WAIT_S = 2.0
+"""For the helper to take the command; it may be about to rehearse."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
@@ -28,11 +30,16 @@ def relay() -> int | None:
         helper = _connected(folder)
         if helper is None:
             return None
+        helper.settimeout(WAIT_S)
         _ask(helper)
         answer = _line(helper)
+        if not answer.startswith(TAKEN):
+            return None
+        helper.sendall(GO)  # from here on it is run there, and nowhere else
+        helper.settimeout(None)
     except (OSError, ImportError, AttributeError):
         return None
-    return _wait(helper, int(answer[len(TAKEN) :])) if answer.startswith(TAKEN) else None
+    return _wait(helper, int(answer[len(TAKEN) :]))
 
 
 def _folder() -> str | None:
@@ -81,7 +88,8 @@ def _wait(helper: socket, pid: int) -> int:
     import signal  # while the helper works
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: _send(pid, number))
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: _send(pid, number))
     try:
         answer = _line(helper)
     except OSError:

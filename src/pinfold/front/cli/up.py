@@ -42,10 +42,10 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
     if what == "status":
         return _status(anyio.run(asked_up, {"op": "status"}), running_helper(), as_json)
     if what == "stop":
-        has_ended = stop_helper()
-        if has_ended:
+        helper_has_ended, up_has_ended = stop_helper(), anyio.run(stopped_up)
+        if helper_has_ended:
             click.echo("the warm helper has ended")
-        return _said(anyio.run(stopped_up), "pinfold up has ended") and not has_ended
+        return 0 if helper_has_ended and not up_has_ended else _said(up_has_ended, "pinfold up has ended")
     anyio.run(_stay, idle, pool)
     return 0
 

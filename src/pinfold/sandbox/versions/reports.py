@@ -40,6 +40,8 @@ class Coverage(Struct, frozen=True, kw_only=True):
     """All that is not covered."""
     watched: bool
     """If not, every cell costs a walk over all files."""
+    has_unmeasured: bool = False
+    """There are files that were only listed, and are not covered until `fill` has looked at them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,12 @@ class Restored(Struct, frozen=True, kw_only=True):
 
 
 def coverage_of(
-    entries: Mapping[str, Entry], crowded: Collection[str], *, unread: int, watched: bool
+    entries: Mapping[str, Entry],
+    crowded: Collection[str],
+    *,
+    unread: int,
+    watched: bool,
+    has_unmeasured: bool = False,
 ) -> Coverage:
     files = [entry for entry in entries.values() if isinstance(entry, File)]
     missing = [*_not_covered(entries.items()), *_crowded(crowded)]
@@ -97,6 +104,7 @@ def coverage_of(
         not_covered=tuple(missing[:_NAMED]),
         by_reason=_tallies(missing),
         watched=watched,
+        has_unmeasured=has_unmeasured,
     )
 
 

@@ -32,6 +32,7 @@ from pinfold.sandbox.versions.entries import (
     Why,
     joined,
     mode_of,
+    name_of,
     owner_of,
     parent_of,
     whole,
@@ -43,6 +44,8 @@ from pinfold.sandbox.versions.store import NoRoom, Store
 from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
 from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
 
+LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
+"""Folders that are looked into after all others at the start: what they hold a cell is least likely to change."""
 MEASURED_AT_START = 5_000
 """Files; of a history that no other process goes on with, the rest is looked at beside the first cell."""
 _START_SHARE = 0.75
@@ -93,9 +96,9 @@ class Seeing:
         watches: int,
         effort: Effort,
         make_room: Callable[[int], bool],
-        defers: bool = False,
+        measured_at_start: int | None = None,
     ) -> None:
-        """`defers`: in a large workspace `start` only lists most files; until `measure_next` has seen one, it is not covered."""
+        """`measured_at_start`: of more files `start` only lists the rest; until `measure_next` has seen one, it is not covered."""
         self.known = Known(self._unwatch)
         self.crowded: set[str] = set()
         """Folders in which more was made than can be covered: only what was known before still is."""
@@ -112,7 +115,9 @@ class Seeing:
         self._unread: list[str] = []
         self._unmeasured: list[str] = []
         """Folders with files that were only listed."""
-        self._defers = defers
+        self._listed: set[int] = set()
+        """The inodes of those files: wherever one turns up, it is not new, and never removed."""
+        self._measured_at_start = measured_at_start
         self._started = False
         self._compares_held = not top.tells_of_maps
         self._watch: Watch | None = None
@@ -132,6 +137,10 @@ class Seeing:
     @property
     def unread(self) -> int:
         return len(self._unread) + len(self._unmeasured)
+
+    @property
+    def has_unmeasured(self) -> bool:
+        return bool(self._unmeasured)
 
     def close(self) -> None:
         if self._watch:
@@ -199,7 +208,7 @@ class Seeing:
         if not self._unmeasured or self._watch is None or self.is_cut:
             self._unmeasured.clear()  # what happened to them since nobody can say
             return False
-        folder = self._unmeasured.pop()
+        folder = self._unmeasured.pop(0)
         with suppress(OSError), self._top.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
             with os.scandir(fd) as inside:
                 found = [
@@ -297,7 +306,11 @@ class Seeing:
                     is_new = self._watched(fd, folder)
                     self.known.note_folder(folder, Folder(mode_of(status), owner_of(status)))
                     if is_new or below or folder not in self.known.inside:
-                        waiting += self._list(fd, folder)
+                        found = self._list(fd, folder)
+                        if not self._started:
+                            waiting[:0] = [one for one in found if name_of(one) in LAST]
+                            found = [one for one in found if name_of(one) not in LAST]
+                        waiting += found
             except OSError as error:
                 self._shut(folder, error)
 
@@ -335,9 +348,11 @@ class Seeing:
                 status = entry.stat(follow_symlinks=False)
                 if path in self.known.stamps or not self._knows(path, Stamp.of(status)):
                     self._see(path, status, written=True)
-        if self._defers and self._watch and len(self.known.stamps) + len(files) > MEASURED_AT_START:
+        most = self._measured_at_start
+        if most is not None and self._watch and len(self.known.stamps) + len(files) > most:
             self.known.entries.update(dict.fromkeys([f"{within}{entry.name}" for entry in files], UNMEASURED))
             self._unmeasured.append(folder)
+            self._listed.update(entry.inode() for entry in files)
         else:
             self._measure(folder, files)
         return folders
@@ -356,6 +371,7 @@ class Seeing:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # gone meanwhile: the next look will say so
+            self._listed.discard(status.st_ino)
             may_be_secret = low in exact or low[low.rfind(".") :] in endings or low[:length] in starts
             if (
                 is_plain
@@ -421,7 +437,9 @@ class Seeing:
         stamp = Stamp.of(status)
         if self.known.stamps.get(path) == stamp and not (written and path in self.known.unsure):
             return False
-        if stat.S_ISREG(status.st_mode):
+        if status.st_ino in self._listed:
+            self.known.note(path, Uncovered("changed before it was read", stamp.thing), stamp)
+        elif stat.S_ISREG(status.st_mode):
             why = self._why_not(path, status)
             if why:
                 self.known.note(path, Uncovered(why, stamp.thing), stamp)

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from time import sleep
 
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
@@ -26,7 +27,7 @@ from pinfold.sandbox.versions.reports import (
     changes_of,
     coverage_of,
 )
-from pinfold.sandbox.versions.seeing import Effort, Seeing
+from pinfold.sandbox.versions.seeing import MEASURED_AT_START, Effort, Seeing
 from pinfold.sandbox.versions.store import Store
 from pinfold.sandbox.versions.top import Top, is_partial
 
@@ -42,6 +43,8 @@ LOOK_S, LOOK_BYTES = 10.0, 2 << 30
 """For reading what one cell changed; what is beyond is not covered."""
 WATCHES = 8192
 """Folders that are watched; in a workspace with more, every cell costs a walk."""
+PAUSE_S = 0.0005
+"""Between two folders of files that were only listed: whoever waits for the lock, or for this interpreter, goes first."""
 _PREFIX = "sha256:"
 
 
@@ -68,8 +71,11 @@ class Versions:
         look_s: float = LOOK_S,
         look_bytes: int = LOOK_BYTES,
         is_lasting: bool = True,
+        measured_at_start: int = MEASURED_AT_START,
     ) -> None:
-        """`is_lasting`: another process may go on with what is in the store."""
+        """`is_lasting`: another process may go on with what is in the store. If none will, `begin` only lists what is beyond
+        `measured_at_start` files, and `fill` looks at it.
+        """
         if store.resolve().is_relative_to(workspace.resolve()):
             raise ValueError(f"{store} lies in the workspace, where a session could change it")
         self._store = Store(store, total=total_cap, largest=file_cap)
@@ -98,7 +104,7 @@ class Versions:
             watches=watches,
             effort=self._effort,
             make_room=self._make_room,
-            defers=not is_lasting,
+            measured_at_start=None if is_lasting else measured_at_start,
         )
         self._now = self._seen.known
 
@@ -130,13 +136,13 @@ class Versions:
                 self._journal.go_on()
         while True:
             with self._lock:
-                if self._closed or not self._seen.measure_next():
-                    break
-        while True:
-            with self._lock:
                 unread = None if self._closed else self._seen.next_unread()
-            if unread is None:
+                is_over = unread is None and (self._closed or not self._seen.measure_next())
+            if is_over:
                 break
+            if unread is None:
+                sleep(PAUSE_S)
+                continue
             found = self._seen.read(unread)
             with self._lock:
                 if self._closed:
@@ -385,5 +391,9 @@ class Versions:
 
     def _coverage(self) -> Coverage:
         return coverage_of(
-            self._now.entries, self._seen.crowded, unread=self._seen.unread, watched=self._seen.watches
+            self._now.entries,
+            self._seen.crowded,
+            unread=self._seen.unread,
+            watched=self._seen.watches,
+            has_unmeasured=self._seen.has_unmeasured,
         )

@@ -8,6 +8,7 @@ import select
 import struct
 from collections.abc import Collection
 from pathlib import Path
+from threading import Thread
 
 ATTRIB, WRITTEN, OPENED = 0x4, 0x2 | 0x8, 0x20
 NAMED = 0x40 | 0x80 | 0x100 | 0x200
@@ -103,7 +104,8 @@ class Watch:
         return renamed, {path for path, mask in self._happened.items() if mask & (WRITTEN | ATTRIB)}
 
     def close(self) -> None:
-        os.close(self._fd)
+        # In a thread of its own: it takes the kernel up to a tenth of a second.
+        Thread(target=os.close, args=(self._fd,), name="pinfold-unwatch").start()
 
     def _note(self, folder: str, name: str, mask: int, ours: str | None) -> None:
         if mask & IS_FOLDER and mask & OPENED:
