@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
@@ -25,6 +24,8 @@ from pinfold.app.observing import (
     OutputLimits,
     answer_to_cell,
     changed,
+    describe_files,
+    file_of,
     inventory,
     needs_network,
     observation,
@@ -85,8 +86,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 OBSERVATION = 10_000
 """Characters of one action that the model sees."""
-GLANCE_S = 5.0
-_GLANCE = files("pinfold") / "guest" / "glance.py"
 _READING = ("files", "workspace", "protected", "outside", "host")
 """How far an action goes that may read what is the user's own."""
 VALUE = 200_000
@@ -391,10 +390,9 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     async def look(self, about: str) -> str:
         # What the model has not asked for stays here, unless it was told of all files anyway.
-        files = [
-            line for line in (await self._files()).split("\n") if self.glances or _file_of(line) in about
-        ]
-        return "\n".join(filter(None, (*files, self.inventory())))
+        files = (await self._files()).split("\n")
+        told = [line for line in files if self.glances or file_of(line) in about]
+        return "\n".join(filter(None, (*told, self.inventory())))
 
     async def _files(self) -> str:
         """How they are made, a line each."""
@@ -402,13 +400,9 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             await self.way.cut()
         try:
             session = await self.started()
-            data = data_inside(self.spec.data, session.capabilities)
-            outcome = await session.command(
-                ["python3", "-I", "-c", _GLANCE.read_text("utf-8"), *data], timeout_s=GLANCE_S
-            )
+            return await describe_files(session, data_inside(self.spec.data, session.capabilities))
         except (SandboxUnavailable, NotSupported):
             return ""
-        return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
 
     def suit(self, *, small: bool) -> None:
         """What the model is told of tools and files, for one that is small or not."""
@@ -527,7 +521,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     async def _call(self, action: CallTool, what: Doing) -> Performed:
         if what.cell is None or what.read_only:
             return await self._called(action)
-        async with self._checkpointed(_told(action)):
+        args = action.given
+        async with self._checkpointed(str(args.get("command") or f"{action.tool} {args.get('path', '')}")):
             performed = await self._called(action)
         return self._with_files(performed)
 
@@ -603,14 +598,3 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             # What happened is known and must be recorded; only the whole text cannot be kept.
             return self.output.cut(text, limit, "not kept, the disk is full"), ()
         return self.output.cut(text, limit, f'read_file("blob:{blob[7:19]}")'), (blob,)
-
-
-def _file_of(line: str) -> str:
-    """The name of the file that a line of a glance is about."""
-    return line.partition(":")[0].partition(" (")[0].rpartition("/")[2]
-
-
-def _told(action: CallTool) -> str:
-    """In a line, for the message of a checkpoint."""
-    args = action.given
-    return str(args.get("command") or f"{action.tool} {args.get('path', '')}")

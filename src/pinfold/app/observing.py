@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from pinfold.engine import Performed
 from pinfold.events import Changed
-from pinfold.sandbox import Answer, Display, Outcome, Variable
+from pinfold.sandbox import Answer, Display, Outcome, Session, Variable
 from pinfold.text import BYTES_PER_TOKEN, capped, capped_lines, listed
 
 NO_NETWORK = "the network (refused inside the sandbox)"
@@ -30,6 +31,7 @@ LAST_WORDS = (_NO_WAY_OUT, _ROLLED_BACK, _RESTARTED, r"[0-9,]+ bytes of output w
 """How lines in brackets begin that are ours, as patterns."""
 _TOLD = 40
 """Variables that are named in one line."""
+_GLANCE_S = 5.0
 _NO_DATA = ("module", "function", "builtin_function_or_method", "type")
 """Types of names that nobody need be told of."""
 
@@ -128,6 +130,18 @@ def told(display: Display) -> str:
 
 def _is_picture(mime: str) -> bool:
     return mime.startswith("image/")
+
+
+async def describe_files(session: Session, data: Iterable[str]) -> str:
+    """How those of the workspace and of the data are made, a line each."""
+    program = (files("pinfold") / "guest" / "glance.py").read_text("utf-8")
+    outcome = await session.command(["python3", "-I", "-c", program, *data], timeout_s=_GLANCE_S)
+    return outcome.stdout.decode("utf-8", "replace").strip() if outcome.status == "ok" else ""
+
+
+def file_of(line: str) -> str:
+    """The name of the file that such a line is about."""
+    return line.partition(":")[0].partition(" (")[0].rpartition("/")[2]
 
 
 def without_reached(performed: Performed, refused: Mapping[str, str]) -> Performed:
