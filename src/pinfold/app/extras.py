@@ -31,7 +31,7 @@ from pinfold.text import first_line
 
 _ROOT = Path(__file__).parents[3]
 _IMPORT_S = 300.0
-Kind: TypeAlias = Literal["checkout", "uv tool", "pipx", "environment"]
+Kind: TypeAlias = Literal["checkout", "uv tool", "pipx environment", "environment"]
 
 
 class ExtraFailed(PinfoldError):
@@ -74,7 +74,7 @@ def installation() -> Installation:
     if (prefix / "uv-receipt.toml").exists():
         return Installation("uv tool", prefix)
     if (prefix / "pipx_metadata.json").exists():
-        return Installation("pipx", prefix)
+        return Installation("pipx environment", prefix)
     return Installation("environment", prefix)
 
 
@@ -216,7 +216,7 @@ def _into_environment(names: Sequence[str], _here: Installation, on_line: OnLine
 _WAYS: Mapping[Kind, Callable[[Sequence[str], Installation, OnLine], None]] = {
     "checkout": _into_checkout,
     "uv tool": _into_uv_tool,
-    "pipx": _into_pipx,
+    "pipx environment": _into_pipx,
     "environment": _into_environment,
 }
 

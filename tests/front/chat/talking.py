@@ -131,6 +131,20 @@ class Talking:
     def leave(self) -> None:
         self.left = True
 
+    def tell(self, *lines: str) -> None:
+        for line in lines:
+            self.paper.write(line)
+
+    def progress(self, words: str) -> None:
+        """There is no line for it."""
+
+    async def agrees(self, question: str) -> bool:
+        return await self.ask(question, {"y": "yes", "n": "no"}) == "y"
+
+    @asynccontextmanager
+    async def fetching(self) -> AsyncGenerator[None]:
+        yield
+
     async def type(self, line: str, *answers: str | None) -> str:
         """What a line leads to, as it is read on the paper."""
         self.answers = list(answers)
