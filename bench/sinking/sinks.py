@@ -48,7 +48,8 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _cells(scene: Scene, codes: Sequence[str]) -> str:
-    calls = [{"calls": [{"tool": "python", "args": {"code": code}}]} for code in codes]
+    # In one reply: a turn whose steps keep failing in the same way is ended.
+    calls = [{"calls": [{"tool": "python", "args": {"code": code}} for code in codes]}]
     model = _script(scene, [*calls, {"text": "done"}])
     return on_a_terminal(scene, [["run", *_LOCAL, "--max-steps", "10000", "--model", model, "go"]])
 
