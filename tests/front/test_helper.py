@@ -34,22 +34,29 @@ Begin = Callable[..., Running]
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Generator[Begin]:
-    """Starts a helper that leaves after so many idle seconds, and waits until it listens."""
+    """Starts a helper that leaves after so many idle seconds, and waits until it listens. It rehearses only if asked to."""
     monkeypatch.setenv("PINFOLD_SANDBOX_WARM", "auto")
     started: list[Running] = []
 
-    def start(idle_s: float = 600) -> Running:
-        argv = [sys.executable, "-P", "-m", PROGRAM, str(idle_s)]
+    def start(idle_s: float = 600, quiet_s: float = 600) -> Running:
+        argv = [sys.executable, "-P", "-m", PROGRAM, str(idle_s), str(quiet_s)]
         helper = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd="/")
         started.append(helper)
         assert helper.stdout
         assert helper.stdout.readline() == "ready\n"
         return helper
 
+    libc = ctypes.CDLL(None)
+    libc.prctl(_SUBREAPER, 1, 0, 0, 0)  # what a command leaves is ours to end
     yield start
     for helper in started:
         helper.terminate()
         helper.communicate(timeout=LIMIT_S)
+    for pid in children(os.getpid()):
+        if PROGRAM in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    libc.prctl(_SUBREAPER, 0, 0, 0, 0)
 
 
 def run(*args: str, cwd: Path, given: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
@@ -98,6 +105,21 @@ def test_a_command_has_its_own_variables_and_none_of_the_one_before(
     assert (was_relayed(right), right.returncode, right.stdout) == (True, 0, "1\n")
     gone = run("exec", "-c", "x", cwd=workspace)
     assert (gone.returncode, "NameError" in gone.stderr) == (1, True)
+
+
+def test_what_it_rehearsed_leaves_no_trace_in_the_command(begin: Begin, workspace: Path) -> None:
+    begin(quiet_s=0)
+    (workspace / "here").touch()
+    code = (
+        "import os; os.getcwd(), os.listdir(), [name for name in dir() if name[0] != '_'], os.getpid() < 100"
+    )
+    done = next(
+        done for _ in range(5) if was_relayed(done := run("exec", "--json", "-c", code, cwd=workspace))
+    )
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (finished,) = [event for event in events if event["kind"] == "ActionFinished"]
+    assert str(workspace) in finished["observation"]
+    assert "['here'], ['os']" in finished["observation"]
 
 
 def test_commands_at_the_same_time_are_all_served(begin: Begin, workspace: Path) -> None:
@@ -151,11 +173,10 @@ def test_it_ends_when_the_settings_have_changed_and_the_command_runs_by_itself(
     helper = begin()
     assert was_relayed(run("exec", "-c", "1", cwd=workspace))
     config_dir().mkdir(parents=True, exist_ok=True)
-    (config_dir() / "config.toml").write_text('[sandbox]\nwarm = "off"\n', encoding="utf-8")
+    (config_dir() / "config.toml").write_text("[sandbox]\ncell_s = 100\n", encoding="utf-8")
     done = run("exec", "-c", "1 + 1", cwd=workspace)
     assert (was_relayed(done), done.stdout) == (False, "2\n")
     assert helper.wait(LIMIT_S) == 0
-    assert list(warm_dir().glob("*.sock")) == []
 
 
 def test_it_leaves_when_nobody_asks_and_takes_all_of_its_processes_along(begin: Begin) -> None:

@@ -278,6 +278,7 @@ class Launcher:
             self._give_up(seed)
             os.close(pidfd)
             self._refuse(f"{error.filename or 'spawn'}: {error.strerror}")
+            self._quiet_at = time.monotonic() + RETRY_AFTER_S
             return
         seed.zygote.live += 1
         self._watch(pidfd, lambda: self._gone(seed))

@@ -59,7 +59,7 @@ Stamps: TypeAlias = dict[str, tuple[int, int, int]]
 
 
 def main() -> None:
-    idle_s = float(sys.argv[1]) if len(sys.argv) > 1 else IDLE_S
+    idle_s, quiet_s = map(float, (*sys.argv[1:], *(IDLE_S, QUIET_S)[len(sys.argv) - 1 :]))
     folder = private_dir(warm_dir())
     claimed = claim(folder)
     if claimed is None:
@@ -70,7 +70,7 @@ def main() -> None:
             import_module(name)
         gc.collect()
         gc.freeze()
-        Helper(folder, claimed, idle_s).serve()
+        Helper(folder, claimed, idle_s, quiet_s).serve()
     finally:
         _remove_sockets(folder)
         claimed.release()
@@ -84,10 +84,11 @@ def _remove_sockets(folder: Path) -> None:
 class Helper:
     """Forks what runs the next command, and the process that keeps the launcher; waits for both, and does nothing else."""
 
-    def __init__(self, folder: Path, claimed: Claim, idle_s: float) -> None:
+    def __init__(self, folder: Path, claimed: Claim, idle_s: float, quiet_s: float) -> None:
         self._folder = folder
         self._claimed = claimed
         self._idle_s = idle_s
+        self._quiet_s = quiet_s
         self._loaded = _stamps()
         self._poll = select.poll()
         self._commands: dict[int, int] = {}
@@ -151,7 +152,7 @@ class Helper:
                 _end_with_parent()
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_DFL)
-                Standby(listener, theirs, self._loaded).serve()
+                Standby(listener, theirs, self._loaded, self._quiet_s).serve()
         os.close(theirs)
         self._poll.register(self._next, select.POLLIN)
 
@@ -166,10 +167,10 @@ class Helper:
 class Standby:
     """Has rehearsed a command, and waits for the one it will run."""
 
-    def __init__(self, listener: socket.socket, helper: int, loaded: Stamps) -> None:
+    def __init__(self, listener: socket.socket, helper: int, loaded: Stamps, quiet_s: float) -> None:
         self._listener = listener
         self._helper = helper
-        if not select.select([listener], [], [], QUIET_S)[0]:
+        if not select.select([listener], [], [], quiet_s)[0]:
             _rehearse()
         self._loaded = {**_stamps(), **loaded}
         self._own = _about("self")

@@ -11,7 +11,7 @@ import sys
 SOCKET = "helper.sock"
 TAKEN, GO, EXIT = b"taken ", b"g", b"exit "
 """The helper says which process will run the command, is told to go on, and says the exit code."""
-WAIT_S = 2.0
+WAIT_S = 5.0
 """For the helper to take the command; it may be about to rehearse."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
 
 LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
 """Folders that are looked into after all others at the start: what they hold a cell is least likely to change."""
-MEASURED_AT_START = 5_000
+MEASURED_AT_START = 2_000
 """Files; of a history that no other process goes on with, the rest is looked at beside the first cell."""
 _START_SHARE = 0.75
 """Of the store, for the contents at the start; the rest is for what cells make of them."""
@@ -319,7 +319,8 @@ class Seeing:
         with os.scandir(fd) as inside:
             found = list(inside)
         known = self.known.inside.get(folder, set())
-        if len(self.known.entries) + sum(entry.name not in known for entry in found) > self._most:
+        new = sum(entry.name not in known for entry in found) if known else len(found)
+        if len(self.known.entries) + new > self._most:
             if not known:
                 self._shut(folder, OSError(errno.E2BIG, ""))
                 return []
@@ -328,19 +329,13 @@ class Seeing:
         self.known.inside[folder] = names = {entry.name for entry in found}
         for name in known - names:
             self.known.gone(joined(folder, name))
+        if not self._started:
+            return self._list_first(folder, found)
         folders: list[str] = []
-        files: list[os.DirEntry[str]] = []
-        within = joined(folder, "")
         for entry in found:
-            if not self._started:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{within}{entry.name}")
-                else:
-                    files.append(entry)
-                continue
             if self._is_cut_off():
                 break
-            path = f"{within}{entry.name}"
+            path = joined(folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 folders.append(path)
                 continue
@@ -348,14 +343,20 @@ class Seeing:
                 status = entry.stat(follow_symlinks=False)
                 if path in self.known.stamps or not self._knows(path, Stamp.of(status)):
                     self._see(path, status, written=True)
-        most = self._measured_at_start
+        return folders
+
+    def _list_first(self, folder: str, found: list[os.DirEntry[str]]) -> list[str]:
+        files = [entry for entry in found if not entry.is_dir(follow_symlinks=False)]
+        within, most = joined(folder, ""), self._measured_at_start
         if most is not None and self._watch and len(self.known.stamps) + len(files) > most:
             self.known.entries.update(dict.fromkeys([f"{within}{entry.name}" for entry in files], UNMEASURED))
             self._unmeasured.append(folder)
-            self._listed.update(entry.inode() for entry in files)
+            self._listed.update([entry.inode() for entry in files])
         else:
             self._measure(folder, files)
-        return folders
+        if len(files) == len(found):
+            return []
+        return [f"{within}{entry.name}" for entry in found if entry.is_dir(follow_symlinks=False)]
 
     def _measure(self, folder: str, files: list[os.DirEntry[str]]) -> None:
         """For the first time: as `_see`, at a fifth of the cost for files that have nothing special about them."""
