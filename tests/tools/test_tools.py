@@ -353,7 +353,7 @@ def test_the_model_is_told_python_first_then_the_tools() -> None:
     [
         ("python", {"code": "1"}, RunCell(code="1")),
         ("python", {"code": 1}, CallTool(tool="python", args={"code": 1})),
-        ("python", {"code": "1", "x": 2}, CallTool(tool="python", args={"code": "1", "x": 2})),
+        ("python", {"code": "1", "x": 2}, RunCell(code="1")),
         ("python", "1", CallTool(tool="python", args="1")),
         ("forecast", {}, CallTool(tool="forecast", args={})),
     ],

@@ -134,7 +134,9 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
     options = replace(options, title=given["title"], answer_schema=schema, **mounted(given))
     options = with_model(options)
-    build_if_needed(given, model=str(options.model), calling=options.calling)
+    # Hundreds of megabytes are fetched where somebody sees it, or for the model that fetches more itself.
+    if options.model in BUILTIN or sys.stderr.isatty():
+        build_if_needed(given, model=str(options.model), calling=options.calling)
     folder = None if ephemeral else Shelf().place(session)
     try:
         along.take(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
