@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -52,7 +53,7 @@ class Told:
     """How a program ended, as a hostile session would tell it."""
 
     stdout: bytes = b""
-    status: str = "ok"
+    status: Literal["ok", "error", "timeout"] = "ok"
     code: int | None = 0
     stderr: bytes = b""
     dropped_bytes: int = 0

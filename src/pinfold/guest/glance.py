@@ -24,6 +24,8 @@ ALONE = 1000
 """Characters of the one file of data there is."""
 COLUMNS = 20
 KEYS = 8
+PATH = 300
+"""Characters; one that is cut cannot be opened."""
 WORDS = 40
 LINES = 14
 BEGINNING = 240
@@ -54,7 +56,7 @@ def ending(path: str) -> str:
 
 
 def told(path: str, most: int) -> str:
-    name = short(path, 2 * WORDS)
+    name = short(path, PATH)
     try:
         if os.path.isdir(path):
             return f"{name}/"
