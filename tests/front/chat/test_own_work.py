@@ -108,6 +108,18 @@ def test_more_is_added_to_a_session_that_goes_on(start: Start, workspace: Path, 
     assert terminal.text().count("> begin") == 1  # what is on the screen is not told again
 
 
+def test_a_session_that_cannot_be_opened_with_more_goes_on_without(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    replies = [scripted_cell("print('still', 'here')"), {"text": "all over"}]
+    terminal = start("--sandbox", "unsafe-local", replies=replies)
+    terminal.wait_on_screen("auto · ")
+    terminal.enter(f"/add {tmp_path / 'shared'}")
+    terminal.wait("unsafe-local cannot keep to what is mounted")
+    terminal.enter("go")
+    terminal.wait("still here")
+    terminal.wait("all over")
+
+
 async def test_the_last_answer_goes_to_the_clipboard_or_into_a_file(workspace: Path) -> None:
     async with talking(workspace, saying("# Herons\n\n42")) as (talk, _):
         assert "no answer yet" in await talk.type("/copy")

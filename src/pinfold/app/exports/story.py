@@ -60,7 +60,8 @@ UNTITLED = "Untitled session"
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 _FENCED = re.compile(r"(?P<run>```+|~~~+)[^\n`]*\n(?P<body>.*?)(?:\n?(?P=run)\n?|\Z)", re.DOTALL)
 _TAGGED = re.compile(
-    r"<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)", re.DOTALL
+    r"(?<!`)<(tool_call|function_call|tool_use|tool)(?:[ \t=:][^<>\n]{0,200}+)?+>.*?(?:</\1>\n?|\Z)",
+    re.DOTALL,
 )
 _OBJECT = re.compile(r"^[ \t]*(?=[{\[])", re.MULTILINE)
 _JSON = json.JSONDecoder(strict=False)

@@ -149,33 +149,35 @@ class Conversation:
         self.paper.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
         loaded = await anyio.to_thread.run_sync(load_config)
         self._pictures = loaded.config.chat.pictures
-        place, before = await place_of(self._given, name, self), None
+        place, told = await place_of(self._given, name, self), False
+        before: Place | None = None
         while True:
             try:
-                await self._in(place, told=before is not None)
+                await self._in(place, told=told)
             except OwnerGone:
                 if self._desk.leaving:
                     break
                 self.paper.write(
                     Text("The process that held the session is gone; going on with it here.", style="yellow")
                 )
-                place, before = replace(place, is_new=False), None
+                place, told = replace(place, is_new=False), False
                 continue
             except PinfoldError as error:
                 if before is None:
                     raise
                 self.paper.write(Text(presentable(str(error)), style="red"))
-                place = before
+                place, before = before, None
                 continue
             if self._again is not None:
-                before, place, self._again = replace(place, is_new=False), self._again, None
+                before, place, told = replace(place, is_new=False), self._again, True
+                self._again = None
                 continue
             await self._tidy(place)
             if self._next is None:
                 break
             (name,) = self._next
-            self._next = None
-            place, before = await place_of(self._given, name, self), None
+            self._next = before = None
+            place, told = await place_of(self._given, name, self), False
         self._farewell(place)
         return 0
 
