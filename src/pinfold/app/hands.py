@@ -377,9 +377,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
 
     async def look(self, about: str) -> str:
         # What the model has not asked for stays here, unless it was told of all files anyway.
-        files = [
-            line for line in (await self._files()).split("\n") if self.glances or _file_of(line) in about
-        ]
+        lines = (await self._files()).split("\n")
+        files = [line for line in lines if self.glances or ((name := _file_of(line)) and name in about)]
         return "\n".join(filter(None, (*files, self.inventory())))
 
     async def _files(self) -> str:
