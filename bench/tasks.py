@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -142,6 +143,24 @@ def shown(result: Result) -> str:
     )
 
 
+def commit_of(checkout: Path) -> str:
+    """What is compared must be known: a checkout may move on while others work in it."""
+    told = subprocess.run(
+        ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.stdout.strip() or "no commit"
+
+
+def commits_in(folder: Path) -> str:
+    path = folder / "commits"
+    return (
+        ", ".join(dict.fromkeys(path.read_text(encoding="utf-8").split("\n")[:-1])) if path.exists() else "?"
+    )
+
+
 def run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> None:
     arms: list[ArmName] = ["smolagents", "pinfold"] if given.arm == "both" else [given.arm]
     book = folder / "results.jsonl"
@@ -150,6 +169,8 @@ def run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> None:
         (arm, task) for arm in arms for task in tasks if (arm, task.id) not in known
     ]
     print(f"{folder}: {len(left)} to do, {len(known)} done before", flush=True)
+    with (folder / "commits").open("a", encoding="utf-8") as commits:
+        commits.write(f"{commit_of(given.checkout)}\n")
     if not left:
         return
     own = server.serving(given.weights, given.threads, folder / "server.log")
@@ -259,7 +280,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     books = {run: OUT / "tasks" / run / "results.jsonl" for run in given.report or given.compare or ()}
     if given.compare:
-        print(results.compare({run: results.read(book) for run, book in books.items()}))
+        named = {f"{run} ({commits_in(book.parent)})": results.read(book) for run, book in books.items()}
+        print(results.compare(named))
         return 0
     if given.report:
         print(results.report([result for book in books.values() for result in results.read(book)]))

@@ -391,7 +391,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     async def look(self, about: str) -> str:
         # What the model has not asked for stays here, unless it was told of all files anyway.
         files = (await self._files()).split("\n")
-        told = [line for line in files if self.glances or file_of(line) in about]
+        told = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
         return "\n".join(filter(None, (*told, self.inventory())))
 
     async def _files(self) -> str:
