@@ -37,6 +37,7 @@ def test_flags_win_over_environment_over_project_over_user_file_over_defaults(
         "[run]\nmax_steps = 15\nmax_tokens = 900\nmax_seconds = 60\n[model]\ntemperature = 0.5\n"
     )
     project(workspace, "[run]\nmax_steps = 12\nmax_tokens = 800\nmax_seconds = 50\n")
+    monkeypatch.delenv("PINFOLD_SANDBOX_WARM")
     monkeypatch.setenv("PINFOLD_RUN_MAX_TOKENS", "700")
     monkeypatch.setenv("PINFOLD_RUN_MAX_SECONDS", "40")
     loaded = load_config(workspace, {"run.max_seconds": 30.0, "run.max_cost": None})
