@@ -488,14 +488,11 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             if self.spec.view:
                 self.spec.view.mkdir(mode=0o700, parents=True, exist_ok=True)
             known = self.provider.notice or ""
-            provider = self.provider
+            provider, spec = self.provider, self.spec
+            if isinstance(provider, Auto) or provider.capabilities.egress:
+                spec = replace(spec, egress=await self.way.socket())
             if isinstance(provider, Auto):
-                spec = replace(self.spec, egress=await self.way.socket())
                 provider = await provider.resolve(spec)
-            elif provider.capabilities.egress:
-                spec = replace(self.spec, egress=await self.way.socket())
-            else:
-                spec = self.spec
             self._session = await provider.open(spec if provider.capabilities.egress else self.spec)
             logger.info("started %s in %s", self.provider.name, self.spec.workspace)
             new = (self.provider.notice or "").removeprefix(known).strip()

@@ -28,6 +28,8 @@ SHARE = 0.2
 """Of the free disk, at most, for contents."""
 FILL_S = 0.25
 """From the beginning: how long a cell waits for the files of the workspace to be read; a large one is read on beside it."""
+LEISURE_S = 0.1
+"""Before a large workspace is read that only this session will go back in: most of its cells are over by then."""
 LISTED = 50
 """Files of one cell that are told with their content."""
 UNSEEN = {".git", "__pycache__"}
@@ -65,6 +67,7 @@ class FileHistory:
                 self._scratch.remove()
             raise
         self._filled = Event()
+        self._closing = Event()
         self._fill_until = monotonic() + FILL_S
         if self._scratch and not self.coverage.unread:  # done sooner than a thread is begun
             self._fill()
@@ -73,7 +76,8 @@ class FileHistory:
 
     def _fill(self) -> None:
         try:
-            self._versions.fill()
+            if not self.coverage.has_unmeasured or not self._closing.wait(LEISURE_S):
+                self._versions.fill()
         finally:
             self._filled.set()
 
@@ -191,6 +195,7 @@ class FileHistory:
         await anyio.to_thread.run_sync(self.close_now)
 
     def close_now(self) -> None:
+        self._closing.set()
         self._versions.close()
         if self._scratch:
             self._scratch.remove()

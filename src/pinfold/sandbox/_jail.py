@@ -177,8 +177,7 @@ class Guests:
         """Its mounts went with it."""
         with anyio.CancelScope(shield=True):
             if self._walk:
-                await asyncio.wait([self._walk])
-                self._walk.exception()  # whoever wanted to know is gone
+                await asyncio.gather(self._walk, return_exceptions=True)
             history = await self.history_taken()
             if isinstance(history, FileHistory):
                 await history.close()
