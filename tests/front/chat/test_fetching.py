@@ -20,7 +20,7 @@ def test_a_model_that_needs_an_extra_has_it_offered_and_after_a_no_the_command_i
 ) -> None:
     terminal = start("--model", "cohere:command-a", CO_API_KEY="k")
     terminal.wait("This needs the extra `cohere` (models of Cohere). Install it into")
-    terminal.wait_on_screen("n no")
+    terminal.wait_on_screen("y yes")  # the keys are shown once they count
     terminal.feed("n")
     terminal.wait("cohere: models need the extra `cohere`: pinfold extras add cohere")
 

@@ -50,7 +50,7 @@ class TransformersBackend:
         self._tokenizer = tokenizer
         self._model = model
         self._chats = chats
-        self._alone = anyio.Lock()
+        self._alone = asyncio.Lock()  # not anyio's: a reply begins in one task and ends in another
         told = [
             getattr(model.config, "max_position_embeddings", None),
             getattr(model.config, "n_positions", None),
