@@ -134,6 +134,7 @@ def _no_masks() -> None:
         return replace(guarded(source, shown, steers=steers), masked=[])
 
     _request.guarded = unmasked
+    _no_keeper()  # it would mask what a program gives a new name, sooner or later
 
 
 def _no_protection() -> None:

@@ -301,9 +301,7 @@ async def test_headless_without_approval_a_cell_that_lacks_a_package_fails_once_
     assert [(event.outcome, event.notices) for event in ends] == [
         (
             "error",
-            (
-                "the package heron is missing, and nobody can be asked here; with `--mode full` it is installed",
-            ),
+            ("the package heron is missing; with `--mode full` it is installed and the cell runs again",),
         )
     ]
     assert index.asked == []

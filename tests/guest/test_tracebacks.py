@@ -126,7 +126,7 @@ async def test_chained_exceptions_are_all_shown(session: Session) -> None:
 )
 async def test_a_missing_module_names_the_package(session: Session, code: str, package: str) -> None:
     assert (await error_of(session, code))[-1] == (
-        f"`pip` name: {package}; it can be installed with the install tool"
+        f"`pip` name: {package}; `%pip install {package}` installs it"
     )
 
 
@@ -135,7 +135,7 @@ async def test_a_missing_module_names_the_package(session: Session, code: str, p
     ["import json.nosuch", "raise ModuleNotFoundError('x', name=5)", "import sys\nfrom sys import nosuch"],
 )
 async def test_nothing_is_advised_where_installing_would_not_help(session: Session, code: str) -> None:
-    assert "install tool" not in "\n".join(await error_of(session, code))
+    assert "`pip` name" not in "\n".join(await error_of(session, code))
 
 
 async def test_a_missing_column_names_those_like_it(data: Session) -> None:

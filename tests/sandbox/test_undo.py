@@ -324,9 +324,7 @@ async def test_what_the_user_changed_between_cells_is_left_and_said(session: Ses
     said = await session.undo()
     assert (tmp_path / "two.txt").read_text() == "the user's own"
     assert (tmp_path / "new.txt").read_text() == "the user's too"
-    assert said == (
-        "Left as changed between cells, by you or by what a cell left running: new.txt, two.txt.",
-    )
+    assert said == ("Left as it is, because it was changed outside of cells: new.txt, two.txt.",)
 
 
 def _large(path: Path) -> None:

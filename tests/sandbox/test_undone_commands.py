@@ -166,9 +166,7 @@ async def test_what_a_command_writes_from_the_background_is_left_like_the_users_
     with anyio.fail_after(20):
         while files(workspace)["log"] == seen:  # noqa: ASYNC110 - another process's doing
             await anyio.sleep(0.01)
-    assert await session.undo() == (
-        "Left as changed between cells, by you or by what a cell left running: log.",
-    )
+    assert await session.undo() == ("Left as it is, because it was changed outside of cells: log.",)
     left = files(workspace)
     assert left.keys() == {"log"}
     await session.command(["sleep", "0.2"], timeout_s=20)

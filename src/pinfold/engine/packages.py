@@ -11,7 +11,7 @@ from pinfold.engine.ports import Given, OnCall, Performed
 from pinfold.events import ActionId, ActionStarted, Ask, Call, Deny
 
 INSTALL = "install"
-NOT_ASKED = "the package {} is missing, and nobody can be asked here; with `--mode full` it is installed"
+NOT_ASKED = "the package {0} is missing; with `--mode full` it is installed and the cell runs again"
 
 
 async def run_with_package(

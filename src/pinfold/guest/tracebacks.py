@@ -52,7 +52,7 @@ def explained(raised: BaseException, trace: TracebackType | None) -> str:
     notes, extra = _notes(raised, trace)
     _condense(told, notes)
     package = missing_package(raised)
-    advice = f"`pip` name: {package}; it can be installed with the install tool\n" if package else ""
+    advice = f"`pip` name: {package}; `%pip install {package}` installs it\n" if package else ""
     return "".join(told.format()) + extra + advice
 
 

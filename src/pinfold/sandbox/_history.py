@@ -33,6 +33,8 @@ LEISURE_S = 0.1
 LISTED = 50
 """Files of one cell that are told with their content."""
 UNSEEN = {".git", "__pycache__"}
+REMADE = {*UNSEEN, ".venv", "venv", "node_modules", ".tox"}
+"""Folders of files that a command makes again, and that nobody keeps."""
 NAMED = 5
 """Paths that are named in one line."""
 NO_FILES = ChangedFiles()
@@ -209,7 +211,7 @@ def uncovered(coverage: Coverage) -> str | None:
     paths = [
         one.path
         for one in coverage.not_covered
-        if one.why not in _NO_LOSS and not UNSEEN & set(one.path.split("/"))
+        if one.why not in _NO_LOSS and not REMADE & set(one.path.split("/"))
     ]
     if not paths:
         return None
@@ -227,10 +229,8 @@ def _by_folder(paths: Sequence[str]) -> list[str]:
 
 def _told(restored: Restored) -> list[str]:
     said: list[str] = []
-    if restored.left:
-        said.append(
-            f"Left as changed between cells, by you or by what a cell left running: {_names(restored.left)}."
-        )
+    if left := [path for path in restored.left if not REMADE & set(path.split("/"))]:
+        said.append(f"Left as it is, because it was changed outside of cells: {_names(left)}.")
     if restored.aside:
         moved = [f"{path} (now {place})" for path, place in restored.aside]
         said.append(f"Not covered and in the way, put aside: {_names(moved)}.")

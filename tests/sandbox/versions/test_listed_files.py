@@ -10,6 +10,7 @@ from tests.sandbox.versions.cells import let_settle, tree
 
 from pinfold.sandbox.versions import Missed, Versions
 
+pytestmark = pytest.mark.integration
 UNREAD = "changed before it was read"
 
 

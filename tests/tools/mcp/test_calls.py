@@ -203,6 +203,13 @@ async def test_a_server_asks_the_person_and_the_model_and_sees_the_roots(
     assert parrot.asked == [("everyday", [question], "be brief", 50)]
 
 
+async def test_a_server_whose_arguments_name_folders_works_there(tmp_path: Path) -> None:
+    house = House(roots=(tmp_path / "workspace",))
+    async with house.servers(spec("everyday", "", str(tmp_path), str(tmp_path / "gone"))) as servers:
+        tools = Registry(await servers.tools("everyday"))
+        assert (await tools.call("everyday.folders", {})).value == tmp_path.as_uri()
+
+
 async def test_a_person_who_declines_and_a_model_that_may_not_be_asked_are_told_to_the_server(
     tools: Registry,
 ) -> None:

@@ -98,7 +98,8 @@ class BuiltinModel:
         pace = f"reads about {fresh / reading_s:,.0f} and writes about {written / (took_s - reading_s):,.0f}"
         says = (
             f"{self.name} {pace} tokens a second on this machine, as just measured. It is good for short questions "
-            "about tables and files; for longer work use a larger model: `pinfold model list` shows what can be had."
+            "about tables and files, and often wrong: read the code before you rely on a figure. For longer work use a larger "
+            "model: `pinfold model list` shows what can be had."
         )
         return (says,)
 

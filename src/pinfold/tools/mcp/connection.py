@@ -246,7 +246,7 @@ async def connect(
         spec.name,
         person=world.person,
         sampler=world.sampler,
-        roots=lambda: world.roots,
+        roots=lambda: spec.folders() or world.roots,
         asking=patience.asking,
         limits=limits,
     )

@@ -6,6 +6,7 @@ import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pinfold.events import Reach
@@ -60,6 +61,11 @@ class ServerSpec:
     """What it asks for beyond what it was given, in words."""
     gives: str = ""
     """The options of `pinfold mcp trust` that would give it that."""
+
+    def folders(self) -> list[Path]:
+        """Those its arguments name: it is meant to work there, and not where the user happens to be."""
+        named = (Path(argument) for argument in self.args)
+        return [path for path in named if path.is_absolute() and path.is_dir()]
 
 
 def module_name(entry: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MODES: Sequence[tuple[Mode, str]] = (
     ("read-only", "changes nothing; asks before it uses a host you allowed"),
-    ("ask", "asks before files change and before anything is sent or installed"),
+    ("ask", "code may change files (undo); asks about other changes, sending, installing"),
     ("auto", "changes files (undo takes it back), uses allowed hosts; asks about the rest"),
     ("full", "asks only about protected files, other hosts and your own shell"),
 )
