@@ -6,6 +6,7 @@ A copy is a sibling, not a child: the program can neither wait for it nor, as it
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 from contextlib import suppress
@@ -19,9 +20,13 @@ FREED = b"wake"
 SAVE = b"save"
 """What a copy is woken for: to be the session, or to tell what its variables are made of and end."""
 
+COPY_S = 3.0
+"""For a copy to be made of a program with threads; a large one takes a second."""
+
 # Bound now: a program may replace these names in their modules.
 _close, _setsid, _exit, _pipe, _read, _write = os.close, os.setsid, os._exit, os.pipe, os.read, os.write
 _send_fds, _recv_fds, _pair = socket.send_fds, socket.recv_fds, socket.socketpair
+_kill, _poll, _POLLIN = os.kill, select.poll, select.POLLIN
 
 
 class Copies:
@@ -80,7 +85,12 @@ class Copies:
                     return 0
                 _close(into)
                 into = -1
-                told = _read(out, 16)
+                # Python may want to let a thread go first that the child does not have, and wait for it for ever.
+                ready = _poll()
+                ready.register(out, _POLLIN)
+                told = _read(out, 16) if ready.poll(COPY_S * 1000) else b""
+                if not told:
+                    _kill(child, signal.SIGKILL)
                 reap(child)
                 return int(told or b"-1")
         finally:
