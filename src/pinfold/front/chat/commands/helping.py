@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
 
 _USAGE = 27
+_KEYS = {
+    "!COMMAND": "run it in the session; the model is told of it",
+    "@FILE": "show the model a file",
+    "Esc or Ctrl-C": "stop what runs; Ctrl-D leaves",
+    "Alt-Enter": "a new line; Ctrl-R searches, Ctrl-X Ctrl-E edits",
+}
 
 
 async def help_command(talk: Talk, rest: str) -> None:
@@ -35,6 +41,9 @@ async def help_command(talk: Talk, rest: str) -> None:
         for own in mine.commands.values():
             usage = presentable_line(f"/{own.name} {own.hint}".rstrip())
             page.append(f"{_line(talk, usage, presentable_line(own.words))}\n")
+    page.append("Keys\n", style="bold")
+    for usage, words in _KEYS.items():
+        page.append(f"{_line(talk, usage, words)}\n")
     page.rstrip()
     talk.paper.write(page)
     for notice in notices(talk.workspace):
