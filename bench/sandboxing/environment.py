@@ -12,23 +12,12 @@ from pathlib import Path
 
 from bench.environments import make_environment
 
+from pinfold.sandbox.environment import PACKAGES as DATA
+from pinfold.sandbox.environment import preferred_python
+
 BENCH = Path(__file__).resolve().parents[1]
 SOURCE = BENCH.parent / "src"
 PYTHON = BENCH / "out" / "env" / "bin" / "python"
-DATA = (
-    *("numpy", "pandas", "scikit-learn", "matplotlib", "scipy", "pyarrow", "duckdb", "polars", "seaborn"),
-    *(
-        "statsmodels",
-        "openpyxl",
-        "python-calamine",
-        "pillow",
-        "tabulate",
-        "ipython",
-        "requests",
-        "httpx",
-        "jinja2",
-    ),
-)
 BASELINES = ("ipykernel", "jupyter_client")
 HOST = ("anyio", "click", "msgspec", "pydantic")
 """What Pinfold itself needs; its own code comes from this checkout."""
@@ -36,8 +25,6 @@ PACKAGES = (*DATA, *BASELINES, *HOST)
 
 
 def make() -> None:
-    from pinfold.sandbox.environment import preferred_python
-
     make_environment(PYTHON.parents[1], PACKAGES, preferred_python().base)
 
 
