@@ -38,7 +38,7 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
-from pinfold.front.chat.fetching import Watching, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.downloads import Watching, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.flags import flags_of
 from pinfold.front.cli.running import mounted

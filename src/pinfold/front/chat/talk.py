@@ -55,7 +55,7 @@ from pinfold.events import (
 from pinfold.front.chat.asking import Approvals, what_is_asked
 from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
 from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
-from pinfold.front.chat.fetching import Left
+from pinfold.front.chat.downloads import Left
 from pinfold.front.chat.paper import Sheet, Surface
 from pinfold.front.chat.places import Past, Place, last_here, past_of, place_of
 from pinfold.front.chat.status import Status

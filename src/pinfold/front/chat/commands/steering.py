@@ -67,7 +67,7 @@ async def _offer_extra(talk: Talk, model: str) -> None:
     """A model that cannot be had without one; what is wrong with its name is said by who takes it."""
     from pinfold.app.extras import extra_for
     from pinfold.app.models import Calling
-    from pinfold.front.chat.fetching import offer_extra
+    from pinfold.front.chat.downloads import offer_extra
 
     try:
         extra = extra_for(model, Calling.of(load_config(talk.workspace).config))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pinfold.app import Link
 from pinfold.app.mounts import Mount
 from pinfold.events import SessionId
-from pinfold.front.chat.fetching import Watching
+from pinfold.front.chat.downloads import Watching
 
 
 class Paper(Protocol):
