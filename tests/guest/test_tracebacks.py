@@ -52,6 +52,21 @@ async def test_the_failing_line_is_told_with_what_it_worked_on(session: Session)
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("frame.append({'price': 2})", "pandas removed append: add a row with df.loc[len(df)] = [...]"),
+        ("frame['price'].iteritems()", "pandas removed iteritems: use items()"),
+        ("frame.fillna(method='ffill')", "pandas removed method=: use ffill() or bfill()"),
+    ],
+)
+async def test_what_a_newer_pandas_lacks_is_told_with_what_replaces_it(
+    tables: Session, code: str, hint: str
+) -> None:
+    assert (await error_of(tables, code))[-1].startswith(hint)
+    assert "removed" not in (await error_of(tables, "frame.nothing_like_it"))[-1]
+
+
 async def test_telling_never_runs_the_programs_code(session: Session) -> None:
     await session.run(
         "ran = []\n"

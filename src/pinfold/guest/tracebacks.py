@@ -33,6 +33,17 @@ COLUMN_CHARS = 100
 MISSING = 3
 """Columns that are not there, of those that are told of."""
 CO_OPTIMIZED = 0x1
+REPLACEMENTS = {
+    "'DataFrame' object has no attribute 'append'": "pandas removed append: add a row with df.loc[len(df)] = [...], a table with pd.concat([df, other])",
+    "'Series' object has no attribute 'append'": "pandas removed append: use pd.concat([one, other])",
+    "object has no attribute 'iteritems'": "pandas removed iteritems: use items()",
+    "object has no attribute 'applymap'": "pandas removed applymap: use map()",
+    "object has no attribute 'ix'": "pandas removed ix: use loc for labels, iloc for positions",
+    "object has no attribute 'mad'": "pandas removed mad: use (x - x.mean()).abs().mean()",
+    "fillna() got an unexpected keyword argument 'method'": "pandas removed method=: use ffill() or bfill()",
+    "got an unexpected keyword argument 'squared'": "scikit-learn removed squared=: use root_mean_squared_error()",
+}
+"""By the end of an error's text: what models still write from older versions, and what stands in its place."""
 
 _STRING = re.compile(r"""(?<![\w'"])(?:[rbuRBU]{0,2})('[^'\n]*'|"[^"\n]*")|\#.*""")
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
@@ -148,7 +159,7 @@ def _library(filename: str) -> str:
 
 
 def _notes(raised: BaseException, trace: TracebackType | None) -> tuple[dict[int, str], str]:
-    """What the failing line worked on, by position of its frame; and a column that may have been meant."""
+    """What the failing line worked on, by position of its frame; and what may have been meant."""
     found: TracebackType | None = None
     place = position = -1
     while trace is not None:
@@ -161,7 +172,8 @@ def _notes(raised: BaseException, trace: TracebackType | None) -> tuple[dict[int
     try:
         used = _used(found)
         words = "   ".join(f"{name}: {described(value)}" for name, value in used)
-        return ({place: f"    {words}\n"} if words else {}), _meant(raised, used)
+        hint = _meant(raised, used) or _replacement(raised)
+        return ({place: f"    {words}\n"} if words else {}), hint
     except Exception:
         return {}, ""
 
@@ -214,6 +226,13 @@ def _meant(raised: BaseException, used: list[tuple[str, object]]) -> str:
                 f"{name} has no column {key!r}; it has {_first(columns)}\n" for name, columns in lacking
             ]
     return "".join(dict.fromkeys(lines))
+
+
+def _replacement(raised: BaseException) -> str:
+    said = raised.args[0] if raised.args else None
+    if type(said) is not str or type(raised) not in {AttributeError, TypeError}:
+        return ""
+    return next((f"{hint}\n" for ending, hint in REPLACEMENTS.items() if said.endswith(ending)), "")
 
 
 def _first(columns: list[str]) -> str:
