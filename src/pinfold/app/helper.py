@@ -142,11 +142,10 @@ async def keep_launcher(on_ready: Callable[[], Awaitable[None]]) -> None:
 
 
 def _kilobytes(pid: int) -> int:
-    """Where we may not look closely, all it has mapped."""
-    with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
+    """Without the files of libraries, which the kernel may drop; all it has mapped where we may not look closely."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") >> 10

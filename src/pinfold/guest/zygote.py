@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
     _stand_in_for_stdin()
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
-    had_leisure, is_seeded = False, True
+    had_leisure, is_seeded = settings["warm"] == "now", True
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
         if not is_seeded:
@@ -58,10 +58,7 @@ def main(arguments: list[str]) -> None:
             if not is_warm:
                 is_warm = True
                 import_libraries()
-            immortalise()  # a fifth of a second, which nobody should wait for
-            trim()
-            settled()
-            settings["code"] = code_of(touch_pandas)
+            _settle(settings)
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -107,7 +104,17 @@ def _prepare(settings: Request) -> None:
     gc.collect()
     gc.freeze()
     trim()
+    if settings["warm"] == "now":
+        _settle(settings)  # before the sessions of the pool are made: every page written later is there twice
     reseed()
+
+
+def _settle(settings: Request) -> None:
+    """Takes a fifth of a second, which nobody should wait for."""
+    immortalise()
+    trim()
+    settled()
+    settings["code"] = code_of(touch_pandas)
 
 
 def import_libraries() -> None:
