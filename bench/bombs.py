@@ -242,18 +242,22 @@ def watch_until_told(watched: str, limit: int, host: int, workspace: str, known:
 
 @contextmanager
 def small_disk() -> Generator[Path]:
-    """For workspaces: a file system of its own, where we may mount one."""
+    """A file system for workspaces, where we may mount one. Not tmpfs: its files would count as a session's memory."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        mounted = False
-        if os.geteuid() == 0:
-            size = f"size={WORKSPACE},mode=0777"
-            done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "bench", name], check=False)
-            mounted = done.returncode == 0
+        image, folder = Path(name) / "image", Path(name) / "disk"
+        folder.mkdir(mode=0o777)
+        with image.open("wb") as file:
+            file.truncate(WORKSPACE)
+        commands = (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder])
+        mounted = os.geteuid() == 0 and all(
+            subprocess.run(one, check=False).returncode == 0 for one in commands
+        )
+        folder.chmod(0o777)
         try:
-            yield Path(name)
+            yield folder
         finally:
             if mounted:
-                subprocess.run(["umount", "-l", name], check=True)
+                subprocess.run(["umount", "-l", folder], check=True)
 
 
 async def all_bombs(words: list[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,7 @@ def _inside(step_kib: int, disk: Path) -> Tally:
             place = new_place(Path(temporary) / str(room_kib), WORK, data=disk / str(room_kib))
             _fill(disk / "ballast", room_kib)
             _session(tally, server, place, disk / "ballast", f"{room_kib} KiB left")
+            shutil.rmtree(disk / str(room_kib))
         code = _FILL.format(path=str(disk / "ballast"))
         filling: list[dict[str, Any]] = [{"calls": [{"tool": "python", "args": {"code": code}}]}, *WORK]
         place = new_place(Path(temporary) / "filling", filling, data=disk / "filling")

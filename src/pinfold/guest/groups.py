@@ -12,7 +12,6 @@ ROOT_NAME = "pinfold-"
 """Followed by the launcher's process id and its start time: whose it is can be told after a crash."""
 CLOSE_TRIES, CLOSE_TRY_S = 200, 0.005
 _MEMORY_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
-_MEMORY_USED = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _OOM_COUNT = {1: "memory.oom_control", 2: "memory.events"}
 _NEEDS_SWAP = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}
 
@@ -81,7 +80,7 @@ class Group:
         """Descriptors that tell how often the kernel ended a process for want of memory, and how much is used."""
         if self._memory is None:
             return []
-        names = (_OOM_COUNT[self._version], _MEMORY_USED[self._version])
+        names = (_OOM_COUNT[self._version], "memory.stat")
         return [os.open(os.path.join(self._memory, name), os.O_RDONLY | os.O_CLOEXEC) for name in names]
 
 
@@ -92,6 +91,13 @@ def times_out_of_memory(count_fd: int) -> int:
         if name == "oom_kill":
             return int(count)
     return 0
+
+
+def memory_in_use(stat_fd: int) -> int:
+    """Bytes of the group without its files on disk: the kernel gives up their cache before it ends anything."""
+    stat = dict(line.split() for line in os.pread(stat_fd, 16384, 0).decode().splitlines())
+    names = ("total_rss", "total_shmem") if "total_rss" in stat else ("anon", "shmem", "kernel")
+    return sum(int(stat.get(name, 0)) for name in names)
 
 
 def usable_places() -> dict[str, tuple[int, str]]:

@@ -18,7 +18,7 @@ from .copies import SAVE
 from .egress import WayOut
 from .family import is_quiet
 from .freezer import Freezer
-from .groups import descendants, times_out_of_memory
+from .groups import descendants, memory_in_use, times_out_of_memory
 from .guarding import attach, guard, opened
 from .kept import Kept
 from .kernel import (
@@ -432,7 +432,7 @@ class Init:
         if self._oom_count is None:
             used, enough = memory_of_all(self._memory), self._memory
         else:
-            used, enough = int(os.pread(self._used, 32, 0)), int(self._memory * ROOMY)
+            used, enough = memory_in_use(self._used), int(self._memory * ROOMY)
         makes_room = used > enough and (self._drop_savers() or self._kept.drop_oldest())
         if used > enough and not makes_room and self._oom_count is None:
             self._over = True
