@@ -279,18 +279,6 @@ open('three.txt', 'w').write('three')
 """
 
 
-async def test_files_that_a_cell_writes_do_not_take_the_place_of_older_states(tmp_path: Path) -> None:
-    """The kernel's cache of them counts to the session's control group, and is given up before anything else."""
-    limits = Limits(memory_bytes=300 << 20)
-    async with open_session(tmp_path, Namespaces(), limits=limits) as session:
-        await session.run("import time\nx = 1")
-        large = "with open('large', 'wb') as file:\n    for _ in range(400): file.write(bytes(1 << 20))\n"
-        wrote = await session.run(f"{large}x = 2\ntime.sleep(0.5)")  # the time in which older states would go
-        assert wrote.status == "ok", wrote.error
-        await session.undo()
-        assert await value(session, "x") == "1"
-
-
 async def test_files_come_back_with_the_variables_and_go_again(session: Session, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("before the session")
     await session.run(FILES)
