@@ -248,7 +248,7 @@ def small_disk() -> Generator[Path]:
         folder.mkdir(mode=0o777)
         with image.open("wb") as file:
             file.truncate(WORKSPACE)
-        commands = (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder])
+        commands = (["mkfs.ext2", "-q", image], ["mount", "-o", "loop", image, folder])
         mounted = os.geteuid() == 0 and all(
             subprocess.run(one, check=False).returncode == 0 for one in commands
         )
