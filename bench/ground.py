@@ -47,7 +47,7 @@ from pinfold.events import (
 from pinfold.log import Damage, Log
 from pinfold.model import KeptCall, KeptReply, ScriptedModel
 from pinfold.policy import explain, read_script
-from pinfold.text import printable, redacted
+from pinfold.text import printable, redact
 from pinfold.tools.searching import Index
 
 SESSION = SessionId("s_bench")
@@ -189,8 +189,8 @@ def measure_texts() -> bool:
         explain(COMMAND)
 
     figures = {
-        "a megabyte of ordinary text, keys hidden": (lambda: redacted(megabyte), 1.5),
-        "a megabyte of names of keys, keys hidden": (lambda: redacted('"token": "' * 100_000), 3.0),
+        "a megabyte of ordinary text, keys hidden": (lambda: redact(megabyte), 1.5),
+        "a megabyte of names of keys, keys hidden": (lambda: redact('"token": "' * 100_000), 3.0),
         "a megabyte of ordinary text, made printable": (lambda: printable(megabyte), 2.0),
         "a megabyte of accents, made printable": (lambda: printable("\u0301" * 1_000_000), 2.0),
         f"a shell command of {len(COMMAND)} characters, read and judged": (judge, 0.005),

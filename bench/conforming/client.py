@@ -176,7 +176,7 @@ async def main(url: str, scenario: str) -> None:
                 print(f"{name} is not offered", file=sys.stderr)
                 continue
             try:
-                print(name, await tools[name].function(**tools[name].checked(args)), file=sys.stderr)
+                print(name, await tools[name].function(**tools[name].check_arguments(args)), file=sys.stderr)
             except ToolError as error:
                 print(f"{name}: {error}", file=sys.stderr)
 

@@ -31,12 +31,12 @@ def _acknowledges_early() -> None:
 
 def _miscounts() -> None:
     """The checksum of a changed row is made of the wrong things."""
-    true_sum = store.chained
+    true_sum = store.chain_checksum
 
     def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
         return true_sum(previous, seq, at, kind, body + b" " if kind == b"ModelReplied" else body)
 
-    store.chained = chained
+    store.chain_checksum = chained
 
 
 WEAKENED: dict[str, Callable[[], None]] = {

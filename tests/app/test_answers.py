@@ -51,7 +51,7 @@ def test_whatever_json_fits_is_given_as_it_was_written(value: Any) -> None:
     text = json.dumps(value, indent=1)
     for written in (text, f"```json\n{text}\n```", f" {text}\n"):
         assert form.fault(written) == ""
-        assert form.taken(written) == text
+        assert form.finish_answer(written) == text
 
 
 def test_a_long_fault_is_bounded() -> None:

@@ -44,10 +44,10 @@ def test_what_one_process_found_failing_another_leaves_alone() -> None:
     here, there = Pauses().breaker(), Pauses().breaker()
     for breaker in (here, there, here, there, here):
         assert breaker.state("the model m") == "closed"
-        breaker.failed("the model m")
+        breaker.record_failure("the model m")
     assert list(Pauses().all()) == ["the model m"]
     assert (there.state("the model m"), there.state("the model other")) == ("open", "closed")
-    there.succeeded("the model m")
+    there.record_success("the model m")
     assert Pauses().all() == {}
     assert here.state("the model m") == "closed"
 
@@ -55,13 +55,13 @@ def test_what_one_process_found_failing_another_leaves_alone() -> None:
 def test_of_several_processes_one_probes_a_model_that_was_paused() -> None:
     here, there = Pauses().breaker(), Pauses().breaker()
     for _ in range(5):
-        here.failed("the model m")
+        here.record_failure("the model m")
     here.cooldown_s = there.cooldown_s = 0.0
     assert there.state("the model m") == "half-open"
     there.cooldown_s = 100.0
     assert here.wait_s("the model m") == 0.0
     assert there.wait_s("the model m") > 0
-    here.abandoned("the model m")
+    here.record_unknown("the model m")
     there.cooldown_s = 0.0
     assert there.wait_s("the model m") == 0.0
 
@@ -69,7 +69,7 @@ def test_of_several_processes_one_probes_a_model_that_was_paused() -> None:
 def test_a_tool_of_one_name_is_not_paused_for_everyone() -> None:
     here = Pauses().breaker()
     for _ in range(5):
-        here.failed("the tool fetch")
+        here.record_failure("the tool fetch")
     assert here.state("the tool fetch") == "open"
     assert Pauses().all() == {}
     assert Pauses().breaker().state("the tool fetch") == "closed"

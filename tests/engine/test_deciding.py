@@ -53,7 +53,7 @@ async def asking(session: Life, turn: TurnId = TURN) -> ApprovalRequested:
     if session.core.state.turn is None:
         await session.submit(Say(turn=turn, text="go"))
     while len(session.all(ApprovalRequested)) == before:
-        await session.core.changed()
+        await session.core.wait_for_change()
     return session.all(ApprovalRequested)[-1]
 
 

@@ -112,7 +112,7 @@ async def test_when_no_model_answers_each_is_named_with_its_reason() -> None:
 
 async def test_an_open_breaker_sends_the_question_on_at_once() -> None:
     first, breaker = down(), Breaker(clock=lambda: 0.0, threshold=1)
-    breaker.failed("the model busy")
+    breaker.record_failure("the model busy")
     async with life(first, breaker=breaker) as session:
         with_others(session, ScriptedModel([says("here")], name="second"))
         assert isinstance(await session.say(), TurnEnded)

@@ -175,8 +175,8 @@ async def test_wrong_arguments_are_not_the_tools_fault() -> None:
 def test_a_breaker_counts_only_failures_in_a_row() -> None:
     breaker = Breaker(clock=Clock(), threshold=2)
     for _ in range(3):
-        breaker.failed("m")
-        breaker.succeeded("m")
+        breaker.record_failure("m")
+        breaker.record_success("m")
     assert breaker.state("m") == "closed"
     assert breaker.wait_s("m") == 0
 
@@ -184,7 +184,7 @@ def test_a_breaker_counts_only_failures_in_a_row() -> None:
 def test_only_one_probe_at_a_time() -> None:
     clock = Clock()
     breaker = Breaker(clock=clock, threshold=1, cooldown_s=10)
-    breaker.failed("m")
+    breaker.record_failure("m")
     assert breaker.wait_s("m") == 10
     clock.now = 10
     assert [breaker.wait_s("m"), breaker.wait_s("m")] == [0, 10]
@@ -193,15 +193,15 @@ def test_only_one_probe_at_a_time() -> None:
 def test_a_probe_that_was_abandoned_leaves_room_for_the_next() -> None:
     clock = Clock()
     breaker = Breaker(clock=clock, threshold=1, cooldown_s=10)
-    breaker.failed("m")
+    breaker.record_failure("m")
     clock.now = 10
     assert breaker.wait_s("m") == 0
-    breaker.abandoned("m")
+    breaker.record_unknown("m")
     assert breaker.wait_s("m") == 0
 
 
 def test_lines_of_a_breaker_do_not_touch_each_other() -> None:
     breaker = Breaker(clock=Clock(), threshold=1)
-    breaker.failed("m")
-    breaker.abandoned("other")
+    breaker.record_failure("m")
+    breaker.record_unknown("other")
     assert (breaker.state("m"), breaker.state("other")) == ("open", "closed")

@@ -85,7 +85,7 @@ async def next_asked(session: Life) -> ApprovalRequested:
             for item in session.core.state.open.values():
                 if item.stage == "asking" and item.asked:
                     return item.asked
-            await session.core.changed()
+            await session.core.wait_for_change()
 
 
 async def waiting(session: Life, hands: EchoHands, shown: list[str]) -> Waiting:
@@ -95,7 +95,7 @@ async def waiting(session: Life, hands: EchoHands, shown: list[str]) -> Waiting:
     await session.submit(earlier)
     with anyio.fail_after(10):
         while (asked := await next_asked(session)).id == first.id:
-            await session.core.changed()
+            await session.core.wait_for_change()
     return Waiting(session, hands, asked, earlier, shown)
 
 
@@ -265,7 +265,7 @@ async def changed(waits: Waiting) -> None:
     await waits.session.submit(waits.right)
     with anyio.fail_after(10):
         while (await next_asked(waits.session)).digest == waits.asked.digest:
-            await waits.session.core.changed()
+            await waits.session.core.wait_for_change()
 
 
 async def another_asks(waits: Waiting) -> None:

@@ -59,7 +59,7 @@ ODD = st.text(max_size=40) | st.text(alphabet="evil.org:@%[]/\\\0\r\n 0127x", ma
 
 @given(ODD)
 def test_whatever_text_there_is_it_is_refused_in_one_line_or_is_canonical(text: str) -> None:
-    for parse in (parse_authority, parse_url, parse_url("http://good.example.org/a").joined):
+    for parse in (parse_authority, parse_url, parse_url("http://good.example.org/a").join):
         found = parsed(parse, text)
         if isinstance(found, str):
             assert found.isprintable()

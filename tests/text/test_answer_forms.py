@@ -39,7 +39,7 @@ def test_what_was_printed_in_the_asked_form_is_the_answer_word_for_word(
 ) -> None:
     form = asked_form(prompt)
     assert form is not None
-    assert form.printed(output) == (answer or output)
+    assert form.find_printed(output) == (answer or output)
     assert form.fault(answer or output) == ""
 
 
@@ -73,7 +73,7 @@ def test_what_was_printed_in_the_asked_form_is_the_answer_word_for_word(
 def test_what_is_less_or_more_than_the_form_is_not_taken(prompt: str, output: str) -> None:
     form = asked_form(prompt)
     assert form is not None
-    assert form.printed(output) is None
+    assert form.find_printed(output) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.timing import assert_linear, repeated
 
-from pinfold.text import presentable, presentable_line, redacted, without_known
+from pinfold.text import presentable, presentable_line, redact, without_known
 from pinfold.text.mark import MARK
 from pinfold.text.shapes import KNOWN_BEGINNINGS
 
@@ -42,7 +42,7 @@ def test_a_secret_of_this_shape_is_hidden_whatever_it_is(one: Planted) -> None:
             "\n".join(f"-{line}" for line in again.line.split("\n")),
             f"\x1b[31m{again.line}\x1b[0m",
         ):
-            for shown in (redacted(text), presentable(text), presentable_line(text)):
+            for shown in (redact(text), presentable(text), presentable_line(text)):
                 assert not is_seen(again, shown)
                 assert MARK in shown
 
@@ -57,7 +57,7 @@ def test_ordinary_lines_are_left_alone() -> None:
     assert len(lines) > 300
     assert [line for line in lines if presentable(line) != line] == []
     together = "\n".join(lines)
-    assert redacted(together) == together
+    assert redact(together) == together
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_a_key_is_found_behind_escapes_of_some_or_all_of_its_letters(how: str) -
         assert without_known(text) == text
     found = 0
     for one in planted():
-        if redacted(one.secret) == MARK and how != "by name":
+        if redact(one.secret) == MARK and how != "by name":
             found += 1
-            assert redacted(f"a {disguised(one.secret, how, 2)} b").replace("&shy;", "") == f"a {MARK} b", one
-            assert disguised("plain words and 42 numbers", how, 2) in redacted(
+            assert redact(f"a {disguised(one.secret, how, 2)} b").replace("&shy;", "") == f"a {MARK} b", one
+            assert disguised("plain words and 42 numbers", how, 2) in redact(
                 f"a {disguised('plain words and 42 numbers', how, 2)} b"
             )
     assert found > 50 or how == "by name"
@@ -159,11 +159,11 @@ def test_mixed_escapes_and_wrapped_lines_hide_nothing() -> None:
 
 def test_what_is_kept_secret_once_is_hidden_everywhere_after() -> None:
     program = (
-        "from pinfold.text import keep_secret, presentable, redacted, without_known\n"
+        "from pinfold.text import keep_secret, presentable, redact, without_known\n"
         "value = 'just some words'\n"
         "print(presentable(value))\n"
         "keep_secret(value, 'short')\n"
-        "print(presentable(value), redacted(f'[{value}]'), without_known(value), presentable('short'))\n"
+        "print(presentable(value), redact(f'[{value}]'), without_known(value), presentable('short'))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
@@ -227,5 +227,5 @@ PIECES = (
 
 @pytest.mark.parametrize("piece", [*PIECES, " ".join(KNOWN_BEGINNINGS), "\n".join(ordinary())])
 def test_time_grows_with_the_text_and_no_faster_whatever_it_is(piece: str) -> None:
-    assert_linear(redacted, repeated(piece))
-    assert_linear(redacted, lambda size: piece + "a" * size)
+    assert_linear(redact, repeated(piece))
+    assert_linear(redact, lambda size: piece + "a" * size)

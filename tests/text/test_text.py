@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.text import capped, first_line, printable, redacted
+from pinfold.text import cap_text, first_line, printable, redact
 from pinfold.text.clean import MARKS
 
 pytestmark = [pytest.mark.unit, pytest.mark.installed]
@@ -19,7 +19,7 @@ _NOTE = re.compile(r"\n\[\.\.\. ([\d,]+) of ([\d,]+) characters left out(?:; all
 
 @given(st.text(), st.integers(0, 40))
 def test_capped_text_is_whole_or_says_how_much_is_missing(text: str, limit: int) -> None:
-    shown = capped(text, limit)
+    shown = cap_text(text, limit)
     if len(text) <= limit:
         assert shown == text
         return
@@ -32,7 +32,7 @@ def test_capped_text_is_whole_or_says_how_much_is_missing(text: str, limit: int)
 
 
 def test_capped_text_names_where_the_whole_is() -> None:
-    assert capped("a" * 2000, 6, whole="blob 1") == (
+    assert cap_text("a" * 2000, 6, whole="blob 1") == (
         "aaaa\n[... 1,994 of 2,000 characters left out; all of it: blob 1 ...]\naa"
     )
 
@@ -99,7 +99,7 @@ def test_a_first_line_is_one_bounded_line(text: str, line: str) -> None:
 
 @given(st.text(), st.lists(st.text(min_size=6), max_size=3))
 def test_no_given_secret_is_left(text: str, secrets: list[str]) -> None:
-    hidden = redacted(f"{text}{''.join(secrets)}", secrets)
+    hidden = redact(f"{text}{''.join(secrets)}", secrets)
     assert all(secret not in hidden or secret in "[redacted]" * 4 for secret in secrets)
 
 
@@ -116,12 +116,12 @@ def test_no_given_secret_is_left(text: str, secrets: list[str]) -> None:
     ],
 )
 def test_what_looks_like_a_key_is_hidden(key: str) -> None:
-    assert redacted(f"Authorization: {key}, and more") == "Authorization: [redacted], and more"
+    assert redact(f"Authorization: {key}, and more") == "Authorization: [redacted], and more"
 
 
 def test_a_longer_secret_goes_before_one_inside_it() -> None:
-    assert redacted("abcdef123456", ["abcdef", "abcdef123456"]) == "[redacted]"
+    assert redact("abcdef123456", ["abcdef", "abcdef123456"]) == "[redacted]"
 
 
 def test_short_values_are_not_secrets() -> None:
-    assert redacted("the id is 12345", ["12345", ""]) == "the id is 12345"
+    assert redact("the id is 12345", ["12345", ""]) == "the id is 12345"

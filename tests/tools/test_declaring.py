@@ -167,7 +167,7 @@ def test_a_type_that_is_made_further_down_is_found_when_the_tool_is_used() -> No
         exec(code, module.__dict__)
         made = module.__dict__["f"]
         assert Registry([made]).schemas()[1].parameters["properties"]["when"] == {"$ref": "#/$defs/Later"}
-        assert made.checked({"when": {"day": "mon"}})["when"].day == "mon"
+        assert made.check_arguments({"when": {"day": "mon"}})["when"].day == "mon"
     finally:
         del sys.modules[module.__name__]
 
@@ -198,7 +198,7 @@ def test_a_default_that_json_cannot_hold_is_left_out_of_the_schema() -> None:
         return x is sentinel
 
     assert f.schema.parameters["properties"]["x"] == {"type": "integer"}
-    assert f.checked({})["x"] is sentinel
+    assert f.check_arguments({})["x"] is sentinel
 
 
 def list_of(hint: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.tools import Registry
-from pinfold.tools.entry_points import installed, plugged
+from pinfold.tools.entry_points import find_entry_points, load_plugins
 
 pytestmark = pytest.mark.unit
 
@@ -53,26 +53,26 @@ def forgotten() -> None:
 
 
 def test_names_are_known_before_anything_is_imported(package: Path) -> None:
-    assert {"weather", "plain", "broken"} <= set(installed())
+    assert {"weather", "plain", "broken"} <= set(find_entry_points())
     assert "acme_tools_of_test" not in sys.modules
 
 
 async def test_a_tool_a_function_and_a_list_are_taken(package: Path) -> None:
-    found = plugged(["weather", "pl*"])
+    found = load_plugins(["weather", "pl*"])
     assert found.faults == ()
     assert [tool.name for tool in found.tools] == ["plain", "weather"]
-    assert [tool.name for tool in plugged(["pair"]).tools] == ["weather", "plain"]
+    assert [tool.name for tool in load_plugins(["pair"]).tools] == ["weather", "plain"]
     assert (await Registry(found.tools).call("weather", {"city": "Bern"})).text == "fine in Bern"
 
 
 def test_only_what_is_wanted_is_imported(package: Path) -> None:
-    assert plugged([]).tools == ()
-    assert plugged(["weather"]).faults == ()
+    assert load_plugins([]).tools == ()
+    assert load_plugins(["weather"]).faults == ()
     assert "acme_broken_of_test" not in sys.modules
 
 
 def test_a_broken_one_is_named_and_the_others_work(package: Path) -> None:
-    found = plugged(["weather", "broken", "exits", "missing", "zz_*"])
+    found = load_plugins(["weather", "broken", "exits", "missing", "zz_*"])
     assert [tool.name for tool in found.tools] == ["weather"]
     assert found.faults == (
         "the tool 'broken' of acme-tools is left out: RuntimeError: no licence",

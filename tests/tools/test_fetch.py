@@ -122,7 +122,7 @@ async def test_what_is_no_address_is_refused(url: str) -> None:
     ],
 )
 def test_where_a_call_goes_is_known_before(url: str | None, to: str) -> None:
-    assert fetch_tool(PlainWeb()).reached({"url": url}) == ("network", to)
+    assert fetch_tool(PlainWeb()).reach_of({"url": url}) == ("network", to)
 
 
 @given(st.text(alphabet="<>/!-\"'=& apreliuhd0;#\n", max_size=300))

@@ -25,7 +25,7 @@ def made(text: str) -> Tool[..., Any]:
 def test_every_example_is_a_tool() -> None:
     loaded = load_folder(EXAMPLES, Ports())
     assert loaded.faults == ()
-    found = {tool.name: (tool.effect, tool.reach, tool.trust, tool.reached({})[1]) for tool in loaded.tools}
+    found = {tool.name: (tool.effect, tool.reach, tool.trust, tool.reach_of({})[1]) for tool in loaded.tools}
     assert found == {
         "git_log": ("pure", "files", "untrusted", ""),
         "github_issues": ("keyed", "network", "untrusted", "api.github.com:443"),
@@ -95,7 +95,7 @@ def test_parameters_may_be_written_in_every_usual_form(text: str) -> None:
         "required": ["what"],
         "additionalProperties": False,
     }
-    assert tool.checked({"what": "x"}) == {"what": "x", "deep": 2, "kind": None}
+    assert tool.check_arguments({"what": "x"}) == {"what": "x", "deep": 2, "kind": None}
 
 
 def test_words_that_old_yaml_takes_for_truth_are_words() -> None:

@@ -23,7 +23,7 @@ async def call(
 ) -> Result:
     ports = Ports(web=web or PlainWeb(), secrets=OneSecret("KEY", secret_host, KEY))
     tool = yaml_tool(file.replace("SERVER", server.url).encode(), "t.yaml", ports)
-    assert tool.reached(args) == ("network", server.url.removeprefix("http://"))
+    assert tool.reach_of(args) == ("network", server.url.removeprefix("http://"))
     return await Registry([tool]).call(tool.name, args)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pinfold.app.obeyed import Odd, read_below
 from pinfold.app.reading import top_of
-from pinfold.text import capped, presentable_line
+from pinfold.text import cap_text, presentable_line
 
 NAME = "AGENTS.md"
 _TABLES = 5
@@ -53,7 +53,7 @@ def _commands(workspace: Path) -> Iterator[str]:
 def _tables(workspace: Path) -> Iterator[str]:
     for path in sorted(workspace.glob("*.[ct]sv"))[:_TABLES]:
         if header := _text(workspace, path.name).partition("\n")[0].strip():
-            yield f"- `{presentable_line(path.name)}`: `{capped(presentable_line(header), _HEADER)}`"
+            yield f"- `{presentable_line(path.name)}`: `{cap_text(presentable_line(header), _HEADER)}`"
 
 
 def _text(workspace: Path, name: str) -> str:

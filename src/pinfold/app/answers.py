@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pinfold.app.errors import ConfigError
 from pinfold.events import Json
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 LARGEST = 256 << 10
 """Bytes of a schema: the model is told all of it."""
@@ -36,10 +36,10 @@ class AnswerForm:
 
     def fault(self, text: str) -> str:
         """What is wrong with an answer, for whoever gave it; empty if nothing is."""
-        from pinfold.text.answer_forms import json_in, parsed
+        from pinfold.text.answer_forms import json_in, parse_json
 
         try:
-            value = parsed(json_in(text))
+            value = parse_json(json_in(text))
         except ValueError as error:
             return f"The answer must be JSON alone, and this is not: {error}"
         from referencing.exceptions import Unresolvable
@@ -50,17 +50,17 @@ class AnswerForm:
             return f"The schema cannot be applied: {error}"
         if not errors:
             return ""
-        lines = [capped(f"{error.json_path}: {error.message}", _FAULT) for error in errors[:_FAULTS]]
+        lines = [cap_text(f"{error.json_path}: {error.message}", _FAULT) for error in errors[:_FAULTS]]
         more = "; and more" if len(errors) > _FAULTS else ""
         return f"The answer is not valid against the schema: {'; '.join(lines)}{more}"
 
-    def taken(self, text: str) -> str:
+    def finish_answer(self, text: str) -> str:
         """The JSON of an answer without fault, as it was written."""
         from pinfold.text.answer_forms import json_in
 
         return json_in(text)
 
-    def printed(self, output: str) -> str | None:
+    def find_printed(self, output: str) -> str | None:
         """What code has printed as the answer. An object with keys that the schema names: less could be anything."""
         from pinfold.text.answer_forms import last_object
 
@@ -82,10 +82,10 @@ def read_schema(path: Path) -> Json:
         raise ConfigError(f"the schema {path} cannot be read: {error.strerror}") from error
     if len(data) > LARGEST:
         raise ConfigError(f"the schema {path} is too large: the limit is {LARGEST >> 10} kB")
-    from pinfold.text.answer_forms import parsed
+    from pinfold.text.answer_forms import parse_json
 
     try:
-        schema = parsed(data.decode("utf-8"))
+        schema = parse_json(data.decode("utf-8"))
     except ValueError as error:
         raise ConfigError(f"the schema {path} is not JSON: {error}") from error
     if not isinstance(schema, dict):
@@ -106,7 +106,7 @@ def _check(schema: Json, path: Path) -> None:
             validator._resolver.lookup(reference)  # noqa: SLF001 - there is no public way to ask before
     except SchemaError as error:
         raise ConfigError(
-            capped(f"{path} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)
+            cap_text(f"{path} is no JSON Schema: {error.json_path}: {error.message}", _FAULT)
         ) from error
     except Unresolvable as error:
         raise ConfigError(

@@ -18,7 +18,7 @@ from pinfold.app.errors import CheckpointError
 from pinfold.engine import Journal, State
 from pinfold.events import Checkpointed, Entry, Noticed, SessionChanged, SessionId
 from pinfold.sandbox import CommandOutcome, SandboxUnavailable, Session
-from pinfold.text import first_line, listed, printable, redacted
+from pinfold.text import first_line, join_names, printable, redact
 
 logger = logging.getLogger(__name__)
 _MADE = rb"(made|same) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n"
@@ -57,7 +57,7 @@ class Restored(Struct, frozen=True, kw_only=True):
         text += f"; what was there before is checkpoint {self.before}"
         if not self.left:
             return text
-        named = listed([*map(printable, self.left)], _NAMED)
+        named = join_names([*map(printable, self.left)], _NAMED)
         return f"{text}. Left as they are, because no checkpoint holds what is there: {named}"
 
 
@@ -246,4 +246,4 @@ def _why(outcome: CommandOutcome, limit_s: float) -> str:
 
 
 def _shown(code: str) -> str:
-    return printable(redacted(first_line(code, 72)))
+    return printable(redact(first_line(code, 72)))

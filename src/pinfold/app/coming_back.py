@@ -9,7 +9,7 @@ from pinfold.app.hands import SandboxAndTools
 from pinfold.engine import State
 from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry
 from pinfold.sandbox import SandboxUnavailable
-from pinfold.text import numbered
+from pinfold.text import join_numbers
 
 
 async def came_back(hands: SandboxAndTools, state: State, entries: Iterable[Entry]) -> dict[str, Any]:
@@ -25,7 +25,9 @@ async def came_back(hands: SandboxAndTools, state: State, entries: Iterable[Entr
     lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
     if back.missing:
         names = ", ".join(sorted(_touched(entries, {*back.missing})))
-        lost.append(f"what {numbered('cell', back.missing)} did to variables{f' ({names})' if names else ''}")
+        lost.append(
+            f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}"
+        )
     return {
         "restored": tuple(it.name for it in back.labels if it.status == "restored"),
         "replayed": tuple(it.name for it in back.labels if it.status == "replayed"),

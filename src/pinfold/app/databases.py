@@ -24,7 +24,7 @@ from pinfold.tools.sql import (
     BadAddress,
     Source,
     read_address,
-    shown,
+    show_address,
 )
 
 _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
@@ -45,13 +45,13 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of the database's own, known to change nothing though the server cannot tell."""
 
     def __repr__(self) -> str:
-        return f"DataConfig(url={shown(self.url)!r})"
+        return f"DataConfig(url={show_address(self.url)!r})"
 
     def rows(self) -> dict[str, Any]:
         """As anybody may see it."""
         told = msgspec.to_builtins(self)
         is_open = not self.password or _REFERENCE.fullmatch(self.password)
-        return {**told, "url": shown(self.url), "password": self.password if is_open else _HIDDEN}
+        return {**told, "url": show_address(self.url), "password": self.password if is_open else _HIDDEN}
 
 
 def check_data(name: str, given: DataConfig) -> None:

@@ -31,8 +31,8 @@ class DiscreetLog(Log):
         super().__init__(folder, session)
         self.blobs = _DiscreetBlobs(folder / "blobs" if folder else None)
 
-    def queued(self, events: tuple[Event, ...]) -> Batch:
-        return super().queued(tuple(map(_event, events)) if keeps_own() else events)
+    def queue_events(self, events: tuple[Event, ...]) -> Batch:
+        return super().queue_events(tuple(map(_event, events)) if keeps_own() else events)
 
     def broadcast(self, delta: Delta) -> None:
         super().broadcast(_delta(delta) if keeps_own() else delta)

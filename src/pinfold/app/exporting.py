@@ -16,7 +16,7 @@ from pinfold.app.mcp.servers import SessionServers
 from pinfold.app.offered import Offered
 from pinfold.engine import CommandRefused
 from pinfold.events import CallTool, new_action_id
-from pinfold.text import capped
+from pinfold.text import cap_text
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.lines import LATEST, Line, Peer, Speech
 from pinfold.tools.mcp.relays import relaying
@@ -120,7 +120,7 @@ class Upstream:
             return answer
         if refusal is not None:
             raise refusal
-        raise CommandRefused(capped(done.observation.removeprefix(f"{action.tool} failed: "), _TOLD))
+        raise CommandRefused(cap_text(done.observation.removeprefix(f"{action.tool} failed: "), _TOLD))
 
 
 def _text(answer: Mapping[str, Any]) -> str:
@@ -134,4 +134,4 @@ def _text(answer: Mapping[str, Any]) -> str:
                 parts.append(f"[{kind}]")
             case _:
                 pass
-    return capped("\n".join(parts) or f"[{answer.get('resultType', 'complete')}]", _TOLD)
+    return cap_text("\n".join(parts) or f"[{answer.get('resultType', 'complete')}]", _TOLD)

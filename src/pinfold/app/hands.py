@@ -77,7 +77,7 @@ from pinfold.sandbox import (
     Variable,
 )
 from pinfold.sandbox.auto import Auto
-from pinfold.text import capped
+from pinfold.text import cap_text
 from pinfold.tools import BadCall, Registry, ToolFailed
 
 if TYPE_CHECKING:
@@ -533,7 +533,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             words = f"{failure}; it may or may not have taken effect" if unknown else str(failure)
             return Performed(
                 outcome="outcome_unknown" if unknown else "error",
-                observation=capped(words, OBSERVATION),
+                observation=cap_text(words, OBSERVATION),
                 at_fault=action.tool if failure.at_fault else None,
                 untrusted=failure.untrusted,
                 sent=failure.sent,
@@ -575,8 +575,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return Performed(
             outcome=outcome.status,
             observation=shown,
-            value=None if outcome.value is None else capped(outcome.value, VALUE),
-            error=None if outcome.error is None else capped(outcome.error, VALUE),
+            value=None if outcome.value is None else cap_text(outcome.value, VALUE),
+            error=None if outcome.error is None else cap_text(outcome.error, VALUE),
             blobs=blobs,
             displays=displays,
             variables=variables,

@@ -153,7 +153,7 @@ class Judging(Struct, kw_only=True, dict=True):
         known = self._known.get(tool.name)
         if known and known[0] is tool:
             return known[1]
-        reach, target = tool.reached(action.given)
+        reach, target = tool.reach_of(action.given)
         if action.tool == SHELL:
             where = "host" if reach == "host" else "sandbox"
             return shell_facts(str(action.given.get("command", "")), where=where)[0]
@@ -189,7 +189,7 @@ class Judging(Struct, kw_only=True, dict=True):
         if isinstance(action, RunCell):
             return None
         tool = self.registry.get(action.tool)
-        reach, target = tool.reached(action.given) if tool else ("nothing", "")
+        reach, target = tool.reach_of(action.given) if tool else ("nothing", "")
         if action.tool != NETWORK and reach != "network":
             return None
         from pinfold.net import BadDestination, Destination, parse_authority

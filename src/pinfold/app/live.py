@@ -46,7 +46,7 @@ from pinfold.log import Damage, Log, Subscription
 from pinfold.model import destination_of
 from pinfold.policy import Guards
 from pinfold.sandbox import Variable
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers
@@ -167,7 +167,7 @@ class LiveSession:
             outcome.status, f"failed ({outcome.code})"
         )
         text = f"The check `{check}` {how}."
-        await self.log.append(Noticed(text=f"{text}\n{capped(said, CHECK_SAID)}" if said else text))
+        await self.log.append(Noticed(text=f"{text}\n{cap_text(said, CHECK_SAID)}" if said else text))
         return outcome.status == "ok"
 
     async def restore(self, number: int) -> str:

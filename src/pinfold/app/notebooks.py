@@ -28,7 +28,7 @@ from pinfold.events import (
     PinfoldError,
     new_action_id,
 )
-from pinfold.text import capped, presentable, presentable_line
+from pinfold.text import cap_text, presentable, presentable_line
 
 LARGEST = 64 << 20
 """Bytes of a notebook that is read."""
@@ -314,14 +314,14 @@ def told(notebook: Notebook, ran: list[Ran] | None) -> str:
         if not cell.source.strip():
             continue
         if cell.kind == "other":
-            parts.append(capped(cell.source.strip(), _TOLD // 10))
+            parts.append(cap_text(cell.source.strip(), _TOLD // 10))
             continue
-        parts.append(fenced(capped(cell.source, _TOLD // 10), "python"))
+        parts.append(fenced(cap_text(cell.source, _TOLD // 10), "python"))
         one = by_place.get(cell.place)
         output = one.finished.observation if one else "" if ran is not None else cell.outputs
         if output.strip():
-            parts.append(fenced(capped(output.strip(), _TOLD // 10), "text"))
-    return capped("\n\n".join(parts), _TOLD)
+            parts.append(fenced(cap_text(output.strip(), _TOLD // 10), "text"))
+    return cap_text("\n\n".join(parts), _TOLD)
 
 
 def failure_in_words(notebook: Notebook, one: Ran) -> str:
@@ -329,7 +329,7 @@ def failure_in_words(notebook: Notebook, one: Ran) -> str:
     lines = presentable(one.finished.error or one.finished.observation).strip().splitlines()
     why = lines[-1].strip() if lines else one.finished.outcome
     total = len(notebook.programs)
-    return f"{notebook.name}: cell {one.number} of {total} {_ended(one)}: {capped(why, 300)}"
+    return f"{notebook.name}: cell {one.number} of {total} {_ended(one)}: {cap_text(why, 300)}"
 
 
 def _ended(one: Ran) -> str:

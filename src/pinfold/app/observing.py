@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pinfold.engine import Performed
 from pinfold.events import Changed
 from pinfold.sandbox import Answer, Display, Outcome, Session, Variable
-from pinfold.text import BYTES_PER_TOKEN, capped, capped_lines, listed
+from pinfold.text import BYTES_PER_TOKEN, cap_text, capped_lines, join_names
 
 NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
@@ -51,7 +51,7 @@ class OutputLimits(Struct, frozen=True, kw_only=True):
         sizes = [size for size in (self.output_bytes, tokens) if size is not None]
         if sizes and (length := len(text.encode("utf-8", "replace"))) > min(sizes):
             most = min(most, len(text) * min(sizes) // length)
-        return capped(text, most, whole=whole)
+        return cap_text(text, most, whole=whole)
 
 
 def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
@@ -76,7 +76,7 @@ def inventory(variables: Mapping[str, Variable]) -> str:
         for one in variables.values()
         if one.type not in _NO_DATA
     ]
-    return f"Variables of the session, all still there: {listed(told, _TOLD)}." if told else ""
+    return f"Variables of the session, all still there: {join_names(told, _TOLD)}." if told else ""
 
 
 def needs_network(error: str) -> bool:

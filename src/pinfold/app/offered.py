@@ -45,7 +45,7 @@ from pinfold.events import (
 )
 from pinfold.log import BlobMissing, Subscription
 from pinfold.sandbox import Variable
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 SHOWN = 100_000
 """Characters of one stream of a cell that are told."""
@@ -137,7 +137,7 @@ class Offered:
     def _ran(
         self, end: ActionFinished, streams: Mapping[str, list[str]], cell: int | None, notices: list[str]
     ) -> RanCell:
-        out, err = (capped("".join(streams[name]), SHOWN) for name in ("stdout", "stderr"))
+        out, err = (cap_text("".join(streams[name]), SHOWN) for name in ("stdout", "stderr"))
         return RanCell(
             status=end.outcome,
             cell=cell,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.app.paths import data_dir
 from pinfold.events import Json
-from pinfold.text import redacted
+from pinfold.text import redact
 from pinfold.tools import BadCall, Result, Tool, tool
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def memory_tools(
             text: One thing, in a sentence or a few, that makes sense without this conversation.
             tags: Words to find it by.
         """
-        clean = redacted(text)
-        marks = [redacted(tag) for tag in tags or ()]
+        clean = redact(text)
+        marks = [redact(tag) for tag in tags or ()]
         number = _told(lambda: memory().remember(clean, marks, trusted=not is_untrusted()))
         without = " (without what looked like a secret)" if clean != text else ""
         return Result(text=f"remembered as note {number}{without}", value=number)

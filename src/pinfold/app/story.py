@@ -35,7 +35,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.text import listed
+from pinfold.text import join_names
 
 _MOVING = (UserSpoke, ModelCalled, ActionStarted)
 
@@ -117,7 +117,7 @@ class Story(Struct, frozen=True, kw_only=True):
         turns = {one.number: one for one in self.turns if not one.forgotten}
         wanted = max(turns) if number == -1 and turns else number
         if wanted not in turns:
-            there = f"there are {listed([*map(str, turns)], 20)}" if turns else "nothing was said yet"
+            there = f"there are {join_names([*map(str, turns)], 20)}" if turns else "nothing was said yet"
             raise ConfigError(f"there is no turn {number} to go back to; {there}")
         return turns[wanted]
 

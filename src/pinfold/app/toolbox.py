@@ -68,7 +68,7 @@ def tools_of(
     from pinfold.tools.builtin.shell import shell_tool
     from pinfold.tools.builtin.small import small_tools
     from pinfold.tools.builtin.web import fetch_tool
-    from pinfold.tools.entry_points import plugged
+    from pinfold.tools.entry_points import load_plugins
 
     web = WebAccess(way)
     made: list[Tool[..., Any]] = [
@@ -90,7 +90,7 @@ def tools_of(
         loaded = load_folder(folder, ports)
         faults += loaded.faults
         made += [*loaded.tools, *(yaml_tool(content, name, ports) for name, content in options.declared)]
-    others = plugged()
+    others = load_plugins()
     made += others.tools
     faults += others.faults
     return [*made, *own], tuple(faults)

@@ -14,7 +14,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.obeyed import Obeyed, obeyed
 from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
 from pinfold.app.private_files import changing, read_private, write_private
-from pinfold.text import listed, printable_line
+from pinfold.text import join_names, printable_line
 
 _NAMED = 4
 """Files that a notice names one by one."""
@@ -135,10 +135,10 @@ def _notice(found: Obeyed, stands: Standing) -> str:
     names = [*(file.name for file in found.files if not file.is_idle), *found.odd]
     if not names:
         return ""
-    named = printable_line(listed(names, _NAMED))
+    named = printable_line(join_names(names, _NAMED))
     why = "it is not trusted"
     if stands.changed:
-        why = f"changed since it was trusted: {printable_line(listed(stands.changed, _NAMED))}"
+        why = f"changed since it was trusted: {printable_line(join_names(stands.changed, _NAMED))}"
     return f"ignored in {found.workspace}: {named} ({why}); see and allow: pinfold trust {found.workspace}"
 
 

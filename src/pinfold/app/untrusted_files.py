@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pinfold.app.private_files import changing
 from pinfold.app.untrusted_store import WHOLE, Mark, Store, Writing, load, save, store_path
-from pinfold.text import listed, numerous, printable_line
+from pinfold.text import join_names, numerous, printable_line
 
 _COARSE = 5
 """CLOCK_REALTIME_COARSE, by which Linux sets the times of files: it is behind the clock by up to a tick."""
@@ -147,7 +147,7 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     names = [os.path.relpath(path, workspace) for path in sorted(found)]
     return (
         f"{numerous('file', len(names))} here {'was' if len(names) == 1 else 'were'} written while outside text was in "
-        f"play ({printable_line(listed(names, _NAMED))}), so this session counts as having read outside text; "
+        f"play ({printable_line(join_names(names, _NAMED))}), so this session counts as having read outside text; "
         f"once you have read them: pinfold trust {workspace} --clean FILE, or --clean-all"
     )
 

@@ -33,9 +33,9 @@ from pinfold.sandbox import Spec, is_built_in, provider_named
 from pinfold.sandbox.auto import Auto
 from pinfold.sandbox.doctor import Checked, examined
 from pinfold.sandbox.folders import folder
-from pinfold.text import homely, listed
+from pinfold.text import homely, join_names
 from pinfold.tools import Registry
-from pinfold.tools.entry_points import plugged
+from pinfold.tools.entry_points import load_plugins
 
 if TYPE_CHECKING:
     from pinfold.app.owner import Link
@@ -157,7 +157,7 @@ async def session_wiring(link: Link) -> Wiring:
                 id=f"tools:{server}",
                 kind="server" if state else "tools",
                 title=f"servers.{server}",
-                lines=tuple(filter(None, (_counted(len(names), "tool"), listed(names, _NAMED), *how))),
+                lines=tuple(filter(None, (_counted(len(names), "tool"), join_names(names, _NAMED), *how))),
                 faulty=bool(state and state["problem"]),
             ),
             after=_ENGINE,
@@ -168,7 +168,7 @@ async def session_wiring(link: Link) -> Wiring:
         for one in cast("list[dict[str, Any]]", await link.look("grants"))
     ]
     hosts = list(loaded.config.network.allow)
-    lines = (listed(hosts, _NAMED) if hosts else "no host without asking", *granted)
+    lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
     drawing.add(
         Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE
     )
@@ -252,7 +252,7 @@ async def _sandbox(drawing: _Drawing, loaded: Loaded, options: Options) -> None:
         ),
         after=sandbox,
     )
-    trusted = f"obeyed: {listed(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
+    trusted = f"obeyed: {join_names(list(loaded.obeyed), 3)}" if loaded.obeyed else ""
     ignored = "what it tells the agent is ignored" if loaded.notice else ""
     lines = tuple(filter(None, (trusted, ignored)))
     drawing.add(
@@ -289,7 +289,7 @@ def _tools(drawing: _Drawing, options: Options) -> None:
                 id=f"tools:{server}",
                 kind="tools",
                 title=f"servers.{server}",
-                lines=(_counted(len(names), "tool"), listed(names, _NAMED), *where),
+                lines=(_counted(len(names), "tool"), join_names(names, _NAMED), *where),
             ),
             after=_ENGINE,
             words="calls",
@@ -322,7 +322,7 @@ def _own_tools(options: Options) -> Iterator[str]:
         yield f"{count} from {own}"
     if options.toolbox.declared:
         yield f"{len(options.toolbox.declared)} from the workspace"
-    if count := len(plugged().tools):
+    if count := len(load_plugins().tools):
         yield f"{count} from installed packages"
 
 
@@ -357,7 +357,7 @@ def _servers(drawing: _Drawing, options: Options) -> None:
                 kind="sandbox" if boxed else "place",
                 title=place,
                 lines=tuple(
-                    filter(None, (f"reach {spec.reach}" if boxed else "", listed(spec.hosts, _NAMED)))
+                    filter(None, (f"reach {spec.reach}" if boxed else "", join_names(spec.hosts, _NAMED)))
                 ),
             ),
             after=f"mcp:{spec.name}",
@@ -371,9 +371,9 @@ def _servers(drawing: _Drawing, options: Options) -> None:
 def _network(drawing: _Drawing, config: Config) -> None:
     hosts = config.network.allow
     secrets = _secrets()
-    lines = [listed(hosts, _NAMED) if hosts else "no host without asking"]
+    lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
     if secrets:
-        lines.append(f"secrets: {listed(secrets, _NAMED)}")
+        lines.append(f"secrets: {join_names(secrets, _NAMED)}")
     gate = drawing.add(
         Node(id="egress", kind="network", title="egress proxy", lines=tuple(lines)),
         after="sandbox",

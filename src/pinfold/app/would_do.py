@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pinfold.app.command_files import FOLDER, parsed
 from pinfold.app.dotenv import keys_of, names_of
-from pinfold.text import redacted
+from pinfold.text import redact
 
 _FIRST = 60
 """Characters of its first line that are quoted."""
@@ -17,9 +17,9 @@ _FIRST = 60
 def would_do(name: str, data: bytes, workspace: Path) -> tuple[str, ...]:
     """In lines; `name` is its path from the workspace. Holds no secret, but may hold anything else: not fit to print as it is."""
     if name == ".mcp.json":
-        return tuple(map(redacted, _servers(data, str(workspace / name))))
+        return tuple(map(redact, _servers(data, str(workspace / name))))
     if name.startswith("tools/"):
-        text = redacted(data.decode("utf-8", "replace"))
+        text = redact(data.decode("utf-8", "replace"))
         return ("adds a tool:", *(f"    {line}" for line in text.splitlines()))
     return (_in_a_line(name, data),)
 
@@ -57,7 +57,7 @@ def _settings(text: str) -> str:
 
 def _shown(value: object) -> str:
     """All of it: a list may name packages."""
-    return redacted(json.dumps(value, default=str, ensure_ascii=False))
+    return redact(json.dumps(value, default=str, ensure_ascii=False))
 
 
 def _servers(data: bytes, origin: str) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from pinfold.events import (
     new_action_id,
     plain_json,
 )
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 _PARTIAL = 4000
 """Characters of an interrupted action's output that the model still sees."""
@@ -130,7 +130,7 @@ class _Calling:
         return anyio.Lock()
 
 
-async def _called(core: Core, calling: _Calling, tool: str, args: Mapping[str, Json]) -> Performed:
+async def _perform_call(core: Core, calling: _Calling, tool: str, args: Mapping[str, Json]) -> Performed:
     """A call from a cell that runs: the same way as the model's own. Only the cell sees what comes of it."""
     cell = calling.parent
     said = str(args.get("text", "")) if tool == ANSWER else ""
@@ -160,7 +160,7 @@ async def _called_at_once(core: Core, proposed: Event) -> Performed | None:
     item = OpenAction(proposed=proposed)
     if core.hands.effect(proposed.action) != "pure" or not core.hands.parallel_safe(proposed.action):
         return None
-    match core.hands.judge(proposed.action, _given(core, item)):
+    match core.hands.judge(proposed.action, _policy_context(core, item)):
         case Allow(rule=rule):
             return await _run(core, item, proposed, ActionAllowed(id=proposed.id, rule=rule))
         case _:
@@ -177,31 +177,31 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
 async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
     item = core.state.open[id_]
-    async with core.hands.still(item.proposed.action, _given(core, item)):
-        performed = await _carried(core, id_, await _judged(core, id_, asking))
+    async with core.hands.still(item.proposed.action, _policy_context(core, item)):
+        performed = await _carry_out(core, id_, await _judge(core, id_, asking))
         if performed.stopped:
             # It was allowed to read, and has to write: that is another question.
-            allowed = await _judged(core, id_, asking, performed.stopped)
-            performed = await _carried(core, id_, allowed, performed)
+            allowed = await _judge(core, id_, asking, performed.stopped)
+            performed = await _carry_out(core, id_, allowed, performed)
         return performed
 
 
-async def _carried(
+async def _carry_out(
     core: Core, id_: ActionId, allowed: ActionAllowed | None, attempt: Performed | None = None
 ) -> Performed:
     """Once it is judged. `attempt`: what became of it when it was run read-only."""
     if allowed is not None:
         return await _run(core, core.state.open[id_], allowed, attempt=attempt)
-    await _settled(core, id_)
+    await _settle_approval(core, id_)
     item = core.state.open[id_]
     if item.stage == "denied":
-        return await _denied(core, item, attempt)
+        return await _record_denial(core, item, attempt)
     if item.asked and item.asked.question and item.decided:
-        return await _answered(core, item, item.decided.words)
+        return await _record_answer(core, item, item.decided.words)
     return await _run(core, item, attempt=attempt)
 
 
-async def _judged(
+async def _judge(
     core: Core, id_: ActionId, asking: anyio.Lock | None = None, stopped: Stopped = ""
 ) -> ActionAllowed | None:
     """By policy, unless it has been; what is allowed without a question is not on record yet.
@@ -211,12 +211,12 @@ async def _judged(
     item = core.state.open[id_]
     if item.stage != "proposed" and not stopped:
         return None
-    verdict = core.hands.judge(item.proposed.action, _given(core, item, stopped))
+    verdict = core.hands.judge(item.proposed.action, _policy_context(core, item, stopped))
     if asking is not None and isinstance(verdict, Ask):
         async with asking:
-            allowed = await _judged(core, id_, None, stopped)
+            allowed = await _judge(core, id_, None, stopped)
             if allowed is None:
-                await _settled(core, id_)
+                await _settle_approval(core, id_)
             return allowed
     match verdict:
         case Allow(rule=rule, read_only=read_only):
@@ -228,14 +228,14 @@ async def _judged(
     return None
 
 
-async def _settled(core: Core, id_: ActionId) -> None:
+async def _settle_approval(core: Core, id_: ActionId) -> None:
     """Decided, if there was a question."""
-    await _decided(core, id_)
+    await _wait_for_decision(core, id_)
     while await _is_stale(core, core.state.open[id_]):
-        await _decided(core, id_)
+        await _wait_for_decision(core, id_)
 
 
-def _given(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
+def _policy_context(core: Core, item: OpenAction, stopped: Stopped = "") -> Given:
     state = core.state
     cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
     bundle = cell.bundle if cell else frozenset[str]()
@@ -288,7 +288,7 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
     return True
 
 
-async def _denied(core: Core, item: OpenAction, attempt: Performed | None = None) -> Performed:
+async def _record_denial(core: Core, item: OpenAction, attempt: Performed | None = None) -> Performed:
     attempt = attempt or Performed(outcome="denied", observation="")
     if item.asked and item.asked.question:
         observation = f"The user gave no answer: {item.reason}"
@@ -308,7 +308,7 @@ async def _denied(core: Core, item: OpenAction, attempt: Performed | None = None
     return Performed(outcome="denied", observation=observation, error=item.reason)
 
 
-async def _answered(core: Core, item: OpenAction, words: str) -> Performed:
+async def _record_answer(core: Core, item: OpenAction, words: str) -> Performed:
     """The agent's own question: the user's words are all there is to it."""
     id_ = item.proposed.id
     finished = ActionFinished(id=id_, outcome="ok", observation=words)
@@ -316,7 +316,7 @@ async def _answered(core: Core, item: OpenAction, words: str) -> Performed:
     return Performed(outcome="ok", observation=words)
 
 
-async def _decided(core: Core, id_: ActionId) -> None:
+async def _wait_for_decision(core: Core, id_: ActionId) -> None:
     """Wait for the answer if one is due, without a bound: it may come days later, from anywhere."""
     while (item := core.state.open[id_]).stage == "asking":
         if core.unattended:
@@ -324,7 +324,7 @@ async def _decided(core: Core, id_: ActionId) -> None:
             words = _NOBODY if is_question else f"{item.reason}, and nobody is there to ask"
             await core.record(ApprovalDecided(id=id_, verdict="deny", by="nobody", words=words))
         else:
-            await core.changed()
+            await core.wait_for_change()
 
 
 async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed | None = None) -> Performed:
@@ -335,7 +335,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     cell = _number(core, item)
     started = ActionStarted(id=id_, effect=effect, cell=cell)
     if isinstance(action, CallTool) and (wait_s := core.breaker.wait_s(the_tool(action.tool))):
-        return await _paused(core, id_, action.tool, wait_s, before)
+        return await _record_pause(core, id_, action.tool, wait_s, before)
     # A pure action may be run again, so its start need not be on disk before its effect: there is none.
     intent = (*before, started)
 
@@ -349,7 +349,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     begun = time.monotonic()
     shown: list[str] = []
 
-    def finished(how: Performed) -> tuple[Event, ...]:
+    def finish_events(how: Performed) -> tuple[Event, ...]:
         end = ActionFinished(
             id=id_,
             outcome=how.outcome,
@@ -381,7 +381,7 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
         )
 
     try:
-        on_call = partial(_called, core, _Calling(item.proposed))
+        on_call = partial(_perform_call, core, _Calling(item.proposed))
         counts = cell if item.proposed.parent is None else None
         perform = partial(core.hands.perform, id_, action, on_output, on_call, read_only=allowed.read_only)
         performed = await perform(counts)
@@ -389,19 +389,25 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
             from pinfold.engine.packages import run_with_package
 
             performed = await run_with_package(
-                core, id_, performed, given=_given(core, item), on_call=on_call, begin=begin, run=perform
+                core,
+                id_,
+                performed,
+                given=_policy_context(core, item),
+                on_call=on_call,
+                begin=begin,
+                run=perform,
             )
     except Unavailable as failure:
         _account(core, action, None)
         # Its words are for the user: the model only learns that nothing ran.
         words = "This could not be run: the sandbox is not available."
-        await core.record(*finished(Performed(outcome="not_run", observation=words, error=str(failure))))
+        await core.record(*finish_events(Performed(outcome="not_run", observation=words, error=str(failure))))
         raise
     except anyio.get_cancelled_exc_class():
         _account(core, action, None)
         with anyio.CancelScope(shield=True):
             cut = _cut_off(action, effect, "".join(shown), private=core.hands.is_exposed)
-            await core.record(*finished(cut))
+            await core.record(*finish_events(cut))
         raise
     _account(core, action, performed)
     if performed.stopped:
@@ -409,13 +415,13 @@ async def _run(core: Core, item: OpenAction, *before: Event, attempt: Performed 
     performed = performed.after(attempt)
     is_new = bool(before) and isinstance(before[0], ActionProposed)
     if is_new and _changes_nothing(performed):
-        await core.note(*finished(performed))
+        await core.note(*finish_events(performed))
     else:
-        await core.record(*finished(performed))
+        await core.record(*finish_events(performed))
     return performed
 
 
-async def _paused(
+async def _record_pause(
     core: Core, id_: ActionId, tool: str, wait_s: float, before: tuple[Event, ...]
 ) -> Performed:
     words = f"{tool} keeps failing and is paused; try again in {wait_s:.0f} s or do without it"
@@ -448,7 +454,7 @@ def _broken(how: Performed) -> str:
 
 
 def _cut_off(action: Action, effect: Effect, shown: str, *, private: bool) -> Performed:
-    output = f"\nOutput until then:\n{capped(shown, _PARTIAL)}" if shown else ""
+    output = f"\nOutput until then:\n{cap_text(shown, _PARTIAL)}" if shown else ""
     if isinstance(action, CallTool) and effect != "pure":
         words = "This was interrupted while it ran; it may or may not have taken effect."
         return Performed(outcome="outcome_unknown", observation=words + output, private=private)
@@ -462,8 +468,8 @@ def _account(core: Core, action: Action, performed: Performed | None) -> None:
         return
     line = the_tool(action.tool)
     if performed is None:
-        core.breaker.abandoned(line)
+        core.breaker.record_unknown(line)
     elif performed.at_fault:
-        core.breaker.failed(line)
+        core.breaker.record_failure(line)
     else:
-        core.breaker.succeeded(line)
+        core.breaker.record_success(line)

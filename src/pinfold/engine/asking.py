@@ -64,12 +64,12 @@ async def ask(core: Core, turn: Turn) -> None:
     for place, model in enumerate(models):
         instead = models[place + 1].name if place + 1 < len(models) else ""
         try:
-            reply = await _tried(core, turn.id, model, request, instead)
+            reply = await _try_model(core, turn.id, model, request, instead)
         except _NoReply as none:
             failures.append(f"{model.name}: {none.failure}")
             temporary = temporary or none.failure.retryable
         else:
-            await _recorded(core, turn.id, model.name, reply)
+            await _record_reply(core, turn.id, model.name, reply)
             return
     raise TurnStopped("; ".join(failures), temporary=temporary)
 
@@ -96,13 +96,13 @@ def _with_pictures(core: Core, request: Request) -> Request:
     return replace(request, blobs={blob: data for blob, data in found.items() if data is not None})
 
 
-async def _tried(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply:
+async def _try_model(core: Core, turn: TurnId, model: Model, request: Request, instead: str) -> Reply:
     """This model's reply, however often it takes within the budget. Raises _NoReply."""
     name, line, size = model.name, the_model(model.name), _size(request)
     for attempt in range(1, core.budget.attempts + 1):
         if wait_s := core.breaker.wait_s(line):
             paused = RequestFailed(f"it keeps failing and is paused for {wait_s:.0f} s")
-            await core.record(_failed(core, turn, name, paused, wait_s=None, instead=instead))
+            await core.record(_describe_failure(core, turn, name, paused, wait_s=None, instead=instead))
             raise _NoReply(paused)
         called = ModelCalled(turn=turn, model=name, attempt=attempt, size=size, to=core.destination(name))
         await core.record(called)
@@ -110,29 +110,29 @@ async def _tried(core: Core, turn: TurnId, model: Model, request: Request, inste
             reply = await _whole_reply(core, turn, model, request)
         except RequestFailed as failure:
             if failure.retryable:
-                core.breaker.failed(line)
+                core.breaker.record_failure(line)
             else:
-                core.breaker.abandoned(line)
+                core.breaker.record_unknown(line)
             log.warning("%s failed (attempt %d): %s", name, attempt, failure)
             wait_s = _retry_in(failure, attempt, core)
             later = "" if wait_s is not None else instead
-            await core.record(_failed(core, turn, name, failure, wait_s=wait_s, instead=later))
+            await core.record(_describe_failure(core, turn, name, failure, wait_s=wait_s, instead=later))
             if wait_s is None:
                 raise _NoReply(failure) from failure
             await anyio.sleep(wait_s)
         except PinfoldError as error:
             # Whatever is wrong with it, the next may do.
-            core.breaker.abandoned(line)
+            core.breaker.record_unknown(line)
             if not instead:
                 raise
             failure = RequestFailed(str(error), retryable=False)
-            await core.record(_failed(core, turn, name, failure, wait_s=None, instead=instead))
+            await core.record(_describe_failure(core, turn, name, failure, wait_s=None, instead=instead))
             raise _NoReply(failure) from error
         except BaseException:
-            core.breaker.abandoned(line)
+            core.breaker.record_unknown(line)
             raise
         else:
-            core.breaker.succeeded(line)
+            core.breaker.record_success(line)
             return reply
     raise AssertionError("the last attempt is never waited after")
 
@@ -142,7 +142,7 @@ def _size(request: Request) -> int:
     return len(told.encode("utf-8", "surrogatepass")) + sum(map(len, request.blobs.values()))
 
 
-async def _recorded(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
+async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> None:
     lack = _lacks(reply)
     replied = ModelReplied(
         turn=turn,
@@ -211,7 +211,7 @@ def _retry_in(failure: RequestFailed, attempt: int, core: Core) -> float | None:
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
-def _failed(
+def _describe_failure(
     core: Core, turn: TurnId, name: str, failure: RequestFailed, *, wait_s: float | None, instead: str
 ) -> ModelFailed:
     return ModelFailed(

@@ -76,10 +76,10 @@ class Breaker(Struct, kw_only=True):
         self.lines.change(name, probe)
         return wait_s
 
-    def succeeded(self, name: str) -> None:
+    def record_success(self, name: str) -> None:
         self.lines.change(name, lambda _: Line())
 
-    def failed(self, name: str) -> None:
+    def record_failure(self, name: str) -> None:
         now = self.clock()
 
         def fail(line: Line) -> Line:
@@ -91,7 +91,7 @@ class Breaker(Struct, kw_only=True):
 
         self.lines.change(name, fail)
 
-    def abandoned(self, name: str) -> None:
+    def record_unknown(self, name: str) -> None:
         """The call ended without showing whether the thing works; the next one may probe."""
 
         def abandon(line: Line) -> Line:

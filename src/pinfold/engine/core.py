@@ -59,7 +59,7 @@ def _new_breaker() -> Breaker:
     return Breaker(clock=time.monotonic)
 
 
-def _asked(turn: Turn) -> AskedForm | None:
+def _find_asked_form(turn: Turn) -> AskedForm | None:
     """The form that the user asked for. Most prompts cannot ask for any, and then nothing is loaded."""
     if not any(sign in turn.said.lower() for sign in ("@", "json", "{", " line")):
         return None
@@ -116,7 +116,7 @@ class Core(Struct, kw_only=True, dict=True):
         turn = self.state.turn
         if turn is None or self.form is not None:
             return ""
-        form = _asked(turn)
+        form = _find_asked_form(turn)
         if form is None:
             return ""
         from pinfold.text.answer_forms import LACKS
@@ -126,12 +126,12 @@ class Core(Struct, kw_only=True, dict=True):
 
     def printed_by(self, turn: Turn) -> str | None:
         """The answer, word for word, if the last code printed all that is asked for, and nothing else is to be done."""
-        form = (self.form or _asked(turn)) if turn.output else None
+        form = (self.form or _find_asked_form(turn)) if turn.output else None
         if form is None:
             return None
         from pinfold.text.answer_forms import stdout_of, wants_more
 
-        return None if wants_more(turn.said) else form.printed(stdout_of(turn.output, turn.notices))
+        return None if wants_more(turn.said) else form.find_printed(stdout_of(turn.output, turn.notices))
 
     async def record(self, *events: Event) -> None:
         """On disk, and in the state, when this returns."""
@@ -154,7 +154,7 @@ class Core(Struct, kw_only=True, dict=True):
             self._change.set()
             self._change = None
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for the next event, or the end of a command."""
         self._change = self._change or anyio.Event()
         await self._change.wait()

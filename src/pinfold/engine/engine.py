@@ -186,7 +186,7 @@ class Engine:
             )
         if unknown := [pattern for pattern in change.revoke if pattern not in state.granted]:
             raise CommandRefused(f"{unknown[0]!r} is not granted to this session")
-        chosen = self._chosen(change.model) if change.model else None
+        chosen = self._choose_model(change.model) if change.model else None
         await self.core.record(
             SessionChanged(
                 title=state.title,
@@ -200,7 +200,7 @@ class Engine:
         if chosen:
             self.core.model = chosen.model
 
-    def _chosen(self, model: str) -> Choice:
+    def _choose_model(self, model: str) -> Choice:
         if self._taken:
             raise CommandRefused(_BUSY)
         if self.core.choose is None:
@@ -246,7 +246,7 @@ class Engine:
     async def idle(self) -> None:
         """Wait until all that was taken is worked through, or waits for somebody's decision."""
         while self._taken and not any(item.stage == "asking" for item in self.core.state.open.values()):
-            await self.core.changed()
+            await self.core.wait_for_change()
 
     def _id_of(self, command: _Work) -> str | None:
         match command:
@@ -310,19 +310,21 @@ class Engine:
             try:
                 end = await self._steps(id_)
             except TurnStopped as stop:
-                end = TurnFailed(turn=id_, error=str(stop), temporary=stop.temporary, usage=self._spent())
+                end = TurnFailed(
+                    turn=id_, error=str(stop), temporary=stop.temporary, usage=self._current_usage()
+                )
             except PinfoldError as error:
                 later = error.exit_code == 75
-                end = TurnFailed(turn=id_, error=str(error), temporary=later, usage=self._spent())
+                end = TurnFailed(turn=id_, error=str(error), temporary=later, usage=self._current_usage())
             except Exception as error:
                 log.exception("turn %s", id_)
                 words = f"internal error, please report it: {type(error).__name__}: {error}"
-                end = TurnFailed(turn=id_, error=words, usage=self._spent())
+                end = TurnFailed(turn=id_, error=words, usage=self._current_usage())
         if end is None and anyio.current_time() >= scope.deadline:
             words = f"stopped after {seconds:g} s, the limit for a turn"
-            end = TurnFailed(turn=id_, error=words, usage=self._spent())
+            end = TurnFailed(turn=id_, error=words, usage=self._current_usage())
         if end is None:
-            end = TurnInterrupted(turn=id_, reason="interrupted by the user", usage=self._spent())
+            end = TurnInterrupted(turn=id_, reason="interrupted by the user", usage=self._current_usage())
         await self._close(id_, end)
 
     async def _steps(self, id_: TurnId) -> Event:
@@ -336,9 +338,9 @@ class Engine:
                     raise TurnStopped(fault)
                 if turn.unusable:
                     raise TurnStopped(f"{turn.model} gave no answer that can be used: {turn.unusable}")
-                return self._ended(turn, self._given(turn.answer, turn.without))
+                return self._turn_ended_event(turn, self._final_answer(turn.answer, turn.without))
             if (printed := self.core.printed_by(turn)) is not None:
-                return self._ended(turn, printed, printed=True)
+                return self._turn_ended_event(turn, printed, printed=True)
             self._check_budget(turn)
             if turn.is_failing or turn.is_stuck:
                 from pinfold.engine.progress import progress
@@ -347,16 +349,16 @@ class Engine:
             await ask(self.core, turn)
 
     @staticmethod
-    def _ended(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:
+    def _turn_ended_event(turn: Turn, text: str, *, printed: bool = False) -> TurnEnded:
         return TurnEnded(
             turn=turn.id, text=text, usage=turn.usage, cost=turn.cost, without=turn.without, printed=printed
         )
 
-    def _given(self, answer: str, without: Sequence[str]) -> str:
+    def _final_answer(self, answer: str, without: Sequence[str]) -> str:
         form = self.core.form
-        return form.taken(answer) if form else _answer(answer, without)
+        return form.finish_answer(answer) if form else _answer(answer, without)
 
-    def _spent(self) -> Usage:
+    def _current_usage(self) -> Usage:
         return self.core.state.turn.usage if self.core.state.turn else Usage()
 
     def _check_budget(self, turn: Turn) -> None:
@@ -374,7 +376,9 @@ class Engine:
     async def _cut_off(self, reason: str) -> None:
         """End the turn that is open, if one is."""
         if turn := self.core.state.turn:
-            await self._close(turn.id, TurnInterrupted(turn=turn.id, reason=reason, usage=self._spent()))
+            await self._close(
+                turn.id, TurnInterrupted(turn=turn.id, reason=reason, usage=self._current_usage())
+            )
 
     async def _close(self, id_: TurnId, end: Event) -> None:
         """End the turn. No action of it stays open, and no call without an answer."""

@@ -51,7 +51,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 RESTORED = "[The user brought the files of the workspace back to an earlier state, checkpoint {}. Variables are as they were.]"
 _SHELF = 128
@@ -92,19 +92,19 @@ def apply(state: State, entry: Entry) -> State:
         case ApprovalRequested() | ApprovalDecided() as event:
             return _approval(state, event, entry.at)
         case UserSpoke() as event:
-            return _spoken(state, event)
+            return _apply_user_message(state, event)
         case ModelReplied() as event:
-            return _replied(state, event)
+            return _apply_model_reply(state, event)
         case ModelFailed() as event:
             return _lacking(state, event.turn, f"{event.model} ({event.error})") if event.instead else state
         case TurnEnded(turn=turn, text=text, printed=printed):
-            return _closed(_spoken_for(state, text if printed else None), turn, "ended", note=None)
+            return _close_turn(_spoken_for(state, text if printed else None), turn, "ended", note=None)
         case TurnInterrupted(turn=turn, reason=reason):
-            return _closed(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
+            return _close_turn(state, turn, "interrupted", note=f"{_PREVIOUS} was interrupted: {reason}.]")
         case TurnFailed(turn=turn, error=error):
-            return _closed(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
+            return _close_turn(state, turn, "failed", note=f"{_PREVIOUS} was stopped: {error}]")
         case SessionOpened() as event:
-            return _opened(state, event)
+            return _apply_session_opened(state, event)
         case (
             SessionChanged()
             | SessionRewound()
@@ -112,12 +112,12 @@ def apply(state: State, entry: Entry) -> State:
             | ContextCompacted()
             | ApproachChanged() as event
         ):
-            return _changed(state, event)
+            return _apply_session_change(state, event)
         case _ as event:
             assert_never(event)
 
 
-def _spoken(state: State, event: UserSpoke) -> State:
+def _apply_user_message(state: State, event: UserSpoke) -> State:
     parts = [*state.notes, event.text]
     if event.glance and event.glance != state.glance:
         parts.append(f"{FILES_TOLD}\n{event.glance}]")
@@ -134,7 +134,7 @@ def _spoken(state: State, event: UserSpoke) -> State:
     )
 
 
-def _approached(state: State, event: ApproachChanged) -> State:
+def _apply_new_approach(state: State, event: ApproachChanged) -> State:
     turn = state.turn
     if turn is None or turn.id != event.turn:
         return state
@@ -153,12 +153,12 @@ def _approached(state: State, event: ApproachChanged) -> State:
     return replace(state, turn=replace(turn, approaches=turn.approaches + 1))
 
 
-def _changed(
+def _apply_session_change(
     state: State, event: SessionChanged | SessionRewound | Checkpointed | ContextCompacted | ApproachChanged
 ) -> State:
     match event:
         case ApproachChanged():
-            return _approached(state, event)
+            return _apply_new_approach(state, event)
         case SessionChanged(title=title, checkpoints=checkpoints, mode=mode, revoked=revoked):
             return replace(
                 state,
@@ -173,10 +173,14 @@ def _changed(
         case ContextCompacted(summary=summary):
             told = tuple(replace(turn, messages=()) for turn in chain.from_iterable(state.past))
             return replace(
-                state, past=_shelved(told), notes=(f"[{summary}]",) if summary else (), glance="", taken=()
+                state,
+                past=_split_into_pages(told),
+                notes=(f"[{summary}]",) if summary else (),
+                glance="",
+                taken=(),
             )
         case Checkpointed(restored=restored):
-            return _told(state, RESTORED.format(restored)) if restored is not None else state
+            return _add_note(state, RESTORED.format(restored)) if restored is not None else state
         case _:
             assert_never(event)
 
@@ -187,7 +191,7 @@ def _other_model(opened: SessionOpened | None, event: SessionChanged) -> Session
     return replace(opened, model=event.model, prompt=event.prompt or opened.prompt)
 
 
-def _opened(state: State, event: SessionOpened) -> State:
+def _apply_session_opened(state: State, event: SessionOpened) -> State:
     """A new owner. What was cut off and may be run again goes back to where it can be."""
     again = {
         id_: replace(item, stage="allowed") if item.stage == "started" and item.effect == "pure" else item
@@ -207,7 +211,7 @@ def _opened(state: State, event: SessionOpened) -> State:
         for how, names in (("Restored", event.restored), ("Run again", event.replayed), ("Lost", event.lost))
         if names
     ]
-    return _told(state, f"[The session was reopened. {' '.join(words)}]") if words else state
+    return _add_note(state, f"[The session was reopened. {' '.join(words)}]") if words else state
 
 
 def _rewound(state: State, event: SessionRewound) -> State:
@@ -216,13 +220,13 @@ def _rewound(state: State, event: SessionRewound) -> State:
     if event.again:
         turns = state.taken[-1].turns if state.taken else ()
         back = tuple(turn for turn in turns if turn.id in event.recalled)
-        state = replace(state, past=_shelved((*past, *back)), taken=state.taken[:-1])
+        state = replace(state, past=_split_into_pages((*past, *back)), taken=state.taken[:-1])
     else:
         gone = tuple(turn for turn in past if turn.id in event.forgotten)
         taken = Taken(turns=gone, cells=event.what != "chat")
         state = replace(
             state,
-            past=_shelved(tuple(turn for turn in past if turn.id not in event.forgotten))
+            past=_split_into_pages(tuple(turn for turn in past if turn.id not in event.forgotten))
             if gone
             else state.past,
             notes=tuple(note for note in state.notes if not note.startswith(_PREVIOUS))
@@ -232,14 +236,14 @@ def _rewound(state: State, event: SessionRewound) -> State:
         )
         if gone and event.what == "all" and not event.effects and not event.notices:
             return state  # nothing is left that it was told of
-    return _told(state, f"[The user {rewound_in_words(event)}]")
+    return _add_note(state, f"[The user {rewound_in_words(event)}]")
 
 
-def _shelved(turns: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], ...]:
+def _split_into_pages(turns: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], ...]:
     return tuple(turns[start : start + _SHELF] for start in range(0, len(turns), _SHELF))
 
 
-def _told(state: State, note: str) -> State:
+def _add_note(state: State, note: str) -> State:
     """Tell the model: within the open turn if there is one, else with the next message."""
     if state.turn is None:
         return replace(state, notes=(*state.notes, note))
@@ -257,7 +261,7 @@ def _answering(turn: Turn, message: ToolMessage) -> Turn:
     return replace(turn, messages=(*turn.messages[:place], message, *turn.messages[place:]))
 
 
-def _replied(state: State, event: ModelReplied) -> State:
+def _apply_model_reply(state: State, event: ModelReplied) -> State:
     if state.turn is None or state.turn.id != event.turn:
         return state
     said = AssistantMessage(text=event.text, calls=event.actions, in_text=event.in_text, echo=event.echo)
@@ -294,7 +298,7 @@ def _lacking(state: State, turn: TurnId | None, what: str) -> State:
         return state
     name = what.partition(" (")[0]
     others = (one for one in state.turn.without if one.partition(" (")[0] != name)
-    return replace(state, turn=replace(state.turn, without=(*others, capped(what, _EFFECT))))
+    return replace(state, turn=replace(state.turn, without=(*others, cap_text(what, _EFFECT))))
 
 
 def _spoken_for(state: State, printed: str | None) -> State:
@@ -306,7 +310,7 @@ def _spoken_for(state: State, printed: str | None) -> State:
     return replace(state, turn=_saying(turn, AssistantMessage(text=answer)))
 
 
-def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
+def _close_turn(state: State, turn: TurnId, end: End, note: str | None) -> State:
     if state.turn is None or state.turn.id != turn:
         return state
     closed = replace(state.turn, end=end, acts={})
@@ -315,7 +319,7 @@ def _closed(state: State, turn: TurnId, end: End, note: str | None) -> State:
     else:
         past = (*state.past, (closed,))
     state = replace(state, past=past, turn=None)
-    return _told(state, note) if note else state
+    return _add_note(state, note) if note else state
 
 
 def _action(
@@ -334,9 +338,9 @@ def _action(
         return state
     match event:
         case ActionAllowed(read_only=read_only):
-            return _staged(state, item, stage="allowed", read_only=read_only)
+            return _replace_action(state, item, stage="allowed", read_only=read_only)
         case ActionDenied(reason=reason):
-            return _staged(state, item, stage="denied", reason=reason)
+            return _replace_action(state, item, stage="denied", reason=reason)
         case ActionStarted(effect=effect, cell=cell, instead_of=earlier):
             begun = {**state.open, event.id: replace(item, stage="started", effect=effect, cell=cell)}
             is_new = cell is not None and item.proposed.parent is None
@@ -345,22 +349,22 @@ def _action(
             cells, taken = state.cells + counts, () if counts else state.taken
             return replace(state, open=begun, cells=cells, taken=taken, undone=undone)
         case ActionFinished():
-            return _finished(state, item, event)
+            return _apply_action_finished(state, item, event)
         case _:
             assert_never(event)
 
 
-def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
+def _apply_action_finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     action = item.proposed.action
     if event.private or event.untrusted:
         state = replace(
             state, private=state.private or event.private, untrusted=state.untrusted or event.untrusted
         )
     if event.usage is not None:
-        state = _paid(state, item.proposed.turn, event.usage, event.cost)
+        state = _add_cost(state, item.proposed.turn, event.usage, event.cost)
     beyond_undo = item.cell is None and item.effect != "pure" and item.stage == "started"
     if isinstance(action, CallTool) and beyond_undo:
-        did = f"{action.tool} {capped(plain_json(action.args), _EFFECT)}"
+        did = f"{action.tool} {cap_text(plain_json(action.args), _EFFECT)}"
         if event.outcome != "ok":
             did += f" ({event.outcome.replace('_', ' ')})"
         state = replace(state, effects=(*state.effects[-_EFFECTS:], (state.cells, did)))
@@ -382,7 +386,7 @@ def _finished(state: State, item: OpenAction, event: ActionFinished) -> State:
     told = event.observation
     if (unsaid := _unsaid(event.variables, action)) is not None:
         told = f"{told.rstrip()}\n[{changed_in_words(unsaid)}]".lstrip()
-    turn = _counted(state.turn, action, event)
+    turn = _count_repeats(state.turn, action, event)
     if turn.repeated == REPEATS:
         told = f"{told.rstrip()}\n{_REPEATED.format(REPEATS)}"
     turn = _answering(turn, ToolMessage(id=event.id, text=told))
@@ -401,12 +405,12 @@ def _with_own_command(state: State, item: OpenAction, event: ActionFinished) -> 
         or not action.code.startswith(_OWN_COMMAND)
     ):
         return state
-    ran = f"[The user ran `{capped(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
-    said = capped(event.observation.strip(), _OWN_OUTPUT)
+    ran = f"[The user ran `{cap_text(action.code[1:], _EFFECT)}` in the session ({event.outcome}):]"
+    said = cap_text(event.observation.strip(), _OWN_OUTPUT)
     return replace(state, notes=(*state.notes, f"{ran}\n{said}".rstrip()))
 
 
-def _counted(turn: Turn, action: Action, event: ActionFinished) -> Turn:
+def _count_repeats(turn: Turn, action: Action, event: ActionFinished) -> Turn:
     """How often it has done this, and failed like this."""
     result = _CELL.sub("<cell>", event.observation)
     act = sha256(plain_json([action, event.outcome, result]).encode()).hexdigest()
@@ -422,7 +426,7 @@ def _counted(turn: Turn, action: Action, event: ActionFinished) -> Turn:
 def _last_line(error: str) -> str:
     """What was raised, without what makes the same failure look different."""
     raised = re.findall(_RAISED, error) or error.rstrip().splitlines()[-1:]
-    return capped(re.sub(_ADDRESS, "0x", raised[-1]), _EFFECT) if raised else ""
+    return cap_text(re.sub(_ADDRESS, "0x", raised[-1]), _EFFECT) if raised else ""
 
 
 def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
@@ -439,7 +443,7 @@ def _unsaid(variables: Changed | None, action: Action) -> Changed | None:
     return rest if rest != Changed() else None
 
 
-def _paid(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
+def _add_cost(state: State, turn: TurnId | None, usage: Usage, cost: float | None) -> State:
     """A model was asked within an action; it counts as if the agent had."""
     state = replace(state, usage=state.usage + usage, cost=_sum(state.cost, cost))
     if state.turn is None or state.turn.id != turn:
@@ -467,12 +471,14 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
         return state
     if isinstance(event, ApprovalRequested):
         asked = {"digest": event.digest, "reason": event.reason, "asked": event, "decided": None}
-        return _staged(state, item, stage="asking", read_only=False, **asked)
+        return _replace_action(state, item, stage="asking", read_only=False, **asked)
     if item.stage != "asking":
         return state  # the first answer counts
     if event.verdict == "deny":
-        return _staged(state, item, stage="denied", reason=event.words or "the user said no", decided=event)
-    state = _staged(state, item, stage="allowed", decided=event, decided_at=at)
+        return _replace_action(
+            state, item, stage="denied", reason=event.words or "the user said no", decided=event
+        )
+    state = _replace_action(state, item, stage="allowed", decided=event, decided_at=at)
     asked = item.asked
     if asked is None or not asked.pattern:
         return state
@@ -480,9 +486,9 @@ def _approval(state: State, event: ApprovalRequested | ApprovalDecided, at: str)
         return replace(state, granted=state.granted | {asked.pattern})
     cell = state.open.get(item.proposed.parent) if item.proposed.parent else None
     if cell and asked.bundled:
-        return _staged(state, cell, bundle=cell.bundle | {asked.pattern})
+        return _replace_action(state, cell, bundle=cell.bundle | {asked.pattern})
     return state
 
 
-def _staged(state: State, item: OpenAction, **changes: Any) -> State:
+def _replace_action(state: State, item: OpenAction, **changes: Any) -> State:
     return replace(state, open={**state.open, item.proposed.id: replace(item, **changes)})

@@ -40,14 +40,14 @@ class Hooks:
         event = item.event if isinstance(item, Entry) else item
         for hook, call in self._having("on_event"):
             try:
-                await self._bounded(call, event)
+                await self._call_with_limit(call, event)
             except HookFailed as failure:
                 log.warning("hook %s: %s", type(hook).__name__, failure)
 
     async def before_action(self, action: Action) -> Action | Deny:
         for hook, call in self._having("before_action"):
             try:
-                answer = await self._bounded(call, action)
+                answer = await self._call_with_limit(call, action)
             except HookFailed as failure:
                 return Deny(f"the hook {type(hook).__name__} {failure}")
             match answer:
@@ -66,7 +66,7 @@ class Hooks:
 
     async def before_model(self, request: Request) -> Request:
         for hook, call in self._having("before_model"):
-            answer = await self._bounded(call, request)
+            answer = await self._call_with_limit(call, request)
             if not isinstance(answer, Request):
                 raise HookFailed(f"{type(hook).__name__}.before_model returned no request")
             request = answer
@@ -75,7 +75,7 @@ class Hooks:
     def _having(self, point: str) -> list[tuple[Hook, Callable[..., Any]]]:
         return [(hook, getattr(hook, point)) for hook in self._hooks if hasattr(hook, point)]
 
-    async def _bounded(self, call: Callable[..., Any], given: object) -> Any:
+    async def _call_with_limit(self, call: Callable[..., Any], given: object) -> Any:
         try:
             with anyio.fail_after(self._bound_s):
                 answer = call(given)

@@ -75,11 +75,11 @@ class Form(Protocol):
         """What is wrong with an answer, for whoever gave it; empty if nothing is."""
         ...
 
-    def taken(self, text: str) -> str:
+    def finish_answer(self, text: str) -> str:
         """An answer without fault, as the user gets it."""
         ...
 
-    def printed(self, output: str) -> str | None:
+    def find_printed(self, output: str) -> str | None:
         """What code has printed as the answer; None if it is not all that an answer must be."""
         ...
 

@@ -48,7 +48,7 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
     elif turn.approaches == 1 and not _reaches_outside(core, turn):
         events = [
             Noticed(text=f"the same error {times} times ({turn.error}): starting over"),
-            *await _undone(core, turn),
+            *await _undo_cells(core, turn),
         ]
     else:
         return False
@@ -80,7 +80,7 @@ def _reaches_outside(core: Core, turn: Turn) -> bool:
     return any(cell >= turn.cells for cell, _ in core.state.effects)
 
 
-async def _undone(core: Core, turn: Turn) -> list[Event]:
+async def _undo_cells(core: Core, turn: Turn) -> list[Event]:
     """The cells of the turn, where they can be: else variables and files stay as the tries left them."""
     path = core.state.path
     if not any(cell > turn.cells for cell in path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinfold.events import Changed, SessionRewound
-from pinfold.text import listed, numbered, numerous
+from pinfold.text import join_names, join_numbers, numerous
 
 NAMED = 12
 """Variables of one kind of change that are told by name."""
@@ -17,7 +17,7 @@ def changed_in_words(variables: Changed) -> str:
         names: tuple[str, ...] = getattr(variables, how)
         if names:
             told = [f"{name} ({shapes[name]})" if name in shapes else name for name in names]
-            parts.append(f"{how} {listed(told, NAMED)}")
+            parts.append(f"{how} {join_names(told, NAMED)}")
     return f"variables: {'; '.join(parts)}"
 
 
@@ -28,7 +28,7 @@ def rewound_in_words(event: SessionRewound) -> str:
     if event.what == "chat":
         return f"{talk}; variables and files stay as they are."
     cells = event.redone or event.undone
-    which = numbered("cell", cells) if cells else "file changes"
+    which = join_numbers("cell", cells) if cells else "file changes"
     what = {"all": "variables and workspace files", "variables": "variables", "files": "workspace files"}
     state = f"as after cell {event.to}" if event.to else "as at the start"
     did = f"{'redid' if event.again or event.redone else 'undid'} {which}"

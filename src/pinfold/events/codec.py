@@ -180,7 +180,9 @@ def _plain_struct(value: msgspec.Struct) -> str:
     kind: type[msgspec.Struct] = type(value)
     head, names = _shapes.get(kind) or _shape(kind)
     values: tuple[object, ...] = msgspec.structs.astuple(value)
-    parts = [name + _WRITERS.get(type(one), _written)(one) for name, one in zip(names, values, strict=True)]
+    parts = [
+        name + _WRITERS.get(type(one), _encode_json)(one) for name, one in zip(names, values, strict=True)
+    ]
     return f"{head}{''.join(parts)}}}"
 
 
@@ -194,7 +196,7 @@ def _shape(kind: type[msgspec.Struct]) -> tuple[str, list[str]]:
     return head, names
 
 
-def _written(item: Json) -> str:
+def _encode_json(item: Json) -> str:
     return _plain_struct(item) if isinstance(item, msgspec.Struct) else plain_json(item)
 
 

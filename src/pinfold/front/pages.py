@@ -12,7 +12,7 @@ from pinfold.app import Departure
 from pinfold.app.family import Family, Kin
 from pinfold.app.story import Bill, Story, ToldTurn
 from pinfold.events import Json, Rewindable
-from pinfold.text import first_line, listed, numbered, presentable, presentable_line
+from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
 
 WIDTH = 80
 _GAP = 2
@@ -225,13 +225,13 @@ def rewind_page(story: Story, turn: ToldTurn, what: Rewindable) -> list[str]:
     files = story.files_of(cells)
     lines = [f"Back to before turn {turn.number}: {first_line(presentable(turn.text), 50)}"]
     if what in ("all", "chat"):
-        lines.append(f"  forgotten: {numbered('turn', [one.number for one in turns])}")
+        lines.append(f"  forgotten: {join_numbers('turn', [one.number for one in turns])}")
     if what != "chat" and cells:
         goes = {"all": "variables and files", "files": "files", "variables": "variables"}[what]
-        lines.append(f"  undone: {numbered('cell', cells)} ({goes})")
+        lines.append(f"  undone: {join_numbers('cell', cells)} ({goes})")
     if what in ("all", "files") and files:
-        lines.append(f"  files: {presentable_line(listed(files, _NAMED))}")
+        lines.append(f"  files: {presentable_line(join_names(files, _NAMED))}")
     if what == "chat" and cells:
-        lines.append(f"  stays: what {numbered('cell', cells)} did to variables and files")
+        lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
     stays = [first_line(presentable(effect), 100) for effect in story.staying(cells)]
     return [*lines, *(f"  stays, it cannot be undone: {effect}" for effect in stays)]

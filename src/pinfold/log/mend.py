@@ -15,7 +15,7 @@ _VALID_FOR = slice(92, 96)
 """Of the header: if it is not the change counter, SQLite takes the file's own length for its size."""
 
 
-def mended(path: Path) -> sqlite3.Connection | None:
+def repair_header(path: Path) -> sqlite3.Connection | None:
     """A copy in memory with the first page of a fresh store; None if no event comes to light. Changes nothing on disk."""
     with tempfile.TemporaryDirectory() as name:
         fresh, copy = Path(name, "fresh.sqlite"), Path(name, "copy.sqlite")

@@ -107,7 +107,7 @@ def _import_bundle(
             f"{source} is a zip file but no Pinfold bundle: manifest.json or events.jsonl is missing"
         )
     try:
-        manifest = parse_json(_bounded(bundle, names["manifest.json"], 1 << 20, source))
+        manifest = parse_json(_read_member(bundle, names["manifest.json"], 1 << 20, source))
     except BadEvent as error:
         raise BadBundle(f"{source}: manifest.json is {error}") from error
     match manifest:
@@ -127,7 +127,7 @@ def _import_bundle(
     blobs = Blobs(folder / "blobs")
     for name, info in names.items():
         if name.startswith("blobs/"):
-            data = _bounded(bundle, info, _BLOB_LIMIT, source)
+            data = _read_member(bundle, info, _BLOB_LIMIT, source)
             if blob_id(data) != BlobId(f"sha256:{name.removeprefix('blobs/')}"):
                 raise BadBundle(f"{source}: {name} does not hold what its name says; export it again")
             room.take(len(data))
@@ -136,7 +136,7 @@ def _import_bundle(
         return _import_lines(lines, source, folder, session, room)
 
 
-def _bounded(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, source: Path) -> bytes:
+def _read_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int, source: Path) -> bytes:
     with bundle.open(info) as file:
         data = file.read(limit + 1)
     if len(data) > limit:

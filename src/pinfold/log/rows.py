@@ -77,7 +77,7 @@ class Damage(Struct):
         return "; ".join(parts)
 
 
-def chained(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
+def chain_checksum(previous: bytes, seq: int, at: bytes, kind: bytes, body: bytes) -> bytes:
     return sha256(b"%b%d %b %b %b" % (previous, seq, at, kind, body)).digest()[:16]
 
 
@@ -86,14 +86,14 @@ def connect(path: Path | str) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
-        raise _unopened(path, error) from error
+        raise _describe_open_failure(path, error) from error
     try:
         # A damaged row may hold bytes that are no UTF-8; we decode them ourselves.
         connection.text_factory = bytes
-        version = _prepared(connection)
+        version = _prepare_store(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # sqlite3 may quote a damaged schema
         connection.close()
-        raise _unopened(path, error) from error
+        raise _describe_open_failure(path, error) from error
     if version > VERSION:
         connection.close()
         raise LogTooNew(f"{path} was written by a newer Pinfold (format {version}); upgrade to read it")
@@ -113,7 +113,7 @@ def _into_wal(connection: sqlite3.Connection) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _prepared(connection: sqlite3.Connection) -> int:
+def _prepare_store(connection: sqlite3.Connection) -> int:
     """The store's version."""
     try:
         _into_wal(connection)
@@ -145,7 +145,7 @@ def is_sound(connection: sqlite3.Connection) -> bool:
         return False
 
 
-def _unopened(path: Path | str, error: Exception) -> LogError:
+def _describe_open_failure(path: Path | str, error: Exception) -> LogError:
     # Opening may write: the tables of a new store, the index of its write-ahead log.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -190,7 +190,9 @@ def _as_stored(row: Row) -> tuple[int, str, str, str, bytes]:
     return seq, at.decode(), kind.decode(), body.decode("ascii"), checksum
 
 
-def verified(connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int) -> Iterator[list[Row]]:
+def verify_rows(
+    connection: sqlite3.Connection, damage: Damage, *, after: int, upto: int
+) -> Iterator[list[Row]]:
     """Rows after `after` whose checksum holds, some at a time; the others are noted in `damage`.
 
     `upto` is the last number known to have been written: rows beyond it may not be committed yet, on this
@@ -201,8 +203,8 @@ def verified(connection: sqlite3.Connection, damage: Damage, *, after: int, upto
         good: list[Row] = []
         for row in page:
             seq, at, kind, body, stored = row
-            computed = chained(previous, seq, at, kind, body)
-            if stored == computed or stored == chained(spare, seq, at, kind, body):
+            computed = chain_checksum(previous, seq, at, kind, body)
+            if stored == computed or stored == chain_checksum(spare, seq, at, kind, body):
                 previous = spare = stored
                 good.append(row)
             else:
@@ -242,12 +244,14 @@ def _pages(connection: sqlite3.Connection, damage: Damage, after: int, upto: int
             return
         last = page[-1][0] if len(page) == _PAGE_ROWS else upto
         if [row[0] for row in page] != list(range(after + 1, last + 1)):
-            page = _completed(connection, damage, page, range(after + 1, last + 1))
+            page = _find_missing_rows(connection, damage, page, range(after + 1, last + 1))
         yield page
         after = last
 
 
-def _completed(connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range) -> list[Row]:
+def _find_missing_rows(
+    connection: sqlite3.Connection, damage: Damage, page: list[Row], numbers: range
+) -> list[Row]:
     """A broken tree may leave rows out, repeat them or lead astray; each that is missing is asked for by its number."""
     found = {row[0]: row for row in page if row[0] in numbers}
     damage.tree = damage.tree or list(found) != sorted(found) or len(found) != len(page)

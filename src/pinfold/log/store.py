@@ -31,19 +31,19 @@ from pinfold.events import (
 )
 from pinfold.log.blobs import Blobs
 from pinfold.log.errors import LogError, LogTooNew, LogUnreadable, LogUnwritable
-from pinfold.log.mend import mended
+from pinfold.log.mend import repair_header
 from pinfold.log.rows import (
     GENESIS,
     Damage,
     Head,
     Row,
-    chained,
+    chain_checksum,
     connect,
     insert,
     is_sound,
     kind_column,
     last_row,
-    verified,
+    verify_rows,
 )
 
 Clock: TypeAlias = Callable[[], datetime]
@@ -87,7 +87,9 @@ class Log:
         try:
             self._connection = connect(folder / STORE if folder else ":memory:")
         except LogUnreadable as error:
-            connection = mended(folder / STORE) if folder and not isinstance(error, LogTooNew) else None
+            connection = (
+                repair_header(folder / STORE) if folder and not isinstance(error, LogTooNew) else None
+            )
             if connection is None:
                 raise
             self._connection, self._is_mended = connection, True
@@ -135,7 +137,7 @@ class Log:
         partial = rebuilt.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with contextlib.closing(connect(partial)) as connection:
-            insert(connection, list(_rechained(chain.from_iterable(self._pages(0, Damage())))))
+            insert(connection, list(_chain_again(chain.from_iterable(self._pages(0, Damage())))))
             connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         partial.replace(rebuilt)
@@ -146,7 +148,7 @@ class Log:
     def fill(self, rows: list[Row]) -> None:
         """Put imported rows into an empty log, chained anew."""
         try:
-            self._write(list(_rechained(iter(rows))))
+            self._write(list(_chain_again(iter(rows))))
         except (sqlite3.Error, OSError) as error:
             raise LogUnwritable(f"cannot write {self.folder}: {error}") from error
         self.seq, self._sum = last_row(self._connection)
@@ -155,7 +157,7 @@ class Log:
         """Write events, in order, together. Raises NotPlain or LogUnwritable, and then wrote none of them."""
         if not events:
             return ()
-        batch = self.queued(events)
+        batch = self.queue_events(events)
         # Once queued it may be committed with others at any moment, so its fate must be learned.
         with anyio.CancelScope(shield=True):
             async with self._lock:
@@ -170,9 +172,9 @@ class Log:
         if len(self._pending) >= _TOGETHER or monotonic() - self._committed_at > _SOON_S:
             await self.append(*events)
         else:
-            self.queued(events)
+            self.queue_events(events)
 
-    def queued(self, events: tuple[Event, ...]) -> Batch:
+    def queue_events(self, events: tuple[Event, ...]) -> Batch:
         batch = Batch(events, [encode(event).encode("ascii") for event in events])
         self._pending.append(batch)
         return batch
@@ -189,7 +191,7 @@ class Log:
             for event, body in zip(batch.events, batch.bodies, strict=True):
                 seq += 1
                 kind = kind_column(event.kind if isinstance(event, Unknown) else type(event).__name__)
-                previous = chained(previous, seq, at, kind, body)
+                previous = chain_checksum(previous, seq, at, kind, body)
                 rows.append((seq, at, kind, body, previous))
                 entries.append(Entry(seq=seq, session=self.session, at=told_at, event=event))
             written.append(tuple(entries))
@@ -267,7 +269,7 @@ class Log:
     def _pages(self, after: int, damage: Damage) -> Iterator[list[Row]]:
         last, acknowledged = after, self.seq
         damage.first_page = damage.first_page or self._is_mended
-        for page in verified(self._connection, damage, after=after, upto=acknowledged):
+        for page in verify_rows(self._connection, damage, after=after, upto=acknowledged):
             last = page[-1][0] if page else last
             yield page
         if acknowledged > max(last, *damage.unreadable, 0):
@@ -357,10 +359,10 @@ def _timestamp(now: datetime) -> bytes:
     return f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03d}Z".encode()
 
 
-def _rechained(rows: Iterator[Row]) -> Iterator[Row]:
+def _chain_again(rows: Iterator[Row]) -> Iterator[Row]:
     previous = GENESIS
     for seq, at, kind, body, _ in rows:
-        previous = chained(previous, seq, at, kind, body)
+        previous = chain_checksum(previous, seq, at, kind, body)
         yield seq, at, kind, body, previous
 
 

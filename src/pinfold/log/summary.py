@@ -43,7 +43,7 @@ def reading(folder: Path) -> Generator[sqlite3.Connection]:
     """The store of a session, to look at. Raises sqlite3.Error."""
     # Nothing is created or changed by looking. A store without a write-ahead log has no owner, and is at rest.
     at_rest = not Path(f"{folder / STORE}-wal").exists()
-    uri = f"file:{_escaped(folder / STORE)}?mode=ro{'&immutable=1' if at_rest else ''}"
+    uri = f"file:{_escape_path(folder / STORE)}?mode=ro{'&immutable=1' if at_rest else ''}"
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
         yield connection
 
@@ -82,5 +82,5 @@ def _one(connection: sqlite3.Connection, query: str) -> object:
     return decode(row[0], row[1]) if row else None
 
 
-def _escaped(path: Path) -> str:
+def _escape_path(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -10,7 +10,7 @@ import anyio
 from pinfold.events import Reply, Request, RequestFailed
 from pinfold.model.errors import BadScript
 from pinfold.model.lines import KeptReply, read_kept, rendered, resume_at
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 _END = KeptReply(text="(end of script)")
 _CHUNK = 24
@@ -39,7 +39,7 @@ class ScriptedModel:
         if kept.expect is not None and kept.expect not in (context := rendered(request)):
             raise BadScript(
                 f"{self.name}, reply {self._next}: the context should contain {kept.expect!r} but does not; "
-                f"it ends with {capped(context[-400:], 400)!r}"
+                f"it ends with {cap_text(context[-400:], 400)!r}"
             )
         if kept.error is not None:
             raise RequestFailed(kept.error, status=kept.status, request_id=kept.mark)

@@ -63,14 +63,14 @@ class Egress:
         self._resolver = resolver
         self._why_not = why_not
 
-    async def cleared(self, destination: Destination, how: How) -> tuple[Address, ...]:
+    async def resolve_allowed(self, destination: Destination, how: How) -> tuple[Address, ...]:
         """The addresses to connect to, and no others. Raises Refused and Unreachable.
 
         No name server hears of a destination before list and gate have let it pass: a name can carry data too.
         """
         if self._unlisted == "refuse" and not self.allow.lists(destination):
             raise Refused(f"{destination} is not on the list of allowed hosts")
-        if reason := await self._asked(destination, how):
+        if reason := await self._ask_gate(destination, how):
             raise Refused(reason)
         return await addresses_of(
             destination, self.allow, self._why_not, self._resolver, self._limits.resolve_s
@@ -78,7 +78,7 @@ class Egress:
 
     async def connect(self, destination: Destination, how: How) -> socket.socket:
         """A non-blocking socket. Raises Refused and Unreachable."""
-        return await self.first_open(destination, await self.cleared(destination, how), _opened)
+        return await self.first_open(destination, await self.resolve_allowed(destination, how), _open_socket)
 
     async def first_open(
         self,
@@ -98,7 +98,7 @@ class Egress:
                 failures.append(f"{address}: {error.strerror or error}")
         raise Unreachable(f"{destination} could not be reached: {'; '.join(failures)}")
 
-    async def _asked(self, destination: Destination, how: How) -> str | None:
+    async def _ask_gate(self, destination: Destination, how: How) -> str | None:
         try:
             with anyio.fail_after(self._limits.gate_s):
                 return await self._gate(destination, how)
@@ -109,7 +109,7 @@ class Egress:
             return f"{destination} could not be asked about"
 
 
-async def _opened(address: Address, port: int) -> socket.socket:
+async def _open_socket(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     peer = socket.socket(family, socket.SOCK_STREAM)
     try:

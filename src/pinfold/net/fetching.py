@@ -81,7 +81,7 @@ async def fetch(
         hops.append(str(here))
         if (here.scheme, here.destination) != (first.scheme, first.destination):
             given = {}  # once away they stay away
-        addresses = await egress.cleared(here.destination, "request")
+        addresses = await egress.resolve_allowed(here.destination, "request")
         sent += len(str(here)) + sum(map(len, (*given, *given.values()))) + len(body or b"")
         got = await fetcher.got(here, given, addresses)
         if isinstance(got, Url):
@@ -165,7 +165,7 @@ class _Fetcher:
                 async with httpcore2.AsyncConnectionPool(
                     ssl_context=self._tls, network_backend=backend, http2=False, max_connections=1
                 ) as pool:
-                    return await self._asked(pool, url, headers)
+                    return await self._send_request(pool, url, headers)
         except TimeoutError:
             raise Unreachable(f"{url} was not fetched within {self._limits.whole_s:g} s") from None
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
@@ -175,7 +175,7 @@ class _Fetcher:
         finally:
             self._left_s -= anyio.current_time() - began
 
-    async def _asked(
+    async def _send_request(
         self, pool: httpcore2.AsyncConnectionPool, url: Url, headers: Mapping[str, str]
     ) -> Url | _Answer:
         import httpcore2
@@ -193,8 +193,8 @@ class _Fetcher:
         ) as answer:
             named = _first_of(answer.headers)
             if self._follows and answer.status in _REDIRECTS and "location" in named:
-                return url.joined(named["location"])
-            body = await _decoded(answer, self._limits.body_bytes)
+                return url.join(named["location"])
+            body = await _decode_body(answer, self._limits.body_bytes)
         mime, _, parameters = named.get("content-type", "").partition(";")
         charset = _CHARSET.search(parameters)
         return _Answer(
@@ -205,7 +205,7 @@ class _Fetcher:
         )
 
 
-async def _decoded(answer: httpcore2.Response, limit: int) -> bytes:
+async def _decode_body(answer: httpcore2.Response, limit: int) -> bytes:
     import httpx2
 
     class Pieces(httpx2.AsyncByteStream):

@@ -52,7 +52,7 @@ class Destination:
         if not 0 < self.port < 1 << 16:
             raise BadDestination(f"{self.port} is no port; one is 1 to 65535")
         if _host(f"[{self.host}]" if ":" in self.host else self.host) != self.host:
-            raise BadDestination(f"{_shown(self.host)} is not the plain form of a host")
+            raise BadDestination(f"{_quote_text(self.host)} is not the plain form of a host")
 
     @property
     def address(self) -> Address | None:
@@ -84,14 +84,14 @@ class Url(Struct, frozen=True):
         is_usual = self.destination.port == DEFAULT_PORTS[self.scheme]
         return self.destination.written_host if is_usual else str(self.destination)
 
-    def joined(self, location: str) -> Url:
+    def join(self, location: str) -> Url:
         """Where a redirect leads. Raises BadDestination."""
         if not _PRINTABLE.fullmatch(location):  # `urljoin` would drop some of these in silence
-            raise BadDestination(f"the redirect to {_shown(location)} holds a character that no URL has")
+            raise BadDestination(f"the redirect to {_quote_text(location)} holds a character that no URL has")
         try:
             joined = urljoin(str(self), location)
         except ValueError:
-            raise BadDestination(f"the redirect to {_shown(location)} is no URL") from None
+            raise BadDestination(f"the redirect to {_quote_text(location)} is no URL") from None
         return parse_url(joined)
 
 
@@ -101,23 +101,23 @@ def parse_authority(text: str, *, port: int | None = None) -> Destination:
     canonical = _host(host)
     if written is None:
         if port is None:
-            raise BadDestination(f"{_shown(text)} names no port; write host:port")
+            raise BadDestination(f"{_quote_text(text)} names no port; write host:port")
         return Destination(canonical, port)
     if not _PORT.fullmatch(written) or int(written) >= 1 << 16:
-        raise BadDestination(f"{_shown(text)} has no valid port; one is 1 to 65535, in plain digits")
+        raise BadDestination(f"{_quote_text(text)} has no valid port; one is 1 to 65535, in plain digits")
     return Destination(canonical, int(written))
 
 
 def parse_url(text: str) -> Url:
     """An absolute http or https URL. Raises BadDestination."""
     if not _PRINTABLE.fullmatch(text):
-        raise BadDestination(f"{_shown(text)} holds a space, a control character or one outside ASCII")
+        raise BadDestination(f"{_quote_text(text)} holds a space, a control character or one outside ASCII")
     found = _URL.fullmatch(text)
     if found is None:
-        raise BadDestination(f"{_shown(text)} is no absolute URL; write http://... or https://...")
+        raise BadDestination(f"{_quote_text(text)} is no absolute URL; write http://... or https://...")
     scheme = found[1].lower()
     if scheme not in DEFAULT_PORTS:
-        raise BadDestination(f"{_shown(text)} is not http or https")
+        raise BadDestination(f"{_quote_text(text)} is not http or https")
     target = found[3] if found[3].startswith("/") else f"/{found[3]}"
     return Url(scheme, parse_authority(found[2], port=DEFAULT_PORTS[scheme]), target)
 
@@ -125,15 +125,15 @@ def parse_url(text: str) -> Url:
 def _split(text: str) -> tuple[str, str | None]:
     """Host and port as written."""
     if "@" in text:
-        raise BadDestination(f"{_shown(text)} holds user information (`@`); leave it out")
+        raise BadDestination(f"{_quote_text(text)} holds user information (`@`); leave it out")
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise BadDestination(f"{_shown(text)} is no address in brackets")
+            raise BadDestination(f"{_quote_text(text)} is no address in brackets")
         return host + bracket, rest[1:] if rest else None
     host, colon, port = text.partition(":")
     if ":" in port:
-        raise BadDestination(f"{_shown(text)} has too many colons; an IPv6 address goes in brackets")
+        raise BadDestination(f"{_quote_text(text)} has too many colons; an IPv6 address goes in brackets")
     return host, port if colon else None
 
 
@@ -143,21 +143,23 @@ def _host(text: str) -> str:
         raise BadDestination("there is no host")
     if not text.isascii():
         raise BadDestination(
-            f"{_shown(text)} is not ASCII; write an international name in its ASCII form (xn--...)"
+            f"{_quote_text(text)} is not ASCII; write an international name in its ASCII form (xn--...)"
         )
     if "%" in text:
-        raise BadDestination(f"{_shown(text)} holds a `%`: no host is percent-encoded or bound to a zone")
+        raise BadDestination(
+            f"{_quote_text(text)} holds a `%`: no host is percent-encoded or bound to a zone"
+        )
     if text.startswith("["):
         return _ipv6(text)
     name = text.lower().removesuffix(".")
     if len(name) > LONGEST_NAME:
-        raise BadDestination(f"{_shown(text)} is too long for a host")
+        raise BadDestination(f"{_quote_text(text)} is too long for a host")
     if _ends_in_number(name):
         return _ipv4(name, text)
     for label in name.split("."):
         if not _LABEL.fullmatch(label):
             raise BadDestination(
-                f"{_shown(text)} is no host name: its parts are letters, digits and inner hyphens"
+                f"{_quote_text(text)} is no host name: its parts are letters, digits and inner hyphens"
             )
     return name
 
@@ -171,9 +173,11 @@ def _ipv4(name: str, text: str) -> str:
     try:
         address = IPv4Address(name)
     except AddressValueError:
-        raise BadDestination(f"{_shown(text)} is no plain IPv4 address; write four decimal numbers") from None
+        raise BadDestination(
+            f"{_quote_text(text)} is no plain IPv4 address; write four decimal numbers"
+        ) from None
     if text.endswith("."):
-        raise BadDestination(f"{_shown(text)} is an address with a dot behind it")
+        raise BadDestination(f"{_quote_text(text)} is an address with a dot behind it")
     return str(address)
 
 
@@ -181,11 +185,13 @@ def _ipv6(text: str) -> str:
     try:
         address = IPv6Address(text[1:-1])
     except AddressValueError:
-        raise BadDestination(f"{_shown(text)} is no IPv6 address") from None
+        raise BadDestination(f"{_quote_text(text)} is no IPv6 address") from None
     if "." in text:
-        raise BadDestination(f"{_shown(text)} is written half as IPv4; write an IPv6 address in hexadecimal")
+        raise BadDestination(
+            f"{_quote_text(text)} is written half as IPv4; write an IPv6 address in hexadecimal"
+        )
     if carried := carried_ipv4(address):
-        raise BadDestination(f"{_shown(text)} is {carried}; write the address that is meant")
+        raise BadDestination(f"{_quote_text(text)} is {carried}; write the address that is meant")
     return str(address)
 
 
@@ -196,6 +202,6 @@ def carried_ipv4(address: IPv6Address) -> str | None:
     return next((what for network, what in _CARRIES_IPV4 if address in network), None)
 
 
-def _shown(text: str) -> str:
+def _quote_text(text: str) -> str:
     cut = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     return ascii(cut)

@@ -63,7 +63,7 @@ class Line:
                 return None
             self._held += piece
 
-    async def gone(self, limit: int) -> None:
+    async def wait_for_hangup(self, limit: int) -> None:
         """Returns when the other end hangs up. What it says meanwhile is kept, to `limit`, and then not listened to."""
         while len(self._held) < limit:
             # Waiting is cut short at any time; what was received by then must not be lost with it.

@@ -155,17 +155,17 @@ class Proxy:
             if raw is None:
                 return
             head = parse_head(raw)
-            server = await self._connected(client, head)
+            server = await self._connect_upstream(client, head)
         except TimeoutError:
             await client.send(_answer(408, f"no request came within {self._limits.handshake_s:g} s"))
         except NetError as error:
             await client.send(_answer(_status(error), str(error)))
         else:
             if server is not None:
-                with closing(Line(server)) as line, self._metered(head) as meter:
+                with closing(Line(server)) as line, self._meter_traffic(head) as meter:
                     await self._carry(client, line, head, meter)
 
-    async def _connected(self, client: Line, head: Head) -> socket.socket | None:
+    async def _connect_upstream(self, client: Line, head: Head) -> socket.socket | None:
         """None if the client did not wait for it. Raises NetError."""
         server: socket.socket | None = None
         failure: NetError | None = None
@@ -173,7 +173,7 @@ class Proxy:
 
             async def give_up_with_client() -> None:
                 with suppress(OSError):
-                    await client.gone(self._limits.head_bytes)
+                    await client.wait_for_hangup(self._limits.head_bytes)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(give_up_with_client)
@@ -187,7 +187,7 @@ class Proxy:
         return server
 
     @contextmanager
-    def _metered(self, head: Head) -> Generator[_Meter]:
+    def _meter_traffic(self, head: Head) -> Generator[_Meter]:
         meter = _Meter(head.destination, head.how, self._on_traffic)
         self._meters.add(meter)
         try:

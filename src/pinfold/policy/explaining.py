@@ -27,7 +27,7 @@ def explain(
     action = CallTool(tool="shell", args={"command": command, "where": where})
     verdict = judge(action, facts, mode=mode, grants=grants, rules=rules)
     return {
-        **_told(verdict),
+        **_verdict_fields(verdict),
         "mode": mode,
         "held_to_reading": isinstance(verdict, Allow) and verdict.read_only,
         "reads_only": script.reads_only,
@@ -45,7 +45,7 @@ def explain(
     }
 
 
-def _told(verdict: Verdict) -> dict[str, str]:
+def _verdict_fields(verdict: Verdict) -> dict[str, str]:
     match verdict:
         case Allow(rule=rule):
             return {"verdict": "allow", "reason": rule, "rule": rule, "pattern": ""}

@@ -65,13 +65,13 @@ def check_code(code: str, guards: Guards) -> str | None:
 
 def _foreign(tree: ast.AST, allowed: frozenset[str]) -> str | None:
     for node in ast.walk(tree):
-        for name in _imported(node):
+        for name in _find_imports(node):
             if not _is_allowed(name, allowed):
                 return name
     return None
 
 
-def _imported(node: ast.AST) -> Iterator[str]:
+def _find_imports(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Import(names=names):
             yield from (alias.name for alias in names)

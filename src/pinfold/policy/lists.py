@@ -99,7 +99,7 @@ def lists() -> Lists:
     )
 
 
-def named(name: str, patterns: tuple[str, ...]) -> bool:
+def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

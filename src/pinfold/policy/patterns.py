@@ -95,7 +95,7 @@ def covers(pattern: str, action: Action, facts: Facts, script: Script | None) ->
 def _shell_pattern(script: Script | None) -> str:
     if script is None or not script.plain or script.dangerous:
         return ""
-    from pinfold.policy.lists import lists, named
+    from pinfold.policy.lists import lists, matches_any
 
     known = lists()
     words = script.plain
@@ -111,7 +111,7 @@ def _shell_pattern(script: Script | None) -> str:
         | known.fetchers
         | known.wrappers.keys()
     )
-    if name in closed or "/" in name or named(name, known.dangerous) or name in known.system:
+    if name in closed or "/" in name or matches_any(name, known.dangerous) or name in known.system:
         return ""
     if any("*" in word or "?" in word for word in words):
         return ""

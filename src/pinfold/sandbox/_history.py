@@ -22,7 +22,7 @@ from pinfold.sandbox.contract import ChangedFile, ChangedFiles, SandboxError
 from pinfold.sandbox.folders import Folder
 from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.versions import TOTAL_CAP, Changes, Coverage, Restored, Versions, Why
-from pinfold.text import listed, numerous
+from pinfold.text import join_names, numerous
 
 SHARE = 0.2
 """Of the free disk, at most, for contents."""
@@ -240,4 +240,4 @@ def _told(restored: Restored) -> list[str]:
 
 
 def _names(paths: Iterable[str]) -> str:
-    return listed([*map(shown, paths)], NAMED)
+    return join_names([*map(shown, paths)], NAMED)

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox.autorun_files import Row
-from pinfold.text import listed
+from pinfold.text import join_names
 
 ADVICE = "look at it before you use it"
 _NAMED = 8
@@ -109,10 +109,10 @@ class KeeperReport:
         told = [f"{path} ({row.program})" for path, row in self.told.items() if is_there(path)]
         if told:
             lines.append(
-                f"Changed in this session, and obeyed by other programs of yours: {listed(told, _NAMED)}."
+                f"Changed in this session, and obeyed by other programs of yours: {join_names(told, _NAMED)}."
             )
         if self.taken:
             lines.append(
-                f"Made while no cell ran, and taken as your own: {listed(sorted(self.taken), _NAMED)}."
+                f"Made while no cell ran, and taken as your own: {join_names(sorted(self.taken), _NAMED)}."
             )
         return tuple(lines)

@@ -17,7 +17,7 @@ from pinfold.sandbox._saved import Saved, Unsaved
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import INVENTORY_BYTES, REFUSAL_BYTES, ChannelBroken, Reply, inventory
 from pinfold.sandbox.contract import Label, Resumed, UndoRefused
-from pinfold.text import listed, numbered
+from pinfold.text import join_names, join_numbers
 
 THREADS = "Threads that ran in this state ({}) are gone: they do not survive going back, and what waits for them will wait."
 SAVED_INSTEAD = "Threads ran in this state ({}), which do not survive going back: its variables were saved and made again."
@@ -117,9 +117,9 @@ def what_is_lost(back: Resumed) -> list[str]:
     said: list[str] = []
     lost = [f"{shown(it.name)} ({shown(it.reason)})" for it in back.labels if it.status == "lost"]
     if lost:
-        said.append(f"Lost: {listed(lost, NAMED)}.")
+        said.append(f"Lost: {join_names(lost, NAMED)}.")
     if back.missing:
-        said.append(f"What {numbered('cell', back.missing)} did to variables is lost.")
+        said.append(f"What {join_numbers('cell', back.missing)} did to variables is lost.")
     return said
 
 

@@ -35,7 +35,7 @@ from pinfold.sandbox.contract import Capabilities, SandboxUnavailable, Session, 
 from pinfold.sandbox.folders import folder
 from pinfold.sandbox.namespaces import ETC, SYSTEM, entered, homes
 from pinfold.sandbox.seccomp import METADATA, SIGNALS, compile_filter
-from pinfold.text import listed
+from pinfold.text import join_names
 
 USERS = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf")
 NEWEST_ABI = 99
@@ -214,7 +214,7 @@ def _refuse_secrets(seen: list[Guards]) -> None:
     ]
     if files:
         raise SandboxUnavailable(
-            f"{listed(files, 1)} would be readable: landlock cannot mask secrets; move them out of the folder, "
+            f"{join_names(files, 1)} would be readable: landlock cannot mask secrets; move them out of the folder, "
             "or allow it with --allow-unmasked"
         )
 

@@ -70,7 +70,7 @@ class AskedForm(Protocol):
         """What the answer lacks, with the form repeated, in one line; empty if nothing."""
         ...
 
-    def printed(self, output: str) -> str | None:
+    def find_printed(self, output: str) -> str | None:
         """What code has printed as the answer: all of the output, or its last block; None if that is not the whole form."""
         ...
 
@@ -102,7 +102,7 @@ def json_in(text: str) -> str:
     return (fenced[0] if len(fenced) == 1 else text).strip()
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Raises ValueError."""
     try:
         return json.loads(text, parse_constant=_refuse)
@@ -122,7 +122,7 @@ def last_object(output: str) -> str | None:
         return None
     text = "\n".join(lines[start:])
     try:
-        value = parsed(text)
+        value = parse_json(text)
     except ValueError:
         return None
     filled = isinstance(value, dict) and all(
@@ -161,7 +161,7 @@ class _Marks(NamedTuple):
             return f"@{name} must be rounded to {self.decimals} decimal places"
         return ""
 
-    def printed(self, output: str) -> str | None:
+    def find_printed(self, output: str) -> str | None:
         block = [*takewhile(_MARKS.fullmatch, reversed(output.rstrip().split("\n")))]
         text = "\n".join(reversed(block)).strip()
         names = sorted(name for name, _ in _MARK.findall(text))
@@ -178,7 +178,7 @@ class _Keys(NamedTuple):
     def fault(self, answer: str) -> str:
         again = f"Answer again with JSON alone, with the keys {', '.join(map(json.dumps, self.keys))}"
         try:
-            value = parsed(json_in(answer))
+            value = parse_json(json_in(answer))
         except ValueError:
             return f"{LACKS}: it is not JSON. {again}"
         if not isinstance(value, dict):
@@ -186,9 +186,9 @@ class _Keys(NamedTuple):
         missing = [json.dumps(key) for key in self.keys if key not in value]
         return f"{LACKS}: missing {', '.join(missing)}. {again}" if missing else ""
 
-    def printed(self, output: str) -> str | None:
+    def find_printed(self, output: str) -> str | None:
         text = last_object(output)
-        return text if text is not None and {*parsed(text)} == {*self.keys} else None
+        return text if text is not None and {*parse_json(text)} == {*self.keys} else None
 
 
 class _OneLine(NamedTuple):
@@ -198,7 +198,7 @@ class _OneLine(NamedTuple):
         lines = len([line for line in answer.splitlines() if line.strip()])
         return f"{LACKS}: it has {lines} lines. Answer again in one line" if lines > 1 else ""
 
-    def printed(self, output: str) -> None:
+    def find_printed(self, output: str) -> None:
         """A line that was printed may be a look at the data as well as the answer."""
         del output
 

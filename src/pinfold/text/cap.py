@@ -6,7 +6,7 @@ BYTES_PER_TOKEN = 4
 """About, as for English and code."""
 
 
-def capped(text: str, limit: int, *, whole: str = "") -> str:
+def cap_text(text: str, limit: int, *, whole: str = "") -> str:
     """`text` if it fits in `limit` characters, else its head and tail around a line that counts the rest.
 
     `whole` names where all of it can be found, e.g. a blob.

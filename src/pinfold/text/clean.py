@@ -77,11 +77,11 @@ def bare(text: str) -> str:
 
 
 def _visible(match: re.Match[str]) -> str:
-    return match["meant"] or _escaped(match.group())
+    return match["meant"] or _escape_letter(match.group())
 
 
 @lru_cache(4096)
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     code = ord(letter)
     if code < 0x100:
         return f"\\x{code:02x}"
@@ -93,5 +93,5 @@ def _with_few_marks(match: re.Match[str]) -> str:
     run = 0
     for letter in match.group():
         run = run + 1 if unicodedata.category(letter) in ("Mn", "Me") else 0
-        kept.append(letter if run <= MARKS else _escaped(letter))
+        kept.append(letter if run <= MARKS else _escape_letter(letter))
     return "".join(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], most: int) -> str:
     """The first of them by name, the others by their number."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -16,6 +16,6 @@ def numerous(what: str, count: int) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def numbered(what: str, numbers: Sequence[int]) -> str:
+def join_numbers(what: str, numbers: Sequence[int]) -> str:
     """`cell 3`, or `cells 3, 4`."""
     return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

@@ -33,12 +33,12 @@ def keep_own_secret(*values: str) -> None:
         _own = _own.union(value for value in values if len(value) >= SHORTEST)
 
 
-def redacted(text: str, secrets: Iterable[str] = ()) -> str:
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """`text` without what was kept secret, without `secrets`, and without what looks like a key."""
-    hidden = _redacted(text, secrets := tuple(secrets))
+    hidden = _redact_text(text, secrets := tuple(secrets))
     # Colours and invisible letters must not keep a secret from being found.
     seen = bare(text)
-    if seen != text and (clear := _redacted(seen, secrets)) != seen:
+    if seen != text and (clear := _redact_text(seen, secrets)) != seen:
         return clear
     return hidden
 
@@ -82,7 +82,7 @@ def _places(forms: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
             at = text.find(form, at + len(form))
 
 
-def _redacted(text: str, secrets: Iterable[str]) -> str:
+def _redact_text(text: str, secrets: Iterable[str]) -> str:
     # Their patterns take a while to compile, and many a process shows nothing.
     from pinfold.text.escapes import without_escaped
     from pinfold.text.pairs import without_pairs

@@ -6,12 +6,12 @@ JSON needs none of it: it escapes what steers, and is exact on purpose.
 from __future__ import annotations
 
 from pinfold.text.clean import printable, printable_line
-from pinfold.text.redact import redacted, without_known
+from pinfold.text.redact import redact, without_known
 
 
 def presentable(text: str) -> str:
     """`text` without secrets, and with nothing that steers a terminal or hides."""
-    return printable(redacted(text))
+    return printable(redact(text))
 
 
 def exact(text: str) -> str:
@@ -31,4 +31,4 @@ def exact_line(text: str) -> str:
 
 def presentable_line(text: str) -> str:
     """The same, all on one line."""
-    return printable_line(redacted(text))
+    return printable_line(redact(text))

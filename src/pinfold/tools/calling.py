@@ -27,7 +27,7 @@ async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
     foreign = tool.trust == "untrusted"
     with anyio.move_on_after(tool.timeout_s):
         try:
-            return as_result(await _returned(tool.function, arguments))
+            return as_result(await _await_result(tool.function, arguments))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task and task.cancelling():
@@ -52,7 +52,7 @@ async def run(tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Result:
     raise ToolFailed(words, at_fault=True, may_have_happened=True)
 
 
-async def _returned(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+async def _await_result(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     returned = await _in_thread(partial(function, **arguments))

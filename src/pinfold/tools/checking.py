@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pinfold.events import Json
-from pinfold.text import capped
+from pinfold.text import cap_text
 from pinfold.tools.arguments import Argument
 from pinfold.tools.errors import ToolFailed
 
@@ -20,7 +20,7 @@ _FAULTS = 5
 _GIVEN = 60
 
 
-def checked(
+def check_arguments(
     tool: str, model: type[pydantic.BaseModel], arguments: Sequence[Argument], args: Json
 ) -> dict[str, Any]:
     """Arguments fit for the function, or ToolFailed saying exactly what to fix."""
@@ -53,7 +53,7 @@ def _fault(fault: ErrorDetails, arguments: Sequence[Argument]) -> str:
     match fault["type"]:
         case "missing":
             told = next((a.description for a in arguments if known and a.name == where), "")
-            return f"{where!r} is missing" + (f" ({capped(told, 200)})" if told else "")
+            return f"{where!r} is missing" + (f" ({cap_text(told, 200)})" if told else "")
         case "extra_forbidden" | "unexpected_keyword_argument":
             near = get_close_matches(where, known, n=1)
             return f"unknown argument {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")

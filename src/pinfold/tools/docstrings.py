@@ -24,7 +24,7 @@ class Described(Struct, frozen=True):
     parameters: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def described(function: Callable[..., object]) -> Described:
+def describe_function(function: Callable[..., object]) -> Described:
     return read_docstring(inspect.getdoc(function) or "")
 
 

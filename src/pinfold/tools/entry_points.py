@@ -27,7 +27,7 @@ class Plugged(Struct, frozen=True):
     """A line for each entry point that gave none."""
 
 
-def installed() -> Mapping[str, EntryPoint]:
+def find_entry_points() -> Mapping[str, EntryPoint]:
     """By name; nothing is imported."""
     if not _is_any():
         return {}
@@ -55,33 +55,33 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def plugged(wanted: Iterable[str] = ("*",)) -> Plugged:
+def load_plugins(wanted: Iterable[str] = ("*",)) -> Plugged:
     """The tools of all entry points whose names match; one that is broken is named and left out."""
     patterns = tuple(wanted)
     tools: list[Tool[..., Any]] = []
     faults: list[str] = []
-    for name, point in sorted(installed().items()):
+    for name, point in sorted(find_entry_points().items()):
         if not any(fnmatchcase(name, pattern) for pattern in patterns):
             continue
         try:
-            tools += _given(point.load())
+            tools += _as_tools(point.load())
         except BadTool as fault:
-            faults.append(_told(point, str(fault)))
+            faults.append(_describe_fault(point, str(fault)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's package must not take us with it
-            faults.append(_told(point, f"{type(error).__name__}: {error}"))
+            faults.append(_describe_fault(point, f"{type(error).__name__}: {error}"))
     return Plugged(tuple(tools), tuple(faults))
 
 
-def _given(loaded: object) -> list[Tool[..., Any]]:
+def _as_tools(loaded: object) -> list[Tool[..., Any]]:
     if isinstance(loaded, Tool) or callable(loaded):
         return [as_tool(cast("Callable[..., Any]", loaded))]
     if isinstance(loaded, Iterable) and not isinstance(loaded, str | bytes | Mapping):
-        return [tool for one in cast("Iterable[object]", loaded) for tool in _given(one)]
+        return [tool for one in cast("Iterable[object]", loaded) for tool in _as_tools(one)]
     raise BadTool(
         f"it gives a {type(cast('object', loaded)).__name__}; it should be a tool, a function or a list of them"
     )
 
 
-def _told(point: EntryPoint, why: str) -> str:
+def _describe_fault(point: EntryPoint, why: str) -> str:
     package = point.dist.name if point.dist else point.module
     return f"the tool {point.name!r} of {package} is left out: {first_line(why)}"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
-from pinfold.text import listed
+from pinfold.text import join_names
 from pinfold.tools.arguments import Argument
 from pinfold.tools.calling import run
 from pinfold.tools.errors import BadTool, ToolFailed
@@ -157,7 +157,7 @@ class Registry:
             example.server,
             example.name.rpartition(".")[2],
             # What the user has added says more than what is always there.
-            listed(sorted(servers, key=lambda server: server not in self._put), _CATALOGUED),
+            join_names(sorted(servers, key=lambda server: server not in self._put), _CATALOGUED),
         )
 
     def fitting(self, text: str, *, without: Collection[str] = (), used: Collection[str] = ()) -> list[str]:
@@ -186,14 +186,14 @@ class Registry:
 
         A call that makes no sense stays a call: it fails when it is run, and says why.
         """
-        name, meant = self._meant(tool, args)
+        name, meant = self._resolve_call(tool, args)
         match name, meant:
             case PYTHON.name, {"code": str(code), **rest} if not rest and self._is_on(name):
                 return RunCell(code=code)
             case _:
                 return CallTool(tool=name, args=meant)
 
-    def _meant(self, name: str, args: Json) -> tuple[str, Json]:
+    def _resolve_call(self, name: str, args: Json) -> tuple[str, Json]:
         """What is off counts as there: its name is never taken for another tool's."""
         found = [(one, self._meant_args(one, args)) for one in meant_tools(name, self._every)]
         match found:
@@ -225,7 +225,7 @@ class Registry:
         tool = self._tools.get(name)
         if tool is None:
             raise ToolFailed(self._why_not(name))
-        arguments = tool.checked(args)
+        arguments = tool.check_arguments(args)
         key = self._cache.key(name, args) if tool.cache else None
         if key and (known := self._cache.get(key)):
             return known
@@ -276,7 +276,7 @@ def _no_such(name: str, known: Iterable[str]) -> str:
     names = tuple(known)
     elsewhere = [one for one in other_names(name) if one in names]
     near = elsewhere[:1] or get_close_matches(name[:64], names, n=1)
-    there = f"did you mean {near[0]}?" if near else f"there are {listed(names, _NAMED)}"
+    there = f"did you mean {near[0]}?" if near else f"there are {join_names(names, _NAMED)}"
     return f"no tool is called {name[:64]!r}; {there}"
 
 

@@ -118,7 +118,7 @@ _WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "kw
 _PREFIXES = ("functions.", "tools.", "default_api.", "function.", "tool.")
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """The same for `ReadFile`, `read-file` and `read_file`."""
     return name.replace("-", "").replace("_", "").casefold()
 
@@ -127,7 +127,7 @@ def _by_alias(table: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
     found: dict[str, dict[str, None]] = {}
     for name, aliases in table.items():
         for alias in aliases:
-            found.setdefault(folded(alias), {})[name] = None
+            found.setdefault(fold_name(alias), {})[name] = None
     return {alias: tuple(names) for alias, names in found.items()}
 
 
@@ -137,7 +137,7 @@ _ARGUMENTS_BY_ALIAS = _by_alias(_ARGUMENTS)
 
 def other_names(name: str) -> tuple[str, ...]:
     """The built-in tools that go by `name` elsewhere."""
-    return _TOOLS_BY_ALIAS.get(folded(name), ())
+    return _TOOLS_BY_ALIAS.get(fold_name(name), ())
 
 
 def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def meant_tools(name: str, known: Collection[str]) -> tuple[str, ...]:
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             return meant_tools(name.removeprefix(prefix), known)
-    same = tuple(one for one in known if folded(one) == folded(name))
+    same = tuple(one for one in known if fold_name(one) == fold_name(name))
     if same:
         return same if len(same) == 1 else ()
     return tuple(one for one in other_names(name) if one in known)
@@ -166,7 +166,7 @@ def meant_args(tool: str, arguments: Sequence[Argument], aliases: Mapping[str, s
             continue
         targets = _targets(name, known, aliases)
         free = [target for target in targets if target not in args]
-        if not targets and (tool == "python" or (tool in BUILT_IN and folded(name) in _REMARKS)):
+        if not targets and (tool == "python" or (tool in BUILT_IN and fold_name(name) in _REMARKS)):
             continue  # code says all there is to say
         if len(free) == 1 and free[0] not in meant:
             meant[free[0]] = value
@@ -183,7 +183,7 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
     if given is None:
         return {}
     if isinstance(given, str):
-        parsed = _parsed(given)
+        parsed = _parse_json(given)
         given = {_BARE: given} if parsed is None else parsed
     if not isinstance(given, Mapping):
         return None
@@ -191,7 +191,7 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
     names = {argument.name for argument in arguments}
     while len(args) == 1 and args.keys() & _WRAPPERS - names:
         [inner] = args.values()
-        parsed = _parsed(inner) if isinstance(inner, str) else inner
+        parsed = _parse_json(inner) if isinstance(inner, str) else inner
         if not isinstance(parsed, Mapping):
             needed = [one for one in arguments if one.is_required] or arguments
             is_meant = isinstance(inner, str) and len(needed) == 1 and needed[0].takes_text
@@ -203,8 +203,8 @@ def _as_object(given: Json, arguments: Sequence[Argument]) -> dict[str, Json] | 
 def _targets(name: str, known: Mapping[str, Argument], aliases: Mapping[str, str]) -> tuple[str, ...]:
     if (target := aliases.get(name)) and target in known:
         return (target,)
-    same = tuple(one for one in known if folded(one) == folded(name))
-    return same or tuple(one for one in _ARGUMENTS_BY_ALIAS.get(folded(name), ()) if one in known)
+    same = tuple(one for one in known if fold_name(one) == fold_name(name))
+    return same or tuple(one for one in _ARGUMENTS_BY_ALIAS.get(fold_name(name), ()) if one in known)
 
 
 def _mend(tool: str, argument: Argument, meant: dict[str, Json]) -> None:
@@ -212,14 +212,14 @@ def _mend(tool: str, argument: Argument, meant: dict[str, Json]) -> None:
     if value is None and not argument.is_required and not argument.takes_none:
         del meant[name]
     elif isinstance(value, str) and argument.takes_structure:
-        parsed = _parsed(value)
+        parsed = _parse_json(value)
         if isinstance(parsed, list | dict):
             meant[name] = parsed
     elif isinstance(value, str):
         meant[name] = _VALUES.get((tool, name), {}).get(value, value)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

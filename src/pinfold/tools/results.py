@@ -43,24 +43,24 @@ def as_result(returned: object) -> Result:
             return Result(text=returned, value=returned)
         case bytes() | bytearray():
             data = returned if isinstance(returned, Arrow) else bytes(returned)
-            return Result(text=_told(data), value=data)
+            return Result(text=_describe_bytes(data), value=data)
         case None | bool() | int():
             return Result(text=json.dumps(returned), value=returned)
         case _:
-            return _structured(returned)
+            return _structured_result(returned)
 
 
-def _told(data: bytes) -> str:
+def _describe_bytes(data: bytes) -> str:
     mime = next((mime for magic, mime in _PICTURES if data.startswith(magic)), "")
     return f"[{mime + ', ' if mime else ''}{len(data):,} bytes]"
 
 
-def _structured(returned: object) -> Result:
+def _structured_result(returned: object) -> Result:
     from pydantic_core import PydanticSerializationError
 
     try:
         value = _plain(returned)
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_told)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_describe_bytes)
         text.encode()  # a lone surrogate has no place in JSON
     except (PydanticSerializationError, ValueError, RecursionError):
         text = repr(returned)

@@ -91,23 +91,23 @@ def _by_pydantic(model: type[pydantic.BaseModel]) -> dict[str, Json]:
     with warnings.catch_warnings():
         # A default that JSON cannot hold is left out of the schema, and that is all.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-        return _trimmed(model.model_json_schema())
+        return _trim_schema(model.model_json_schema())
 
 
-def _trimmed(schema: Json) -> Json:
+def _trim_schema(schema: Json) -> Json:
     """Without titles, which say the names again, and without `null` where leaving out does the same."""
     if not isinstance(schema, dict):
         return schema
     told = {key: value for key, value in cast("dict[str, Json]", schema).items() if key != "title"}
     for key in ("properties", "$defs"):
         if isinstance(told.get(key), dict):
-            told[key] = {name: _trimmed(inner) for name, inner in told[key].items()}
+            told[key] = {name: _trim_schema(inner) for name, inner in told[key].items()}
     for key in ("items", "additionalProperties"):
         if key in told:
-            told[key] = _trimmed(told[key])
+            told[key] = _trim_schema(told[key])
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(told.get(key), list):
-            told[key] = [_trimmed(inner) for inner in told[key]]
+            told[key] = [_trim_schema(inner) for inner in told[key]]
     match told:
         case {"anyOf": [first, {"type": "null"}], "default": None, **rest}:
             return {**first, **rest}

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.events import Json
-from pinfold.text import capped, listed, printable_line
+from pinfold.text import cap_text, join_names, printable_line
 from pinfold.tools.stubs import (
     Form,
     argument_lines,
@@ -25,8 +25,8 @@ from pinfold.tools.stubs import (
     form_of,
     local_name,
     module_names,
-    offered,
     short_call,
+    tools_by_name,
 )
 from pinfold.tools.stubs.reading import as_list, as_object
 from pinfold.tools.tool import Tool
@@ -37,7 +37,7 @@ from pinfold.tools.wording import (
     WORD,
     is_slip,
     meant_by,
-    squashed,
+    squash_name,
     stem_of,
     stems_of,
 )
@@ -140,7 +140,7 @@ class Index:
             self._read()
         asked = words[:_QUERY_CHARS]
         scores = self._scores(asked)
-        exact = self._named.get(squashed(asked), [])
+        exact = self._named.get(squash_name(asked), [])
         scores |= dict.fromkeys(exact, _EXACT)
         if len(WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
             scores = dict.fromkeys(exact, _EXACT)
@@ -210,10 +210,10 @@ class Index:
             by_server.setdefault(tool.server, []).append(tool)
         for server, tools in by_server.items():
             module = self._modules[server]
-            for identifier, tool in offered(_in_own_words(tools)).items():
+            for identifier, tool in tools_by_name(_in_own_words(tools)).items():
                 name = local_name(tool)
-                own = squashed(name)
-                names = frozenset((own, squashed(module) + own, squashed(server) + own)) - {""}
+                own = squash_name(name)
+                names = frozenset((own, squash_name(module) + own, squash_name(server) + own)) - {""}
                 for one in names:
                     self._named.setdefault(one, []).append(len(self._entries))
                 words = stems_of(name) - stems_of(server) or stems_of(name)
@@ -231,12 +231,12 @@ class Index:
         for word in meant_by(asked):
             stems.setdefault(stem_of(word), (word, _MEANT))
         together = {stem_of(first + second) for first, second in pairwise(kept)} & self._postings.keys()
-        prefix = squashed(asked)
+        prefix = squash_name(asked)
         scores: dict[int, float] = {}
         covered: dict[int, float] = {}
         whole = 0.0
         for stem, (word, share) in stems.items():
-            found = self._found(stem, word)
+            found = self._weights_of(stem, word)
             for at, weight in self._postings.get(f"={word}", {}).items():
                 found[at] = found.get(at, 0.0) + _SAME_FORM * weight
             rarity = share * self._rarity(len(found))
@@ -261,7 +261,7 @@ class Index:
     def _rarity(self, count: int) -> float:
         return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
 
-    def _found(self, stem: str, word: str) -> dict[int, float]:
+    def _weights_of(self, stem: str, word: str) -> dict[int, float]:
         """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
         found = dict(self._postings.get(stem, {}))
         others = [one for one in self._alike(stem) if one != stem]
@@ -295,17 +295,17 @@ class Index:
     def _line(self, at: int) -> str:
         if at not in self._lines:
             entry = self._entries[at]
-            self._lines[at] = _noted(short_call(entry.form, entry.path), entry)
+            self._lines[at] = _add_description(short_call(entry.form, entry.path), entry)
         return self._lines[at]
 
     def _short_line(self, at: int) -> str:
         entry = self._entries[at]
-        return _noted(bare_call(entry.form, entry.path), entry)
+        return _add_description(bare_call(entry.form, entry.path), entry)
 
     def _in_detail(self, at: int) -> str:
         entry = self._entries[at]
         lines = argument_lines(entry.form)
-        told = capped("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
+        told = cap_text("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
         return f"{self._line(at)}\n{told}" if lines else self._line(at)
 
     def _nothing(self, asked: str) -> str:
@@ -316,7 +316,7 @@ class Index:
         what = (
             f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
         )
-        return f"{what}; there are servers {listed(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
+        return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
 
 
 def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
@@ -381,7 +381,7 @@ def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool =
             weights[form] = weights.get(form, 0.0) + each
 
 
-def _noted(call: str, entry: _Entry) -> str:
+def _add_description(call: str, entry: _Entry) -> str:
     sentence, known = first_sentence(entry.tool.description), f"{local_name(entry.tool)} {entry.tool.server}"
     return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
 

@@ -23,8 +23,8 @@ from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
 from pinfold.tools.arguments import Argument, read_result, read_signature
-from pinfold.tools.checking import checked
-from pinfold.tools.docstrings import described
+from pinfold.tools.checking import check_arguments
+from pinfold.tools.docstrings import describe_function
 from pinfold.tools.errors import BadTool
 from pinfold.tools.schemas import model_of, schema_of, schema_of_result
 
@@ -93,7 +93,7 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
     def arguments(self) -> tuple[Argument, ...]:
         if self.takes is not None:
             return self.takes
-        return read_signature(self.function, self.name, described(self.function))
+        return read_signature(self.function, self.name, describe_function(self.function))
 
     @cached_property
     def schema(self) -> ToolSchema:
@@ -102,17 +102,17 @@ class Tool(Struct, Generic[P, R], frozen=True, dict=True):
             parameters = schema_of(self.arguments, lambda: self._model)
         return ToolSchema(name=self.name, description=self.description, parameters=parameters)
 
-    def reached(self, args: Json) -> tuple[Reach, str]:
+    def reach_of(self, args: Json) -> tuple[Reach, str]:
         """How far a call goes, and to what where that is known. Never raises: what makes no sense fails when it is run."""
         if self.goes is None or not isinstance(args, Mapping):
             return self.reach, ""
         return self.goes(cast("Mapping[str, Json]", args))
 
-    def checked(self, args: Json) -> Mapping[str, Any]:
+    def check_arguments(self, args: Json) -> Mapping[str, Any]:
         """Arguments fit for the function, or ToolFailed saying exactly what to fix."""
         if self.validate is not None:
             return self.validate(args)
-        return checked(self.name, self._model, self.arguments, args)
+        return check_arguments(self.name, self._model, self.arguments, args)
 
     @cached_property
     def _model(self) -> type[pydantic.BaseModel]:
@@ -173,7 +173,7 @@ def tool(
         made = Tool(
             function=function,
             name=title,
-            description=described(function).text,
+            description=describe_function(function).text,
             effect=effect,
             timeout_s=timeout_s,
             parallel_safe=effect == "pure" if parallel_safe is None else parallel_safe,

@@ -32,7 +32,7 @@ def stems_of(text: str) -> frozenset[str]:
     return frozenset(map(stem_of, WORD.findall(text)))
 
 
-def squashed(name: str) -> str:
+def squash_name(name: str) -> str:
     return _NOT_IN_NAMES.sub("", name).lower()
 
 

@@ -18,7 +18,7 @@ from pinfold.app.mcp.forms import NotThat, fields_of
 from pinfold.app.mcp.pins import FilePins
 from pinfold.app.mcp.placing import in_words, is_boxed
 from pinfold.app.secrets import Secrets
-from pinfold.text import redacted
+from pinfold.text import redact
 from pinfold.tools.mcp.spec import ServerSpec
 
 pytestmark = pytest.mark.unit
@@ -96,7 +96,7 @@ def test_variables_are_filled_in_from_secrets_then_from_the_environment_then_by_
         ConfigError, match=r"ELSEWHERE is not set; give it: pinfold secret set ELSEWHERE --host a\.mcp"
     ):
         spec_of("a", {"command": "${ELSEWHERE}"})
-    assert "from the secrets" not in redacted("it is from the secrets")
+    assert "from the secrets" not in redact("it is from the secrets")
 
 
 def test_one_bad_entry_spoils_no_other() -> None:
@@ -145,7 +145,7 @@ def test_tokens_are_kept_as_secrets_are_for_their_host_and_shown_to_nobody() -> 
         is None
     )
     assert [one.hosts for one in Secrets().all()] == [("mcp.example.org",)]
-    assert "tok-abcdefgh-12345" not in redacted("here it is: tok-abcdefgh-12345")
+    assert "tok-abcdefgh-12345" not in redact("here it is: tok-abcdefgh-12345")
     kept.put("a", None)
     assert (kept.get("a"), Secrets().all()) == (None, ())
 

@@ -339,7 +339,7 @@ async def test_a_module_in_the_workspace_is_not_imported_by_a_server_on_this_mac
     # The control: where it is started in the workspace, it is.
     async with running(workspace, spec_of("-c", reach="nothing")) as asked:
         with anyio.fail_after(LIMIT_S):
-            assert await asked.process.ended() == 1
+            assert await asked.process.wait_for_exit() == 1
         assert "hijacked" in asked.process.said
 
 
@@ -353,7 +353,7 @@ async def test_a_server_that_ends_says_how_and_what_it_wrote_last(
         )
         await asked.process.stdin.send(b'"os._exit(7)"\n')
         with anyio.fail_after(LIMIT_S):
-            assert await asked.process.ended() == 7
+            assert await asked.process.wait_for_exit() == 7
             with pytest.raises(anyio.EndOfStream):
                 await asked.process.stdout.receive()
         assert asked.process.said.endswith("the end")

@@ -51,7 +51,7 @@ class _Running:
         self.said = ""
         self.where = "this machine"
 
-    async def ended(self) -> int | None:
+    async def wait_for_exit(self) -> int | None:
         return await self.process.wait()
 
     async def listen(self) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.tools.sql.cluster import Cluster
 
 from pinfold.tools import BadCall
-from pinfold.tools.sql import BadAddress, Source, read_address, shown
+from pinfold.tools.sql import BadAddress, Source, read_address, show_address
 from pinfold.tools.sql.files import Opened
 from pinfold.tools.sql.spelling import Refused
 from pinfold.tools.sql.workers import Workers
@@ -46,7 +46,7 @@ async def test_no_error_of_a_driver_tells_the_password(url: str, workers: Worker
     address = read_address(url)
     assert address.password == SECRET
     assert "c4nary" not in repr(address)
-    assert "c4nary" not in shown(url)
+    assert "c4nary" not in show_address(url)
     source = Source(name="x", address=address, timeout_s=5)
     assert "c4nary" not in repr(source)
     with pytest.raises(BadCall) as caught:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from tests.tools.sql.cluster import OWNER, Cluster
 
 from pinfold.tools.sql.bounds import Bounds
-from pinfold.tools.sql.engines import Engine, opened
+from pinfold.tools.sql.engines import Engine, open_engine
 from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.sources import Kind, Source, read_address
 from pinfold.tools.sql.spelling import Refused
@@ -127,7 +127,7 @@ class Bare:
             if engine is None or not is_kept:
                 if engine is not None:
                     engine.close()
-                engine = opened(source)
+                engine = open_engine(source)
             self._engines[source.name] = engine
             found = engine.query(Statement(sql, form, frozenset()), Bounds(1000, 1 << 20))
             return str(found.table.to_pylist())

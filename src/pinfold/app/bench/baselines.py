@@ -24,7 +24,7 @@ from pinfold.events import (
     UserMessage,
     new_action_id,
 )
-from pinfold.text import capped
+from pinfold.text import cap_text
 from pinfold.tools import Registry, Tool, ToolFailed
 
 ToolSet: TypeAlias = Literal["all", "needed", "called"]
@@ -84,7 +84,7 @@ def _closed(made: Iterable[tuple[Call, str]]) -> Step:
 
 async def _result(registry: Registry, action: CallTool) -> tuple[str, bool]:
     try:
-        return capped((await registry.call(action.tool, action.args)).text, OBSERVATION), False
+        return cap_text((await registry.call(action.tool, action.args)).text, OBSERVATION), False
     except ToolFailed as failure:
         return str(failure), True
 

@@ -19,7 +19,7 @@ from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
 from pinfold.app.shelf import Shelf
 from pinfold.app.tidying import tidied
 from pinfold.sandbox.contract import MOST_GROWTH
-from pinfold.text import listed
+from pinfold.text import join_names
 
 _TOO_LITTLE = 200 << 20
 _LITTLE = 2 << 30
@@ -168,7 +168,7 @@ def leftovers() -> Iterator[Finding]:
         section="leftovers",
         what="leftovers",
         standing="note",
-        cause=f"{len(found)} of a Pinfold that was killed: {listed(found, 3)}",
+        cause=f"{len(found)} of a Pinfold that was killed: {join_names(found, 3)}",
         fix="pinfold cleanup",
     )
 

@@ -17,7 +17,7 @@ from pinfold.events import PinfoldError
 from pinfold.model import NoKey
 from pinfold.model.reaching import reached
 from pinfold.sandbox.doctor import LATE, WAIT
-from pinfold.text import listed
+from pinfold.text import join_names
 
 
 async def models(around: Around) -> tuple[list[Finding], dict[str, Any]]:
@@ -77,7 +77,7 @@ def _here(there: Reachable, *, any_named: bool) -> list[Finding]:
         if inside.path
     ]
     for server in there.servers:
-        has = listed([model.id for model in server.models], 3) or "no model"
+        has = join_names([model.id for model in server.models], 3) or "no model"
         if server.needs_key:
             has = "wants a key"
         found.append(

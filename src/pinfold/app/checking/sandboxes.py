@@ -12,7 +12,7 @@ from pinfold.app.helper import running_helper
 from pinfold.events import PinfoldError
 from pinfold.sandbox import is_built_in
 from pinfold.sandbox.doctor import Checked, Report
-from pinfold.text import listed
+from pinfold.text import join_names
 
 
 def cells_python(around: Around) -> tuple[Path | None, list[Finding]]:
@@ -80,7 +80,7 @@ def _proven(checked: Checked) -> str:
     inside: dict[str, Any] = dict(checked.environment)
     if python := inside.get("python"):
         missing: list[str] = inside["missing"]
-        lacks = f"without {listed(missing, 3)}" if missing else "with the data libraries"
+        lacks = f"without {join_names(missing, 3)}" if missing else "with the data libraries"
         words.append(f"Python {python} {lacks}")
     return "; ".join(words)
 

@@ -14,7 +14,7 @@ from pinfold.app.instructions import instructions
 from pinfold.app.obeyed import obeyed
 from pinfold.app.settings import all_keys, config_file
 from pinfold.app.trust import standing
-from pinfold.text import listed
+from pinfold.text import join_names
 
 _OTHERS = ("PINFOLD_DEBUG", "PINFOLD_TEST_DATA_PYTHON", "PINFOLD_SITE")
 """Variables that stand for no key."""
@@ -64,14 +64,14 @@ def folder(around: Around) -> Iterator[Finding]:
     if not names:
         yield Finding(section=section, what=what, words="No project instructions found")
     elif standing(found).trusted:
-        yield Finding(section=section, what=what, words=f"is trusted: {listed(names, 4)}")
+        yield Finding(section=section, what=what, words=f"is trusted: {join_names(names, 4)}")
     else:
         odd = [f"{name}: {why}" for name, why in found.odd.items()]
         yield Finding(
             section=section,
             what=what,
             standing="note",
-            cause=listed(odd, 2)
+            cause=join_names(odd, 2)
             if odd
             else around.loaded.notice.partition("; see")[0] or "it is not trusted",
             fix="change it or take it away"

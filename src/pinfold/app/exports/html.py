@@ -14,7 +14,7 @@ from pinfold.app.exports.md import heading
 from pinfold.app.exports.prose import highlighted, prose
 from pinfold.app.exports.showing import PICTURES, Form, best_of, in_a_word
 from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story, form_of
-from pinfold.text import capped, first_line, printable
+from pinfold.text import cap_text, first_line, printable
 
 LONG = 30
 """Lines of output from which on they are folded away."""
@@ -155,7 +155,7 @@ def _outputs(cell: Cell) -> Iterator[str]:
         how = step.outcome.replace("_", " ")
         yield (
             f'<div class="out"><details class="fold"><summary>called {escape(step.tool)}: {escape(how)}</summary>'
-            f"<pre>{escape(capped(step.args, _SHOWN))}</pre><pre>{escape(capped(step.text, _SHOWN))}</pre></details></div>"
+            f"<pre>{escape(cap_text(step.args, _SHOWN))}</pre><pre>{escape(cap_text(step.text, _SHOWN))}</pre></details></div>"
         )
     for shown in cell.displays:
         yield f'<div class="out rich">{_shown(shown)}</div>'
@@ -181,15 +181,15 @@ def _step(step: Step) -> Iterator[str]:
         how += ", undone"
     label = f"<span>{escape(step.tool)} {escape(step.about or first_line(step.args, 70))}</span><span>{escape(how)}</span>"
     yield f'<details class="cell step"><summary>{label}</summary>'
-    yield f'<pre class="code"><code>{highlighted(capped(step.args, _SHOWN), "json")}</code></pre>'
+    yield f'<pre class="code"><code>{highlighted(cap_text(step.args, _SHOWN), "json")}</code></pre>'
     if step.text.strip():
-        yield f'<div class="out"><pre>{escape(capped(step.text.rstrip(), _SHOWN))}</pre></div>'
+        yield f'<div class="out"><pre>{escape(cap_text(step.text.rstrip(), _SHOWN))}</pre></div>'
     yield from _files(step.files)
     yield "</details>"
 
 
 def _block(text: str, *, kind: str = "", label: str = "") -> str:
-    lines = capped(text.rstrip("\n"), _SHOWN).split("\n")
+    lines = cap_text(text.rstrip("\n"), _SHOWN).split("\n")
     inside = f"<pre>{escape(chr(10).join(lines if len(lines) <= LONG else lines[:_HEAD]))}</pre>"
     if len(lines) > LONG:
         rest = escape("\n".join(lines[_HEAD:]))
@@ -213,7 +213,7 @@ def _shown(shown: Shown, *, frames: bool = True) -> str:
         return inside
     plain = shown.forms.get("text/plain", form)
     said = plain.text if plain.mime.startswith("text/") or "json" in plain.mime else ""
-    return f'<span class="label">{escape(words)}</span><pre>{escape(capped(said, _SHOWN))}</pre>'
+    return f'<span class="label">{escape(words)}</span><pre>{escape(cap_text(said, _SHOWN))}</pre>'
 
 
 def _picture(form: Form, words: str) -> str:

@@ -11,7 +11,7 @@ from pinfold.app.exports.fences import block_quote, fenced, quoted, tamed, with_
 from pinfold.app.exports.showing import Form, is_text
 from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story
 from pinfold.events import BadEvent, Json, parse_json
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 _Json: TypeAlias = dict[str, Any]
 STAND_IN = """\
@@ -106,7 +106,7 @@ def _cells(item: Item) -> Iterator[_Json]:
 
 
 def _output(text: str) -> list[str]:
-    return [fenced(capped(text.rstrip(), _TEXT))] if text.strip() else []
+    return [fenced(cap_text(text.rstrip(), _TEXT))] if text.strip() else []
 
 
 def _cell(cell: Cell) -> Iterator[_Json]:

@@ -9,7 +9,7 @@ from typing import assert_never
 from pinfold.app.exports.fences import block_quote, fenced, quoted, tamed, with_lines
 from pinfold.app.exports.showing import PICTURES, Form, best_of, in_a_word, suffix_of
 from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story
-from pinfold.text import capped, listed, printable
+from pinfold.text import cap_text, join_names, printable
 
 LONG = 24
 """Lines of output from which on they are folded away."""
@@ -77,7 +77,7 @@ class _Page:
         for notice in cell.notices:
             yield f"*{quoted(notice)}*"
         if cell.files:
-            yield f"*files: {quoted(listed(cell.files, _FILES))}*"
+            yield f"*files: {quoted(join_names(cell.files, _FILES))}*"
 
     def _shown(self, shown: Shown) -> str:
         best = best_of(shown.forms)
@@ -124,7 +124,7 @@ def _step(step: Step) -> Iterator[str]:
 
 def folded(text: str, label: str) -> str:
     """Output as a block; a long one opens on demand."""
-    text = capped(text.rstrip(), _SHOWN)
+    text = cap_text(text.rstrip(), _SHOWN)
     lines = text.count("\n") + 1
     block = fenced(text, "text")
     if lines < LONG:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from pinfold.app.exports.ipynb import NEEDS_PINFOLD, named_error
 from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Step, Story
-from pinfold.text import capped, printable
+from pinfold.text import cap_text, printable
 
 _ENDS = re.compile(r"\r\n|\r|\n")
 _ANSWER = re.compile(r"\banswer\s*\(")
@@ -71,7 +71,7 @@ def _part(item: Item, program: _Program | None) -> Iterator[str]:
             yield f"# %% [markdown]\n{_commented(text)}"
         case Step(tool=tool, args=args, outcome=outcome):
             how = outcome or "no end"
-            yield f"# %% [markdown]\n{_commented(f'{tool} ({how}): {capped(args, _VALUE)}')}"
+            yield f"# %% [markdown]\n{_commented(f'{tool} ({how}): {cap_text(args, _VALUE)}')}"
         case Note(label=label, text=text):
             yield f"# %% [markdown]\n{_commented(f'{label}: {text}')}"
         case Cell() as cell:
@@ -85,7 +85,7 @@ def _part(item: Item, program: _Program | None) -> Iterator[str]:
                 yield NEEDS_PINFOLD
             yield program.text
             if cell.value is not None:
-                yield _commented(capped(cell.value, _VALUE), "#> ")
+                yield _commented(cap_text(cell.value, _VALUE), "#> ")
         case _:
             assert_never(item)
 
@@ -131,7 +131,7 @@ def _until_it_failed(cell: Cell, tree: ast.Module, lines: list[str]) -> list[str
     found = re.search(rf'File "<cell {cell.number}>", line (\d+)', cell.error or "")
     failed = int(found[1]) if found else 1
     start = next((node.lineno for node in tree.body if (node.end_lineno or node.lineno) >= failed), 1)
-    said = capped(f"{name}: {words}" if words else name, 200)
+    said = cap_text(f"{name}: {words}" if words else name, 200)
     rest = "\n".join(lines[start - 1 :])
     return [
         *lines[: start - 1],

@@ -46,7 +46,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.sandbox import Display
-from pinfold.text import capped, first_line, presentable, presentable_line, redacted
+from pinfold.text import cap_text, first_line, presentable, presentable_line, redact
 
 ReadBlob: TypeAlias = Callable[[BlobId], bytes]
 """Raises PinfoldError for what is not there."""
@@ -201,7 +201,7 @@ def display_form(entries: Iterable[Entry], blob: ReadBlob, number: int, mime: st
 def form_of(mime: str, data: bytes) -> Form:
     """Without secrets, where it is text."""
     if is_text(mime):
-        data = redacted(data.decode("utf-8", "replace")).encode()
+        data = redact(data.decode("utf-8", "replace")).encode()
     return Form(mime=presentable_line(mime), data=data)
 
 
@@ -440,8 +440,8 @@ def _clean(text: str) -> str:
     if "\r" in text:
         # What a progress bar wrote over itself: the last of it counts, as on a screen.
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return presentable(capped(redacted(text), SHOWN) if len(text) > SHOWN else text)
+    return presentable(cap_text(redact(text), SHOWN) if len(text) > SHOWN else text)
 
 
 def _code(code: str) -> str:
-    return redacted(code).encode("utf-8", "replace").decode()
+    return redact(code).encode("utf-8", "replace").decode()

@@ -51,7 +51,7 @@ class Boxed:
     def said(self) -> str:
         return self._said.text
 
-    async def ended(self) -> int | None:
+    async def wait_for_exit(self) -> int | None:
         await self._ended.wait()
         return self._code
 
@@ -172,7 +172,7 @@ async def boxed(session: Session, started: Started, where: str) -> AsyncGenerato
                 program.over()
                 with anyio.CancelScope(shield=True):
                     with anyio.move_on_after(_GRACE_S):
-                        await program.ended()
+                        await program.wait_for_exit()
                     await session.close()
     finally:
         with anyio.CancelScope(shield=True):

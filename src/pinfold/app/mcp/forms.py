@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pinfold.events import Json
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 MOST_FIELDS = 16
 _WORDS = 500
@@ -79,7 +79,7 @@ def _question(name: str, about: Mapping[str, Json]) -> str:
     words = [str(about[key]) for key in ("title", "description") if about.get(key)]
     if "default" in about:
         words.append(f"(else {about['default']!r})")
-    return capped(": ".join([name, *words]), _WORDS)
+    return cap_text(": ".join([name, *words]), _WORDS)
 
 
 def _options(about: Mapping[str, Json]) -> dict[str, Json]:

@@ -115,7 +115,7 @@ class _Hosted:
             async for piece in stream or ():
                 self._said.add(piece)
 
-    async def ended(self) -> int | None:
+    async def wait_for_exit(self) -> int | None:
         return await self._process.wait()
 
     async def end(self) -> None:

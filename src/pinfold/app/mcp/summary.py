@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pinfold.app.mcp.placing import is_boxed
 from pinfold.app.secrets import secrets_in
-from pinfold.text import exact_line, redacted
+from pinfold.text import exact_line, redact
 from pinfold.tools.mcp.spec import ServerSpec
 
 _BLANKS = re.compile(r"\s{20,}")
@@ -27,8 +27,8 @@ def described(spec: ServerSpec) -> tuple[str, ...]:
 
 def _lines(spec: ServerSpec) -> Iterator[str]:
     # Each word by itself: quoted, a key would not be known for one.
-    words = (redacted(word) for word in (spec.command, *spec.args))
-    yield f"{redacted(spec.name)}: {redacted(spec.url) if spec.url else shlex.join(words)}"
+    words = (redact(word) for word in (spec.command, *spec.args))
+    yield f"{redact(spec.name)}: {redact(spec.url) if spec.url else shlex.join(words)}"
     for name, value in spec.env.items():
         is_secret = bool(secrets_in({name: value}))
         yield f"    env {name}={_value(value, is_secret=is_secret)}"
@@ -58,7 +58,7 @@ def _place(spec: ServerSpec) -> str:
 def _value(value: str, *, is_secret: bool) -> str:
     if is_secret and _WORD.fullmatch(value):
         return f"(a secret of {len(value)} characters, not shown)"
-    return redacted(value)
+    return redact(value)
 
 
 def _line(text: str) -> str:

@@ -26,7 +26,7 @@ from pinfold.front.chat.output import CELL, INDENT, TOOL, Stream, printed_of, sh
 from pinfold.front.chat.pictures import Way
 from pinfold.front.chat.results import apart, exit_code, verdict
 from pinfold.front.chat.spacing import Spaced
-from pinfold.text import capped, presentable, presentable_line
+from pinfold.text import cap_text, presentable, presentable_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -182,7 +182,7 @@ class Acting:
         blob = self._last.blobs[0] if self._last.blobs else None
         whole = await self._displays.read(blob)
         text = self._last.observation if whole is None else whole.decode("utf-8", "replace")
-        return capped(presentable(text), SCREEN)
+        return cap_text(presentable(text), SCREEN)
 
     async def _nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
         assert one.parent

@@ -28,7 +28,7 @@ from pinfold.front.chat.desk import Desk, KeyQuestion, WordsQuestion
 from pinfold.front.chat.diffs import coloured
 from pinfold.front.chat.hanging import Hanging
 from pinfold.front.chat.paper import Paper
-from pinfold.text import capped, exact, presentable, presentable_line
+from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
 _SHOWN = 200_000
@@ -221,7 +221,7 @@ def _may_it(event: ApprovalRequested) -> str:
 
 def _what_it_would_do(shows: str) -> list[RenderableType]:
     """Every line of it: a diff by its signs, anything else as it is."""
-    lines = _without_blanks(capped(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
+    lines = _without_blanks(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
     is_diff = any(line.startswith("@@ -") for line in lines)
     styled = coloured(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]
     return [Hanging(line, _GUTTER, _GUTTER + "    ") for line in styled]

@@ -46,7 +46,7 @@ from pinfold.events import (
 from pinfold.front.chat.lines import PIECE
 from pinfold.front.chat.paper import Paper
 from pinfold.front.chat.spacing import Spaced
-from pinfold.text import listed, presentable, presentable_line
+from pinfold.text import join_names, presentable, presentable_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -203,7 +203,7 @@ class Teller:
                 self._acting.forget()
                 await self._replying.answer(text)
                 if without and "(Done without " not in text:
-                    self._line(f"done without: {listed(without, _NAMED)}", "yellow")
+                    self._line(f"done without: {join_names(without, _NAMED)}", "yellow")
             case TurnInterrupted(reason=reason):
                 self._acting.forget()
                 self._line(f"{reason}; variables and files are as the last cell left them", "yellow")
@@ -254,14 +254,14 @@ class Teller:
 
     def _opened(self, event: SessionOpened) -> None:
         back = [
-            f"{how} {listed(names, _NAMED)}"
+            f"{how} {join_names(names, _NAMED)}"
             for how, names in (("restored", event.restored), ("run again for", event.replayed))
             if names
         ]
         if back:
             self._line(f"opened again: {'; '.join(back)}", "dim")
         if event.lost:
-            self._line(f"opened again; lost: {listed(event.lost, _NAMED)}", "yellow")
+            self._line(f"opened again; lost: {join_names(event.lost, _NAMED)}", "yellow")
 
     def _changed(self, event: SessionChanged) -> None:
         said: list[str] = []
@@ -272,7 +272,7 @@ class Teller:
         if event.checkpoints is not None:
             said.append(f"checkpoints: {'on' if event.checkpoints else 'off'}")
         if event.revoked:
-            said.append(f"not granted any more: {listed(event.revoked, _NAMED)}")
+            said.append(f"not granted any more: {join_names(event.revoked, _NAMED)}")
         if event.title != self._title and not said:
             said.append(f"title: {event.title}")
         self._title = event.title

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from pinfold.app.first_run import Found, Server
-from pinfold.text import listed, presentable_line
+from pinfold.text import join_names, presentable_line
 
 ROWS = 24
 _LABEL = 16
@@ -50,7 +50,7 @@ def _facts(found: Found) -> Iterator[tuple[str, str]]:
         )
         yield "built-in model", f"{found.builtin}, {there}"
     keys = [f"{key.variable} ({key.provider})" for key in found.keys]
-    yield "keys", listed(keys, 4) if keys else "none of a provider is set"
+    yield "keys", join_names(keys, 4) if keys else "none of a provider is set"
     chosen = "" if found.sandbox == "auto" else f"{found.sandbox}, as configured; "
     yield "sandbox", f"{chosen}{_ISOLATION[found.isolation]}"
     built = (
@@ -65,7 +65,7 @@ def _server(server: Server) -> str:
     kind = f"{_KINDS.get(server.kind, server.kind)} at {server.url}"
     if server.needs_key:
         return f"{kind} wants a key"
-    return f"{kind}: {listed(list(server.models), 3) if server.models else 'no model yet'}"
+    return f"{kind}: {join_names(list(server.models), 3) if server.models else 'no model yet'}"
 
 
 def _conclusions(found: Found) -> Iterator[tuple[str, str]]:

@@ -41,7 +41,7 @@ from pinfold.events import (
 from pinfold.front.cli.listing import ago, folder_of, rows, standing, title_of
 from pinfold.front.cli.session_views import view_options
 from pinfold.front.pages import cut, size_in_words
-from pinfold.text import capped, presentable, presentable_line
+from pinfold.text import cap_text, presentable, presentable_line
 
 _SHOWN = 4000
 _HITS = 3
@@ -232,5 +232,5 @@ def _show(entry: Entry, cells: Mapping[ActionId, str]) -> None:
 
 
 def _block(label: str, text: str) -> None:
-    body = capped(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
+    body = cap_text(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
     click.echo(f"[{presentable_line(label)}]\n  {body}".encode())

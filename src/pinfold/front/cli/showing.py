@@ -25,7 +25,7 @@ from pinfold.events import (
     entry_line,
     plain_json,
 )
-from pinfold.text import capped, presentable
+from pinfold.text import cap_text, presentable
 
 if TYPE_CHECKING:
     from pinfold.front.cli.progress import Spinner
@@ -92,7 +92,7 @@ class Plain:
             case ActionProposed(action=RunCell(code=code)):
                 _say(f"> {_indented(code)}")
             case ActionProposed(action=CallTool(tool=tool, args=args)):
-                _say(f"> {tool} {capped(presentable(plain_json(args)), 200)}")
+                _say(f"> {tool} {cap_text(presentable(plain_json(args)), 200)}")
             case ActionDenied(reason=reason):
                 _say(f"  not run: {reason}")
             case ActionFinished(outcome=outcome, observation=observation, duration_s=took) as event:
@@ -116,7 +116,7 @@ def show_notice(entry: Entry) -> None:
 
 def _indented(text: str) -> str:
     # First without secrets: a cut could leave half of one, which nothing would know.
-    return capped(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
+    return cap_text(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ from pinfold.app.trust import Standing, forget, standing, trust
 from pinfold.app.untrusted_files import clean as clean_files
 from pinfold.app.untrusted_files import untrusted_in
 from pinfold.front.cli.showing import is_closed
-from pinfold.text import exact_line, listed, numerous, presentable_line, redacted
+from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
 
 
 @click.command("trust")
@@ -71,13 +71,13 @@ def _show(found: Obeyed, stands: Standing) -> None:
     for file in found.files:
         mark = "*" if file.name in stands.changed else " "
         first, *more = found.what(file)
-        for line in (f"{mark} {redacted(file.name):<16} {first}", *(f"  {line}" for line in more)):
+        for line in (f"{mark} {redact(file.name):<16} {first}", *(f"  {line}" for line in more)):
             click.echo(exact_line(line))
     for name, why in found.odd.items():
         click.echo(presentable_line(f"! {name:<16} cannot be trusted: {why}"))
     how = "trusted" if stands.trusted else "not trusted"
     if stands.changed:
-        how += f"; since {stands.at} changed (*): {listed(stands.changed, 10)}"
+        how += f"; since {stands.at} changed (*): {join_names(stands.changed, 10)}"
     click.echo(presentable_line(f"{found.workspace} is {how}"))
 
 

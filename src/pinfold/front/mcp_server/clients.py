@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 
 from pinfold.app import Approval, Approve, Decision, background
-from pinfold.text import capped, presentable_line
+from pinfold.text import cap_text, presentable_line
 
 STDIO = "stdio"
 _EVERY_S = 0.2
@@ -42,7 +42,9 @@ class Client:
 
     async def _approve(self, approval: Approval) -> Decision:
         if approval.question:
-            answer = await self._elicited(capped(approval.reason, _SHOWN), _form("answer", approval.options))
+            answer = await self._elicited(
+                cap_text(approval.reason, _SHOWN), _form("answer", approval.options)
+            )
             return Decision(allow=answer is not None, words=answer or "the user gave no answer")
         said = [f"Pinfold asks: {approval.reason}", approval.shows]
         choices = ["allow", "deny"]

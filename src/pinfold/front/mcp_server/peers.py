@@ -50,7 +50,7 @@ class ClientPeer:
     def seen(self, context: Context) -> None:
         self._last = context
 
-    async def asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         context = self._under_way[-1] if self._under_way else None
         if context is None or not context.session.can_send_request:
             raise MCPError(code=METHOD_NOT_FOUND, message=f"the client cannot be asked for {method} now")
@@ -61,7 +61,7 @@ class ClientPeer:
         )
         return answer.model_dump(by_alias=True, mode="json")
 
-    async def told(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         message = cast("Any", _message(method, params))
         context = self._under_way[-1] if self._under_way else None
         if context is not None and method not in _TO_ALL:
@@ -69,7 +69,7 @@ class ClientPeer:
         elif self._last is not None:
             await self._last.session.send_notification(message)
 
-    async def resumed(self) -> None:
+    async def on_resumed(self) -> None:
         """A server that lets a client come again for the rest may do so here as well."""
         for context in self._under_way:
             if context.close_sse_stream is not None:
@@ -82,29 +82,29 @@ class RequestPeer:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         del params
         raise MCPError(code=METHOD_NOT_FOUND, message=f"a client of this version is not asked for {method}")
 
-    async def told(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         message = cast("Any", _message(method, params))
         await self._context.session.send_notification(message, related_request_id=self._context.request_id)
 
-    async def resumed(self) -> None:
+    async def on_resumed(self) -> None:
         """There is no coming again in this version."""
 
 
 class NobodyPeer:
     """For looking at a server before any client is there."""
 
-    async def asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         del params
         raise MCPError(code=METHOD_NOT_FOUND, message=f"nobody can be asked for {method}")
 
-    async def told(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         del method, params
 
-    async def resumed(self) -> None:
+    async def on_resumed(self) -> None:
         """Nobody waits."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pinfold.model.errors import UnknownModel
-from pinfold.text import listed
+from pinfold.text import join_names
 
 WeightsName: TypeAlias = Literal["builtin", "builtin-small", "smollm2"]
 
@@ -54,7 +54,7 @@ def weights_named(name: str) -> Weights:
         return CATALOGUE[name]
     except KeyError:
         raise UnknownModel(
-            f"no weights are called {name!r}; there are {listed(list(CATALOGUE), 9)}"
+            f"no weights are called {name!r}; there are {join_names(list(CATALOGUE), 9)}"
         ) from None
 
 

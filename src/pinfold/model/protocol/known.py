@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import Struct
 
 from pinfold.events import Json, ToolSchema
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 PYTHON = "python"
 BARE = "input"
@@ -88,7 +88,7 @@ class Known:
         return f'<tool name="{tool}">{{{needed}}}</tool>'
 
     def fault(self, tool: str, why: str) -> Fault:
-        return Fault(f"The call of {tool} was not run: {capped(why, 200)}. Write it as {self.form(tool)}.")
+        return Fault(f"The call of {tool} was not run: {cap_text(why, 200)}. Write it as {self.form(tool)}.")
 
 
 def _folded(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pinfold.events import ContextTooLong, RequestFailed
 from pinfold.model.providers.known import Key
 from pinfold.model.wire.http import Patience
-from pinfold.text import first_line, redacted
+from pinfold.text import first_line, redact
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
@@ -126,7 +126,7 @@ def _address(asking: Asking) -> str:
 
 
 def _one_line(text: str, asking: Asking) -> str:
-    return redacted(first_line(text, _WORDS), [asking.key.value] if asking.key.value else ())
+    return redact(first_line(text, _WORDS), [asking.key.value] if asking.key.value else ())
 
 
 # Reading what providers send with an error

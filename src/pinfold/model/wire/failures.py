@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parsed
-from pinfold.text import printable, redacted
+from pinfold.text import printable, redact
 
 _WORDS = 400
 _LOOKED_AT = 2**16
@@ -193,7 +193,7 @@ def _words(said: Json) -> str:
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
     """Someone else's words inside a message of ours: one line, bounded, without the key."""
-    line = printable(redacted(" ".join(text[:_LOOKED_AT].split()), secrets))
+    line = printable(redact(" ".join(text[:_LOOKED_AT].split()), secrets))
     return line if len(line) <= _WORDS else line[: _WORDS - 3] + "..."
 
 

@@ -32,7 +32,7 @@ from pinfold.model.wire.gathering import Gathering
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_list, a_text, an_object, estimated_tokens, sendable
 from pinfold.model.wire.sse import DONE, events, not_a_chat
-from pinfold.text import listed
+from pinfold.text import join_names
 
 Tools = Literal["native", "none", "unknown"]
 _PATH = "chat/completions"
@@ -164,7 +164,7 @@ class OpenAIModel:
         if near := get_close_matches(self.model, known, n=1, cutoff=0.5):
             return f"did you mean --model {one_line(prefix + near[0])}?"
         if known:
-            return f"the server has {one_line(listed(known, _NAMED))}"
+            return f"the server has {one_line(join_names(known, _NAMED))}"
         return "is the name right? `pinfold model list` shows what is here"
 
     def _can_do_without(self, refused: Refused, request: Request) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from pinfold.policy.lists import lists, named
+from pinfold.policy.lists import lists, matches_any
 from pinfold.policy.shell.script import Command, Word, base_name
 
 
@@ -17,7 +17,7 @@ def danger_of(words: Sequence[Word], *, reads: bool) -> str:
         return f"{secret.shown} may hold secrets"
     if reads:
         return ""
-    if named(name, known.dangerous):
+    if matches_any(name, known.dangerous):
         return f"{name} acts on the whole machine"
     if name in known.system:
         return f"{name} changes the system"
@@ -70,7 +70,7 @@ def outside(word: Word) -> str:
     return "outside the workspace" if posixpath.normpath(path).startswith("..") else ""
 
 
-def deleted(words: Sequence[Word]) -> list[str]:
+def deletion_targets(words: Sequence[Word]) -> list[str]:
     """Paths a command deletes, as they are written."""
     name = base_name(words[0].text or "")
     texts = [word.text for word in words[1:]]
@@ -87,7 +87,7 @@ def deleted(words: Sequence[Word]) -> list[str]:
     return []
 
 
-def written(words: Sequence[Word]) -> list[str]:
+def write_targets(words: Sequence[Word]) -> list[str]:
     name = base_name(words[0].text or "")
     if name in lists().deleters:
         return []

@@ -49,10 +49,10 @@ def inner_of(words: Sequence[Word], fed: str | None) -> Inner | None:
             return None
         case _:
             wrapper = known.wrappers.get(name)
-            return _wrapped(name, wrapper, words) if wrapper else None
+            return _unwrap_command(name, wrapper, words) if wrapper else None
 
 
-def _wrapped(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner:
+def _unwrap_command(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner:
     at, is_known = 1, True
     while at < len(words) and (text := words[at].text or "").startswith("-"):
         at += 1
@@ -72,11 +72,11 @@ def _wrapped(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Inner:
     if name in ("watch", "parallel"):
         return Inner(why=why, texts=(" ".join(word.text or word.shown for word in rest),))
     if name == "xargs":
-        rest = _filled(words[1:at], rest or (Word("echo", "echo"),))
+        rest = _fill_xargs(words[1:at], rest or (Word("echo", "echo"),))
     return Inner(why=why, commands=(rest,) if rest else ())
 
 
-def _filled(flags: Sequence[Word], rest: tuple[Word, ...]) -> tuple[Word, ...]:
+def _fill_xargs(flags: Sequence[Word], rest: tuple[Word, ...]) -> tuple[Word, ...]:
     """What xargs runs: with words from its input, which may be anything."""
     texts = [word.text or "" for word in flags]
     marks = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "-I"]

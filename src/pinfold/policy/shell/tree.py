@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pinfold.policy.shell.danger import danger_of, deleted, of_the_whole, outside, written
+from pinfold.policy.shell.danger import danger_of, deletion_targets, of_the_whole, outside, write_targets
 from pinfold.policy.shell.inner import inner_of
 from pinfold.policy.shell.prediction import is_harmless, why_it_writes
 from pinfold.policy.shell.script import Command, Script, Word
@@ -108,21 +108,21 @@ class Tree:
                 case "file_redirect":
                     self._redirect(node)
                 case "variable_assignment" | "for_statement" | "declaration_command" | "unset_command":
-                    self.besides.append(f"sets variables: {self._shown(node)[:60]}")
+                    self.besides.append(f"sets variables: {self._source_of(node)[:60]}")
                 case "function_definition":
                     self._function(node)
                 case _:
                     pass
             pending.extend(reversed(node.children))
 
-    def _shown(self, node: Node) -> str:
+    def _source_of(self, node: Node) -> str:
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def _function(self, node: Node) -> None:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
-        called = self._shown(name) if name else ""
+        called = self._source_of(name) if name else ""
         self.besides.append(f"defines a function {called}")
-        if body and called and re.search(rf"{re.escape(called)}\s*[|&]", self._shown(body)):
+        if body and called and re.search(rf"{re.escape(called)}\s*[|&]", self._source_of(body)):
             self.dangers.append(f"{called} starts itself over and over")
 
     def _after_redirects(self, children: Iterable[Node]) -> list[Node]:
@@ -140,7 +140,9 @@ class Tree:
         """The text of a here-document."""
         for child in children:
             if child.type == "heredoc_redirect":
-                return next((self._shown(one) for one in child.children if one.type == "heredoc_body"), None)
+                return next(
+                    (self._source_of(one) for one in child.children if one.type == "heredoc_body"), None
+                )
         return None
 
     def _redirect(self, node: Node) -> None:
@@ -165,7 +167,7 @@ class Tree:
             for child in [*node.children, *extra]
             if child.type not in _REDIRECTS and child.type != "variable_assignment"
         ]
-        self._add(words, self._shown(node), fed, depth)
+        self._add(words, self._source_of(node), fed, depth)
 
     def _add(self, words: list[Word], shown: str, fed: str | None, depth: int) -> None:
         """One simple command, and what it runs."""
@@ -183,8 +185,8 @@ class Tree:
             self.reasons.append(why)
         if danger := danger_of(words, reads=not why) or (inner.danger if inner else ""):
             self.dangers.append(danger)
-        self.deletes += deleted(words)
-        self.writes += written(words) if why else []
+        self.deletes += deletion_targets(words)
+        self.writes += write_targets(words) if why else []
         for given in inner.commands if inner else ():
             self._add(list(given), shown, None, depth + 1)
         for given in inner.perhaps if inner else ():
@@ -194,12 +196,12 @@ class Tree:
 
     def _word(self, node: Node) -> Word:
         text, is_certain = self._value(node, quoted=False)
-        shown = self._shown(node)
+        shown = self._source_of(node)
         return Word(shown, text) if is_certain else Word(shown, None, text)
 
     def _value(self, node: Node, *, quoted: bool) -> tuple[str, bool]:
         """What is known of it from its beginning on, and whether that is all."""
-        shown = self._shown(node)
+        shown = self._source_of(node)
         match node.type:
             case "word" | "number" if not node.children:
                 found = None if quoted else _PATTERN.search(shown)
@@ -215,14 +217,14 @@ class Tree:
             case "$":
                 return "$", True
             case "string" | "concatenation":
-                return self._joined(node, quoted=node.type == "string")
+                return self._join_parts(node, quoted=node.type == "string")
             case _:
                 return "", False
 
-    def _joined(self, node: Node, *, quoted: bool) -> tuple[str, bool]:
+    def _join_parts(self, node: Node, *, quoted: bool) -> tuple[str, bool]:
         text, at = "", node.start_byte
         if not quoted and _PATTERN.search(
-            "".join(self._shown(one) for one in node.children if one.type == "word")
+            "".join(self._source_of(one) for one in node.children if one.type == "word")
         ):
             first, certain = self._value(node.children[0], quoted=False)
             return first if certain else "", False

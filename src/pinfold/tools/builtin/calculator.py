@@ -96,12 +96,12 @@ def _round(number: Number, digits: int | None = None) -> Number:
 
 
 def _prod(numbers: list[Any]) -> Number:
-    return functools.reduce(lambda made, one: _bounded(made * one), numbers, 1)
+    return functools.reduce(lambda made, one: _check_size(made * one), numbers, 1)
 
 
 def _lcm(*numbers: int) -> int:
     _whole("lcm", *numbers)
-    return functools.reduce(lambda made, one: int(_bounded(math.lcm(made, one))), numbers, 1)
+    return functools.reduce(lambda made, one: int(_check_size(math.lcm(made, one))), numbers, 1)
 
 
 def _statistic(name: str) -> Callable[[list[Any]], Any]:
@@ -142,7 +142,7 @@ def calculator(expression: str) -> str:
     Args:
         expression: Python's operators, functions such as sqrt, log, sin, round, min, max, sum, mean, comb, factorial.
     """
-    return _shown(evaluate(expression))
+    return _format_value(evaluate(expression))
 
 
 def evaluate(expression: str) -> Value:
@@ -159,7 +159,7 @@ def evaluate(expression: str) -> Value:
     if not set(text) & set("([") and (number := re.search(_COMMA, text)):
         raise BadCall(f"write {number.group().replace(',', '')}, without commas")
     try:
-        return _value(_parsed(text).body, 0)
+        return _value(_parse_expression(text).body, 0)
     except BadCall:
         raise
     except ZeroDivisionError:
@@ -170,14 +170,14 @@ def evaluate(expression: str) -> Value:
         raise BadCall(str(error)) from error
 
 
-def _parsed(text: str) -> ast.Expression:
+def _parse_expression(text: str) -> ast.Expression:
     try:
         return ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         # Only what is no Python may be a percentage: `7 % 3` stays a remainder.
         percent = re.sub(_PERCENT, r"(\1/100)", re.sub(_PERCENT_OF, r"(\1/100)*", text))
         if percent != text:
-            return _parsed(percent)
+            return _parse_expression(percent)
         where = f" near column {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""
         raise BadCall(f"this is no expression{where}: write it as in Python, such as (2 + 3) * 4") from error
 
@@ -187,11 +187,11 @@ def _value(node: ast.expr, depth: int) -> Value:
         raise BadCall(f"it is nested deeper than {DEPTH}; work it out in parts")
     match node:
         case ast.Constant(value=bool() | int() | float() as number):
-            return _bounded(number)
+            return _check_size(number)
         case ast.BinOp():
             return _binary(node, depth)
         case ast.UnaryOp(op=sign, operand=inner):
-            return _bounded(_UNARY[type(sign)](_number(inner, depth)))
+            return _check_size(_UNARY[type(sign)](_number(inner, depth)))
         case ast.Compare(left=left, ops=signs, comparators=others):
             values = [_number(one, depth) for one in (left, *others)]
             return all(_compare(sign)(a, b) for sign, a, b in zip(signs, values, values[1:], strict=False))
@@ -204,7 +204,7 @@ def _value(node: ast.expr, depth: int) -> Value:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item, depth + 1) for item in items]
         case ast.Call():
-            return _called(node, depth)
+            return _call_function(node, depth)
         case _:
             raise BadCall(f"{type(node).__name__} is not arithmetic; use the python tool for programs")
 
@@ -222,7 +222,7 @@ def _binary(node: ast.BinOp, depth: int) -> Number:
         if type(step.op) not in _BINARY:
             raise BadCall(f"{type(step.op).__name__} is not arithmetic of numbers")
         _foresee(step.op, value, other)
-        value = _bounded(_BINARY[type(step.op)](value, other))
+        value = _check_size(_BINARY[type(step.op)](value, other))
     return value
 
 
@@ -239,7 +239,7 @@ def _foresee(sign: ast.operator, a: Number, b: Number) -> None:
         raise _too_big()
 
 
-def _called(node: ast.Call, depth: int) -> Value:
+def _call_function(node: ast.Call, depth: int) -> Value:
     if not isinstance(node.func, ast.Name):
         raise BadCall(
             "write * between a number and a bracket, and call functions by name: 2 * (3 + 4), sqrt(2)"
@@ -252,8 +252,8 @@ def _called(node: ast.Call, depth: int) -> Value:
     given = [_value(one, depth + 1) for one in node.args]
     result = function(*given)
     if isinstance(result, tuple):
-        return [_bounded(one) for one in cast("tuple[Any, ...]", result)]
-    return _bounded(result)
+        return [_check_size(one) for one in cast("tuple[Any, ...]", result)]
+    return _check_size(result)
 
 
 def _number(node: ast.expr, depth: int) -> Number:
@@ -269,7 +269,7 @@ def _compare(sign: ast.cmpop) -> Callable[[Any, Any], bool]:
     return _COMPARE[type(sign)]
 
 
-def _bounded(value: Any) -> Number:
+def _check_size(value: Any) -> Number:
     if isinstance(value, complex):
         raise BadCall("the result is not a real number")
     if isinstance(value, int) and value.bit_length() > BITS:
@@ -285,5 +285,5 @@ def _too_big() -> BadCall:
     return BadCall("a whole number on the way has more than 4,200 digits; use the python tool, or logarithms")
 
 
-def _shown(value: Value) -> str:
-    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, list) else repr(value)
+def _format_value(value: Value) -> str:
+    return f"[{', '.join(map(_format_value, value))}]" if isinstance(value, list) else repr(value)

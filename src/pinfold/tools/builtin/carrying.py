@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from pinfold.events import Json, Reach
-from pinfold.text import capped
+from pinfold.text import cap_text
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside
 from pinfold.tools.results import Result
@@ -45,15 +45,15 @@ class Carrying:
         self._inside = inside
 
     async def get_file(self, path: str) -> Result:
-        data = await self._carried("get", path)
+        data = await self._run_transfer("get", path)
         return Result(text=f"{path}: {len(data):,} bytes", value=base64.b64encode(data).decode())
 
     async def put_file(self, path: str, content: str | None = None, base64: str | None = None) -> str:
-        data = _given(content, base64)
-        await self._carried("put", path, data)
+        data = _decode_content(content, base64)
+        await self._run_transfer("put", path, data)
         return f"wrote {path}: {len(data):,} bytes"
 
-    async def _carried(self, do: str, path: str, data: bytes = b"") -> bytes:
+    async def _run_transfer(self, do: str, path: str, data: bytes = b"") -> bytes:
         if "\0" in path:
             raise BadCall("a path cannot hold a NUL")
         argv = ["python3", "-I", "-S", "-c", _source(), do, path]
@@ -61,7 +61,7 @@ class Carrying:
         if ran.status != "ok":
             said = ran.stderr.decode("utf-8", "replace").strip()
             late = f"it took longer than {CARRY_S:g} s and was stopped" if ran.status == "timeout" else ""
-            raise BadCall(capped(late or said or "the session could not do this", _WORDS))
+            raise BadCall(cap_text(late or said or "the session could not do this", _WORDS))
         if ran.notices:
             raise BadCall("; ".join(ran.notices))
         return ran.stdout
@@ -72,7 +72,7 @@ def _source() -> str:
     return _FILES.read_text("utf-8") + _PROGRAM.format(limit=LARGEST)
 
 
-def _given(content: str | None, encoded: str | None) -> bytes:
+def _decode_content(content: str | None, encoded: str | None) -> bytes:
     if (content is None) == (encoded is None):
         raise BadCall("give either content, which is text, or base64")
     try:
@@ -108,7 +108,7 @@ def carrying_tools(inside: Inside) -> list[Tool[..., Any]]:
             timeout_s=CARRY_S + 10,
             parameters=_schema("path", path=_PATH, content={"type": "string"}, base64={"type": "string"}),
             reach="workspace",
-            goes=_changed,
+            goes=_write_reach,
             server="filesystem",
         ),
     ]
@@ -123,5 +123,5 @@ def _schema(*required: str, **properties: Mapping[str, Json]) -> dict[str, Json]
     }
 
 
-def _changed(args: Mapping[str, Json]) -> tuple[Reach, str]:
+def _write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
     return "workspace", str(args.get("path", ""))

@@ -64,11 +64,11 @@ class FileTools:
             raise BadCall("max_lines is at least 1")
         handle = path.removeprefix("blob:")
         if path.startswith(("blob:", "sha256:")):
-            return self._reopened(handle, start_line, max_lines)
+            return self._reopen_result(handle, start_line, max_lines)
         given = {"path": path, "start_line": start_line, "max_lines": max_lines, "most": READ}
         return (await ask(self._inside, "reading", "read", given, timeout_s=QUICK_S)).text()
 
-    def _reopened(self, handle: str, start_line: int, max_lines: int | None) -> str:
+    def _reopen_result(self, handle: str, start_line: int, max_lines: int | None) -> str:
         data = self._kept.get(handle) if self._kept else None
         if data is None:
             raise BadCall(f"nothing is kept as {handle!r}; the end of a cut result names its handle")
@@ -76,20 +76,20 @@ class FileTools:
 
     async def write_file(self, path: str, content: str, create_dirs: bool = True) -> str:
         given = {"path": path, "content": content, "create_dirs": create_dirs, "dry": False}
-        return _done(await ask(self._inside, "writing", "write", given, timeout_s=QUICK_S))
+        return _reply_text(await ask(self._inside, "writing", "write", given, timeout_s=QUICK_S))
 
     async def edit_file(self, path: str, old: str, new: str, expected_matches: int = 1) -> str:
         if expected_matches < 1:
             raise BadCall("expected_matches is at least 1")
         given = {"path": path, "old": old, "new": new, "expected_matches": expected_matches, "dry": False}
-        return _done(await ask(self._inside, "writing", "edit", given, timeout_s=QUICK_S))
+        return _reply_text(await ask(self._inside, "writing", "edit", given, timeout_s=QUICK_S))
 
     async def apply_patch(self, patch: str) -> str:
         given = {"patch": patch, "dry": False}
         reply = await ask(self._inside, "patching", "apply", given, timeout_s=QUICK_S)
         if reply.notices and "\n" in reply.text():
             raise BadCall(f"{'; '.join(reply.notices)}; what else the patch says was done:\n{reply.text()}")
-        return _done(reply)
+        return _reply_text(reply)
 
     async def glob(self, pattern: str, path: str = ".") -> str:
         given = {"pattern": pattern, "path": path}
@@ -122,7 +122,7 @@ class FileTools:
                 parallel_safe=False,
                 parameters=PARAMETERS[name],
                 reach="workspace" if name in WRITES else "files",
-                goes=_changed if name in WRITES else None,
+                goes=_write_reach if name in WRITES else None,
                 server="data" if name == "data_view" else "filesystem",
                 untold=UNTOLD.get(name, ()),
             )
@@ -148,7 +148,7 @@ async def preview(inside: Inside, tool: str, args: Json) -> str:
     known = next((one for one in FileTools(inside).tools() if one.name == tool), None)
     if tool not in WRITES or known is None:
         return ""
-    given = {**known.checked(args), "dry": True}
+    given = {**known.check_arguments(args), "dry": True}
     program, do = ("patching", "apply") if tool == "apply_patch" else ("writing", tool.removesuffix("_file"))
     reply = await ask(inside, cast(Program, program), do, given, timeout_s=QUICK_S)
     return reply.text("diff")
@@ -160,7 +160,7 @@ async def measure(inside: Inside, paths: Sequence[str]) -> Measured:
     return Measured(files=reply.count("files"), bytes=reply.count("bytes"), more=reply.flag("more"))
 
 
-def _changed(args: Mapping[str, Json]) -> tuple[Reach, str]:
+def _write_reach(args: Mapping[str, Json]) -> tuple[Reach, str]:
     return "workspace", str(args.get("path", ""))
 
 
@@ -168,7 +168,7 @@ def _effect(name: str) -> Effect:
     return "once" if name in WRITES else "pure"
 
 
-def _done(reply: Reply) -> str:
+def _reply_text(reply: Reply) -> str:
     """What was done; what the sandbox took back of it is said and makes it fail."""
     if reply.notices:
         raise BadCall("; ".join(reply.notices))

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json, PinfoldError, parse_json, plain_json
-from pinfold.text import capped, first_line
+from pinfold.text import cap_text, first_line
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Inside, Ran
 
@@ -57,7 +57,7 @@ class Reply:
         value = self._fields.get(name)
         if not isinstance(value, str):
             raise _nonsense()
-        return capped(value, TEXT)
+        return cap_text(value, TEXT)
 
     def count(self, name: str) -> int:
         value = self._fields.get(name)
@@ -111,7 +111,7 @@ def _read(ran: Ran, timeout_s: float) -> Reply:
     reply = cast(dict[str, Json], fields)
     error = reply.get("error")
     if isinstance(error, str):
-        raise BadCall(capped(error, WORDS))
+        raise BadCall(cap_text(error, WORDS))
     return Reply(reply, ran.notices)
 
 

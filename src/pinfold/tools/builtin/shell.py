@@ -70,7 +70,7 @@ def shell_tool(
         if where == "host":
             if host is None:
                 raise BadCall("no command can be run on the host in this session; leave `where` out")
-            return _told(await host.run(command, workdir=folder, timeout_s=limit_s), limit_s)
+            return _command_result(await host.run(command, workdir=folder, timeout_s=limit_s), limit_s)
         if background := _BACKGROUND.search(command):
             line = command[: background.start()].rstrip()
             if not line:
@@ -80,7 +80,7 @@ def shell_tool(
             )
             return _job(ran, default_s)
         ran = await inside.command(["/bin/sh", "-c", _BASH, "sh", command], timeout_s=limit_s, workdir=folder)
-        return _told(ran, limit_s)
+        return _command_result(ran, limit_s)
 
     made = tool(effect="once", reach="workspace", timeout_s=most_s + GRACE_S, server="system")(shell)
     return replace(made, goes=reach_of, untold=("workdir", "where.default"))
@@ -112,7 +112,7 @@ def _limit(timeout_s: float | None, default_s: float, most_s: float) -> float:
     return min(timeout_s, most_s)
 
 
-def _told(ran: Ran, limit_s: float) -> Result:
+def _command_result(ran: Ran, limit_s: float) -> Result:
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
     parts = [out.rstrip("\n")] if out.strip("\n") else []
     if err.strip("\n"):
@@ -149,7 +149,7 @@ def _job(ran: Ran, limit_s: float) -> Result:
         case [number, pid, state, path] if ran.status == "ok":
             pass
         case _:
-            return _told(ran, limit_s)
+            return _command_result(ran, limit_s)
     parts = [
         f"[job {number}, process {pid}, {'goes on in the background' if state == 'runs' else 'has ended'}; log {path}]"
     ]

@@ -100,16 +100,16 @@ def read_body(answer: Fetched) -> tuple[str, Json]:
     if mime in ("text/html", "application/xhtml+xml") or (not mime and _looks_like_html(answer.body)):
         from pinfold.tools.builtin.readable import readable
 
-        text = readable(decoded(answer), answer.url) or "(a page without text)"
+        text = readable(decode_page(answer), answer.url) or "(a page without text)"
         return text, text
     if re.match(_TEXTUAL, mime) or (not mime and b"\0" not in answer.body[:1000]):
-        text = decoded(answer)
+        text = decode_page(answer)
         return text, text
     told = f"[{mime or 'no content type'}, {len(answer.body):,} bytes: not text]"
     return told, told
 
 
-def decoded(answer: Fetched) -> str:
+def decode_page(answer: Fetched) -> str:
     declared = re.search(_CHARSET, answer.mime) or re.search(_CHARSET, answer.body[:2000].decode("latin-1"))
     name = declared[1] if declared else "utf-8"
     try:

@@ -42,18 +42,18 @@ def command_of(
         for name, value in values.items():
             if value is not None:
                 parameters[name].check(value)
-        words = _filled(argv, values, parameters)
-        folder = workdir.filled(values)
+        words = _fill_arguments(argv, values, parameters)
+        folder = workdir.fill(values)
         if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
             raise BadCall(f"the folder {folder!r} is outside the workspace")
         ran = await ports.inside.command(
             words,
             timeout_s=timeout_s,
-            stdin=stdin.filled(values).encode("utf-8", "surrogatepass"),
+            stdin=stdin.fill(values).encode("utf-8", "surrogatepass"),
             workdir=folder,
-            env={key: one.filled(values) for key, one in env.items()} or None,
+            env={key: one.fill(values) for key, one in env.items()} or None,
         )
-        return _told(words[0], ran, timeout_s)
+        return _command_result(words[0], ran, timeout_s)
 
     return run, used
 
@@ -85,9 +85,9 @@ def _words(top: Table) -> list[str]:
 def _check_places(top: Table, argv: list[Template], parameters: Mapping[str, Parameter]) -> None:
     if argv[0].holes or not argv[0].parts:
         top.fault("command.0", "the program must be named here; a parameter cannot choose it")
-    program = PurePosixPath(argv[0].filled({})).name
+    program = PurePosixPath(argv[0].fill({})).name
     for number, (before, word) in enumerate(pairwise(argv), start=1):
-        after_option = not before.holes and before.filled({}) in _SCRIPT_OPTIONS
+        after_option = not before.holes and before.fill({}) in _SCRIPT_OPTIONS
         is_script = after_option or (number == 1 and "awk" in program)
         if word.holes and _SCRIPTED.fullmatch(program) and is_script:
             top.fault(
@@ -114,7 +114,7 @@ def _environment(top: Table) -> dict[str, str]:
     return found
 
 
-def _filled(
+def _fill_arguments(
     argv: list[Template], values: Mapping[str, Json], parameters: Mapping[str, Parameter]
 ) -> list[str]:
     words: list[str] = []
@@ -122,7 +122,7 @@ def _filled(
     for one in argv:
         if one.lacks(values):
             continue  # an argument for which nothing was given is left out whole
-        word = one.filled(values)
+        word = one.fill(values)
         if "\0" in word:
             raise BadCall("an argument holds a NUL character; leave it out")
         starts = bool(one.parts) and not isinstance(one.parts[0], str)
@@ -134,7 +134,7 @@ def _filled(
     return words
 
 
-def _told(program: str, ran: Ran, timeout_s: float) -> Result:
+def _command_result(program: str, ran: Ran, timeout_s: float) -> Result:
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
     match ran.status:
         case "ok":

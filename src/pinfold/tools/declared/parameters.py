@@ -71,7 +71,7 @@ def read_parameters(top: Table) -> dict[str, Parameter]:
             needed = None
         case {"properties": properties} if isinstance(properties, dict):
             named = cast("dict[str, Json]", properties)
-            needed = _required(top, cast("dict[str, Json]", content))
+            needed = _required_names(top, cast("dict[str, Json]", content))
         case dict():
             named = cast("dict[str, Json]", content)
             needed = None
@@ -103,7 +103,7 @@ def _of_list(top: Table, content: list[Json]) -> dict[str, Json]:
     return named
 
 
-def _required(top: Table, content: Mapping[str, Json]) -> frozenset[str]:
+def _required_names(top: Table, content: Mapping[str, Json]) -> frozenset[str]:
     required = content.get("required", [])
     names = cast("list[Json]", required) if isinstance(required, list) else [None]
     properties = content["properties"]

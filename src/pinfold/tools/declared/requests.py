@@ -58,7 +58,7 @@ class Outline:
     def to(self) -> str:
         return destination(self.origin)
 
-    def used(self) -> set[str]:
+    def used_parameters(self) -> set[str]:
         mine = [
             self.path,
             self.inline,
@@ -86,7 +86,7 @@ def request_of(
         secrets = await _secrets(outline, ports, host)
         for name, one in outline.headers.items():
             if not one.lacks(values):
-                headers[name] = _header(name, one.filled(values, secrets=secrets))
+                headers[name] = _header(name, one.fill(values, secrets=secrets))
         try:
             fetched = await ports.web.request(
                 outline.method,
@@ -101,8 +101,8 @@ def request_of(
         except Exception as error:  # noqa: BLE001 - its words may hold what must not be told
             raise BadCall(f"the request failed: {type(error).__name__}") from None
         # A page may take a while to be made readable.
-        cleaned = _cleaned(fetched, secrets)
-        return await anyio.to_thread.run_sync(_told, cleaned, outline, abandon_on_cancel=True)
+        cleaned = _remove_secrets(fetched, secrets)
+        return await anyio.to_thread.run_sync(_response_result, cleaned, outline, abandon_on_cancel=True)
 
     return run, outline
 
@@ -215,17 +215,17 @@ def _url(outline: Outline, values: Mapping[str, Json]) -> str:
     def word(_: str, text: str) -> str:
         return quote(text, safe="", errors="replace")
 
-    path = outline.path.filled(values, segment)
+    path = outline.path.fill(values, segment)
     if any(part in (".", "..") for part in path.split("/")):
         raise BadCall("the values make '..' in the address; that leads elsewhere")
-    query = outline.inline.filled(values, word)
+    query = outline.inline.fill(values, word)
     more: list[tuple[str, str]] = []
     for name, one in outline.query.items():
         given = values.get(one.only) if one.only else None
         if isinstance(given, list):
             more += [(name, _text(item)) for item in cast("list[Json]", given)]
         elif not one.lacks(values):
-            more.append((name, _text(given) if given is not None else one.filled(values)))
+            more.append((name, _text(given) if given is not None else one.fill(values)))
     query = "&".join(filter(None, (query, urlencode(more, errors="replace"))))
     return f"{outline.origin}{path}{'?' + query if query else ''}"
 
@@ -236,7 +236,7 @@ def _text(value: Json) -> str:
 
 def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str], bytes | None]:
     if outline.form is not None:
-        pairs = {name: one.filled(values) for name, one in outline.form.items() if not one.lacks(values)}
+        pairs = {name: one.fill(values) for name, one in outline.form.items() if not one.lacks(values)}
         return {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(
             pairs, errors="replace"
         ).encode()
@@ -244,29 +244,27 @@ def _body(outline: Outline, values: Mapping[str, Json]) -> tuple[dict[str, str],
         case None:
             return {}, None
         case Template() as text:
-            return {"Content-Type": "text/plain; charset=utf-8"}, text.filled(values).encode(
-                "utf-8", "replace"
-            )
+            return {"Content-Type": "text/plain; charset=utf-8"}, text.fill(values).encode("utf-8", "replace")
         case tree:
-            data = json.dumps(_grown(tree, values), ensure_ascii=False).encode("utf-8", "replace")
+            data = json.dumps(_fill_body(tree, values), ensure_ascii=False).encode("utf-8", "replace")
             return {"Content-Type": "application/json"}, data
 
 
 _LEFT_OUT: Any = object()
 
 
-def _grown(tree: Json, values: Mapping[str, Json]) -> Json:
+def _fill_body(tree: Json, values: Mapping[str, Json]) -> Json:
     """A whole hole gives the value itself, with its type; what has no value is left out."""
     match tree:
         case Template():
             if tree.lacks(values):
                 return _LEFT_OUT
-            return values[tree.only] if tree.only else tree.filled(values)
+            return values[tree.only] if tree.only else tree.fill(values)
         case dict():
-            pairs = {name: _grown(value, values) for name, value in cast("dict[str, Json]", tree).items()}
+            pairs = {name: _fill_body(value, values) for name, value in cast("dict[str, Json]", tree).items()}
             return {name: value for name, value in pairs.items() if value is not _LEFT_OUT}
         case list():
-            items = [_grown(value, values) for value in cast("list[Json]", tree)]
+            items = [_fill_body(value, values) for value in cast("list[Json]", tree)]
             return [value for value in items if value is not _LEFT_OUT]
         case _:
             return tree
@@ -299,7 +297,7 @@ def _without(text: str, secrets: Mapping[str, str]) -> str:
     return text
 
 
-def _cleaned(fetched: Fetched, secrets: Mapping[str, str]) -> Fetched:
+def _remove_secrets(fetched: Fetched, secrets: Mapping[str, str]) -> Fetched:
     """With our own secrets taken out."""
     # As bytes that stand for themselves, so that a body which is no text stays as it is.
     body = _without(fetched.body.decode("latin-1"), secrets).encode("latin-1") if secrets else fetched.body
@@ -308,7 +306,7 @@ def _cleaned(fetched: Fetched, secrets: Mapping[str, str]) -> Fetched:
     )
 
 
-def _told(answer: Fetched, outline: Outline) -> Result:
+def _response_result(answer: Fetched, outline: Outline) -> Result:
     text, value = read_body(answer)
     if not 200 <= answer.status < 300:
         raise BadCall(f"{outline.to} answered {answer.status}: {text[:_WORDS]}", sent=answer.sent)

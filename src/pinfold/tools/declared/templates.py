@@ -50,7 +50,7 @@ class Template:
         """Whether a parameter in it has no value."""
         return any(values.get(name) is None for name in self.holes)
 
-    def filled(
+    def fill(
         self,
         values: Mapping[str, Json],
         fit: Callable[[str, str], str] = lambda _, text: text,

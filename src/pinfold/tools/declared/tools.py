@@ -69,7 +69,7 @@ def load_yaml(path: Path, ports: Ports) -> Tool[..., Any]:
 
 def yaml_tool(content: bytes, source: str, ports: Ports) -> Tool[..., Any]:
     """From bytes that were read, and perhaps judged, before."""
-    top = Table(source, "", _flattened(parse(content, source)))
+    top = Table(source, "", _normalize_shape(parse(content, source)))
     name = top.text("name")
     if not _NAME.fullmatch(name):
         top.fault("name", f"{name!r} cannot be a tool's name: use letters, digits and underscores")
@@ -138,11 +138,15 @@ def _work(top: Table, parameters: Mapping[str, Parameter], ports: Ports) -> _Wor
         top.fault("http", "it is empty; give it a url")
     function, outline = request_of(http, parameters, ports, timeout_s)
     return _Work(
-        function=function, used=outline.used(), reach=reach, timeout_s=outline.timeout_s, to=outline.to
+        function=function,
+        used=outline.used_parameters(),
+        reach=reach,
+        timeout_s=outline.timeout_s,
+        to=outline.to,
     )
 
 
-def _flattened(content: Json) -> Json:
+def _normalize_shape(content: Json) -> Json:
     """The shapes others use, as ours: a `function` around it, other names for keys."""
     if not isinstance(content, dict):
         return content

@@ -12,7 +12,7 @@ from mcp.client import ClientRequestContext
 from pydantic import ValidationError
 
 from pinfold.net import BadDestination, parse_url
-from pinfold.text import capped, presentable_line
+from pinfold.text import cap_text, presentable_line
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.ports import Person, Sampler
 
@@ -58,7 +58,7 @@ class Answers:
                     agreed = await self.open_page(params.url, params.message)
                     return types.ElicitResult(action="accept" if agreed else "decline")
                 filled = await self._person.elicit(
-                    self._server, capped(params.message, MESSAGE), dict(params.requested_schema)
+                    self._server, cap_text(params.message, MESSAGE), dict(params.requested_schema)
                 )
         finally:
             self._open -= 1
@@ -75,7 +75,7 @@ class Answers:
         except BadDestination:
             return False
         with self._asking():
-            return await self._person.open_page(self._server, url, capped(why, MESSAGE))
+            return await self._person.open_page(self._server, url, cap_text(why, MESSAGE))
 
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
@@ -116,7 +116,7 @@ class Answers:
             ]
         )
 
-    async def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    async def on_log_message(self, params: types.LoggingMessageNotificationParams) -> None:
         self._logged += 1
         if self._logged <= _LOGGED:
             said = presentable_line(str(params.data)[:_LOGGED_LINE])

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from pinfold._version import __version__
 from pinfold.events import Json
-from pinfold.text import capped, presentable_line
+from pinfold.text import cap_text, presentable_line
 from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.answering import Answers
 from pinfold.tools.mcp.limits import Limits
@@ -100,24 +100,24 @@ class Connection:
         async def ask(heard: ProgressFnT) -> types.CallToolResult:
             return await self._client.call_tool(tool, dict(arguments), progress_callback=heard)
 
-        return await self._asked(ask, timeout_s)
+        return await self._request(ask, timeout_s)
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        return await self._asked(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
+        return await self._request(lambda _: self._client.read_resource(uri), self._spec.timeout_s)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        return await self._asked(
+        return await self._request(
             lambda _: self._client.get_prompt(name, dict(arguments)), self._spec.timeout_s
         )
 
-    async def listed(self, what: str) -> Sequence[Any]:
+    async def list_all(self, what: str) -> Sequence[Any]:
         """Resources, templates or prompts."""
         pages: Mapping[str, Callable[[str | None], Awaitable[tuple[Sequence[Any], str | None]]]] = {
             "list_resources": self._resources_page,
             "list_resource_templates": self._templates_page,
             "list_prompts": self._prompts_page,
         }
-        return await self._asked(lambda _: self._all(pages[what]), self._spec.timeout_s)
+        return await self._request(lambda _: self._all(pages[what]), self._spec.timeout_s)
 
     async def tell_roots(self) -> None:
         if self.version not in MODERN_PROTOCOL_VERSIONS:
@@ -139,18 +139,18 @@ class Connection:
                 return
             await anyio.sleep(self._limits.reread_s)
 
-    async def _asked(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
+    async def _request(self, ask: Callable[[ProgressFnT], Awaitable[T]], timeout_s: float) -> T:
         """The answer, or BadCall with what became of the question."""
         with self._patience.waiting(timeout_s) as wait:
 
-            async def heard(progress: float, total: float | None, message: str | None) -> None:
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                 del progress, total, message
                 wait.renew()
 
             try:
-                answer = await ask(heard)
+                answer = await ask(on_progress)
             except MCPError as error:
-                raise await self._told(error) from error
+                raise await self._explain_error(error) from error
             except ValidationError as error:
                 words = f"the server's answer is not what the protocol says: {_first(error)}"
                 raise BadCall(words, at_fault=True, may_have_happened=True) from error
@@ -162,8 +162,8 @@ class Connection:
         words = f"it gave no sign for {timeout_s:g} s and was given up; whether it was done is not known"
         raise BadCall(words, at_fault=True, may_have_happened=True)
 
-    async def _told(self, error: MCPError) -> Exception:
-        said = presentable_line(capped(error.error.message, _MESSAGE))
+    async def _explain_error(self, error: MCPError) -> Exception:
+        said = presentable_line(cap_text(error.error.message, _MESSAGE))
         if error.error.data == UNSENT:
             return BadCall(f"{said}; it was not done", at_fault=True)
         if error.error.message == "Session terminated":
@@ -251,7 +251,7 @@ async def connect(
         limits=limits,
     )
 
-    async def received(message: IncomingMessage) -> None:
+    async def on_message(message: IncomingMessage) -> None:
         if isinstance(
             message,
             types.ToolListChangedNotification
@@ -275,20 +275,20 @@ async def connect(
             elicitation_callback=answers.elicit,
             sampling_callback=answers.sample,
             list_roots_callback=answers.list_roots,
-            logging_callback=answers.logged,
-            message_handler=received,
+            logging_callback=answers.on_log_message,
+            message_handler=on_message,
             client_info=types.Implementation(name="pinfold", version=__version__),
             cache=None,
         )
         await stack.enter_async_context(client)
         # What a tool gives is held to its schema by us, in bounded time; the SDK would run any regular expression.
-        client.session.validate_tool_result = _unchecked
+        client.session.validate_tool_result = _skip_check
         yield Connection(
             spec, client, over=over, patience=patience, answers=answers, limits=limits, where=where
         )
 
 
-async def _unchecked(name: str, result: types.CallToolResult) -> None:
+async def _skip_check(name: str, result: types.CallToolResult) -> None:
     del name, result
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, cast
 
 from pinfold.events import Json
-from pinfold.text import listed
+from pinfold.text import join_names
 from pinfold.tools.arguments import REQUIRED, Argument
 
 WORK_S = 0.5
@@ -50,7 +50,9 @@ class Shape:
 
         self._deadline = time.monotonic() + WORK_S
         try:
-            found = [_told(error) for error in islice(self._validator.iter_errors(value), _FAULTS + 1)]
+            found = [
+                _describe_fault(error) for error in islice(self._validator.iter_errors(value), _FAULTS + 1)
+            ]
         except (_TooLong, RecursionError, Unresolvable, TypeError, ValueError, LookupError, AttributeError):
             return ()
         return *found[:_FAULTS], *(["and more"] if len(found) > _FAULTS else [])
@@ -68,21 +70,23 @@ class Shape:
         except (SchemaError, RecursionError, TypeError, ValueError, LookupError, AttributeError):
             return None
         known: Mapping[str, Any] = kind.VALIDATORS
-        checks = {keyword: self._bounded(keyword, check) for keyword, check in known.items()}
+        checks = {keyword: self._limit_time(keyword, check) for keyword, check in known.items()}
         # An empty registry: what a schema refers to is within it, and nothing is fetched.
         return cast("Any", validators).extend(kind, checks)(schema, registry=cast("Any", Registry)())
 
-    def _bounded(
+    def _limit_time(
         self, keyword: str, check: Callable[..., Iterator[Any] | None]
     ) -> Callable[..., Iterator[Any]]:
-        def bounded(validator: Any, said: Json, value: Json, schema: Mapping[str, Json]) -> Iterator[Any]:
+        def check_in_time(
+            validator: Any, said: Json, value: Json, schema: Mapping[str, Json]
+        ) -> Iterator[Any]:
             if time.monotonic() > self._deadline:
                 raise _TooLong
             unknown = keyword == "additionalProperties" and "patternProperties" in schema
             if keyword not in _UNCHECKED and not unknown:
                 yield from check(validator, said, value, schema) or ()
 
-        return bounded
+        return check_in_time
 
 
 def arguments_of(schema: Mapping[str, Json]) -> tuple[Argument, ...]:
@@ -127,7 +131,7 @@ def _without_dialects(schema: Json, depth: int) -> Json:
             return schema
 
 
-def _told(error: Any) -> str:
+def _describe_fault(error: Any) -> str:
     path = ".".join(map(str, error.absolute_path))
     where = f"{path!r}" if path else "it"
     value, said = error.instance, error.validator_value
@@ -140,14 +144,20 @@ def _told(error: Any) -> str:
             unknown = [name for name in value if name not in known]
             near = difflib.get_close_matches(str(unknown[0]), known, n=1) if unknown else []
             more = (
-                f"; did you mean {near[0]!r}?" if near else f"; there is {listed(known, 12)}" if known else ""
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f"; there is {join_names(known, 12)}"
+                if known
+                else ""
             )
-            return f"unknown {listed([repr(name) for name in unknown], 5)}{f' in {path!r}' if path else ''}{more}"
+            return f"unknown {join_names([repr(name) for name in unknown], 5)}{f' in {path!r}' if path else ''}{more}"
         case "type":
             kinds = said if isinstance(said, str) else " or ".join(map(str, said))
             return f"{where} should be {kinds}, not {short(value)}"
         case "enum":
-            return f"{where} should be one of {listed([short(one) for one in said], 12)}, not {short(value)}"
+            return (
+                f"{where} should be one of {join_names([short(one) for one in said], 12)}, not {short(value)}"
+            )
         case "anyOf" | "oneOf":
             return f"{where} has none of the forms it may have: {short(value)}"
         case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum" | "const":

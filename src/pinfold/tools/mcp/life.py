@@ -13,7 +13,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from pinfold.events import Json
-from pinfold.text import listed
+from pinfold.text import join_names
 from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference, Manifest, compare, why_not
@@ -93,7 +93,7 @@ class Life:
             if why
             else "idle"
         )
-        pinned = self.pinned() or Manifest()
+        pinned = self.load_pinned() or Manifest()
         there = pinned if self._now is None else pinned.only(self._now.entries)
         held = self.difference()
         return Status(
@@ -105,7 +105,7 @@ class Life:
             retry_in_s=max(0.0, left) if is_paused else 0.0,
         )
 
-    def pinned(self) -> Manifest | None:
+    def load_pinned(self) -> Manifest | None:
         kept = self._world.pins.get(self.spec.name)
         return None if kept is None else Manifest.from_json(kept)
 
@@ -115,7 +115,7 @@ class Life:
         return self._now
 
     def difference(self) -> Difference:
-        pinned = self.pinned()
+        pinned = self.load_pinned()
         if pinned is None or self._now is None:
             return Difference()
         return compare(pinned, self._now)
@@ -127,7 +127,7 @@ class Life:
         self._world.pins.put(self.spec.name, self._offerable(self._now).to_json())
         self._world.on_changed(self.spec.name)
 
-    async def connected(self) -> Connection:
+    async def connect(self) -> Connection:
         """The live connection, made if there is none. Raises BadCall with what is wrong."""
         if self._connection and not self._connection.over.event.is_set():
             return self._connection
@@ -151,15 +151,15 @@ class Life:
         from pinfold.tools.mcp.connection import SessionLost
 
         for _ in range(2):
-            connection = await self._agreed(tool, agreed)
+            connection = await self._connect_for(tool, agreed)
             try:
                 return await ask(connection)
             except SessionLost as lost:
                 connection.over.end(f"the server ended the session: {lost}")
         raise BadCall(f"{self.spec.name} ended two sessions in a row; it was not done", at_fault=True)
 
-    async def _agreed(self, tool: str, digest: str) -> Connection:
-        connection = await self.connected()
+    async def _connect_for(self, tool: str, digest: str) -> Connection:
+        connection = await self.connect()
         await self._catch_up(connection)
         entry = self._now.entries.get(tool) if self._now else None
         if entry is None:
@@ -192,7 +192,7 @@ class Life:
         self._is_stopping = True
         self._wake.set()
 
-    async def stopped(self) -> None:
+    async def wait_until_stopped(self) -> None:
         await self._idle.wait()
 
     def _begin(self) -> None:
@@ -216,7 +216,7 @@ class Life:
         try:
             await anyio.sleep(wait_s)
             # Over a second of imports: the loop goes on meanwhile.
-            module = await anyio.to_thread.run_sync(_imported)
+            module = await anyio.to_thread.run_sync(_load_connection_module)
             over = module.Over()
             start_s = max(self._limits.start_s, self.spec.timeout_s)
             try:
@@ -315,7 +315,7 @@ class Life:
     def _saw(self, manifest: Manifest) -> None:
         """The first sight is what the user agreed to by naming the server; after that only they can agree."""
         name = self.spec.name
-        pinned = self.pinned()
+        pinned = self.load_pinned()
         good = self._offerable(manifest)
         self._now = manifest.only(
             one for one in manifest.entries if one in good.entries or (pinned and one in pinned.entries)
@@ -324,10 +324,10 @@ class Life:
             self._world.pins.put(name, good.to_json())
         bad = [why for entry in manifest.entries.values() if (why := why_not(entry))]
         held = self.difference()
-        lines = [f"{name}: {listed(bad, 5)}; not offered"] if bad else []
+        lines = [f"{name}: {join_names(bad, 5)}; not offered"] if bad else []
         if held.names("changed") or held.names("new"):
             lines.append(
-                f"{name}: {_counted(held)} since you agreed; `pinfold mcp trust {name}` shows the difference"
+                f"{name}: {_count_changes(held)} since you agreed; `pinfold mcp trust {name}` shows the difference"
             )
         for line in lines:
             if line not in self._told_of:
@@ -339,7 +339,7 @@ class Life:
         return manifest.only(name for name, entry in manifest.entries.items() if not why_not(entry))
 
 
-def _counted(held: Difference) -> str:
+def _count_changes(held: Difference) -> str:
     changed, new = len(held.names("changed")), len(held.names("new"))
     parts = [
         f"{changed} {'tools' if changed > 1 else 'tool'} changed" if changed else "",
@@ -348,7 +348,7 @@ def _counted(held: Difference) -> str:
     return " and ".join(filter(None, parts))
 
 
-def _imported() -> Any:
+def _load_connection_module() -> Any:
     import pinfold.tools.mcp.connection as module
 
     return module

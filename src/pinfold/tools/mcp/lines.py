@@ -61,13 +61,13 @@ class Speech:
 class Peer(Protocol):
     """The client for whom the line is held."""
 
-    async def asked(self, method: str, params: Wire | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Wire | None) -> dict[str, Any]:
         """What the server wants of it. Raises MCPError."""
         ...
 
-    async def told(self, method: str, params: Wire | None) -> None: ...
+    async def on_notification(self, method: str, params: Wire | None) -> None: ...
 
-    async def resumed(self) -> None:
+    async def on_resumed(self) -> None:
         """The server let go of the stream of a request, and has been asked for the rest."""
         ...
 
@@ -218,15 +218,17 @@ async def line_to(
     """Ready, and looked at unless it is `like` another. Raises BadCall, and MCPError where the server will not speak so."""
     over, patience = Over(), Patience()
     watch = Watch(over, limits)
-    watch.on_resume = peer.resumed
+    watch.on_resume = peer.on_resumed
 
-    async def asked(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> dict[str, Any]:
-        return {} if method == "ping" else await peer.asked(method, params)
+    async def on_request(
+        _: DispatchContext[TransportContext], method: str, params: Wire | None
+    ) -> dict[str, Any]:
+        return {} if method == "ping" else await peer.on_request(method, params)
 
-    async def told(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:
+    async def on_notification(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:
         if line and method.endswith("/list_changed"):
             line.has_changed = True
-        await peer.told(method, params)
+        await peer.on_notification(method, params)
 
     line: Line | None = None
     begun = False
@@ -236,7 +238,7 @@ async def line_to(
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(*streams)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
-            await tasks.start(dispatcher.run, asked, told)
+            await tasks.start(dispatcher.run, on_request, on_notification)
             line = Line(spec, dispatcher, over, speech, pins=world.pins, limits=limits)
             if like is not None:
                 line.looks_like(like)

@@ -82,7 +82,7 @@ class Manifest:
         """As it was written. What is not just so holds nothing: then every tool is a new one."""
         match pinned:
             case {"version": 1, "sha256": str(digest), "tools": [*tools]}:
-                read = [_pinned(tool) for tool in tools]
+                read = [_read_pinned_entry(tool) for tool in tools]
                 made = cls({entry.name: entry for entry in read if entry})
                 return made if made.digest == digest and len(made.entries) == len(read) else cls()
             case _:
@@ -165,16 +165,16 @@ def compare(pinned: Manifest, now: Manifest) -> Difference:
         if before and after and before.digest == after.digest:
             continue
         kind: Kind = "changed" if before and after else "new" if after else "gone"
-        changes.append(Change(shown(name), kind, _diff(before, after)))
+        changes.append(Change(show_ascii(name), kind, _diff(before, after)))
     return Difference(tuple(changes))
 
 
-def shown(text: str) -> str:
+def show_ascii(text: str) -> str:
     """In plain ASCII, so that what looks alike does not look alike."""
     return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
 
 
-def _pinned(tool: Json) -> Entry | None:
+def _read_pinned_entry(tool: Json) -> Entry | None:
     if not isinstance(tool, Mapping):
         return None
     content = dict(cast("Mapping[str, Json]", tool))
@@ -193,12 +193,12 @@ def _diff(before: Entry | None, after: Entry | None) -> str:
 
 
 def _lines(entry: Entry) -> list[str]:
-    lines = [f"name: {shown(entry.name)}"]
+    lines = [f"name: {show_ascii(entry.name)}"]
     for key, value in sorted(entry.content.items()):
         if isinstance(value, str):
             lines.append(f"{key}:")
             # Marked, so that a description cannot look like the next field.
-            lines += [f"  | {shown(line)}" for line in re.split(r"\n", value)]
+            lines += [f"  | {show_ascii(line)}" for line in re.split(r"\n", value)]
         else:
             lines.append(f"{key}:")
             lines += [f"  {line}" for line in json.dumps(value, sort_keys=True, indent=2).split("\n")]

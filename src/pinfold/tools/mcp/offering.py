@@ -69,7 +69,9 @@ _EXTRAS: Mapping[str, _Extra] = {
 }
 
 
-def offered(life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool) -> tuple[Tool[..., Any], ...]:
+def offered_tools(
+    life: Life, pinned: Manifest, limits: Limits, *, is_trusted: bool
+) -> tuple[Tool[..., Any], ...]:
     """What was agreed to and is still there, as it was agreed to; what differs now is held."""
     made: list[Tool[..., Any]] = []
     held = life.difference()
@@ -220,7 +222,7 @@ class _Extras:
                 filled = cast("Mapping[str, str]", arguments.get("arguments") or {})
                 made = values.of_prompt(await ask(lambda one: one.get_prompt(arguments["name"], filled)))
             case _:
-                made = values.of_listing(await ask(lambda one: one.listed(self._name)))
+                made = values.of_listing(await ask(lambda one: one.list_all(self._name)))
         return _with_sent(self._life.spec, made, len(str(arguments)))
 
 

@@ -110,7 +110,7 @@ class HttpClient(httpx2.AsyncClient):
 
     async def _leaving(self, request: httpx2.Request) -> None:
         """Sign-in goes where the server says: to nobody in our own house, unless the server is there itself."""
-        url = _parsed(str(request.url), request)
+        url = _parse_target(str(request.url), request)
         if why_not_led_to(url, self._home):
             raise httpx2.UnsupportedProtocol(
                 f"the server leads to {url.scheme}://{url.destination}, where nothing is sent",
@@ -173,7 +173,7 @@ def checked_url(spec: ServerSpec) -> Url:
     return url
 
 
-def _parsed(text: str, request: httpx2.Request) -> Url:
+def _parse_target(text: str, request: httpx2.Request) -> Url:
     try:
         return parse_url(text)
     except BadDestination as error:

@@ -32,7 +32,7 @@ class Process(Protocol):
         """For the user: `this machine`, or the name of the sandbox."""
         ...
 
-    async def ended(self) -> int | None:
+    async def wait_for_exit(self) -> int | None:
         """Wait for its end; its exit status, where that is known."""
         ...
 

@@ -15,7 +15,7 @@ from pinfold.tools.errors import BadCall, BadTool
 from pinfold.tools.mcp.life import Life, Status
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.offering import offered
+from pinfold.tools.mcp.offering import offered_tools
 from pinfold.tools.mcp.ports import Credentials, Person, Pins, Programs, Sampler
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.world import World
@@ -97,7 +97,7 @@ class Servers:
 
         async def start(name: str) -> None:
             try:
-                await self._life(name).connected()
+                await self._life(name).connect()
             except BadCall as error:
                 failed[name] = str(error)
 
@@ -108,7 +108,7 @@ class Servers:
 
     async def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
         """What it offers, of what the user agreed to. Connects; raises BadCall if that fails."""
-        await self._life(name).connected()
+        await self._life(name).connect()
         return self.pinned_tools(name) or ()
 
     def pinned_tools(self, name: str) -> tuple[Tool[..., Any], ...] | None:
@@ -117,10 +117,10 @@ class Servers:
         A call connects. Where the server turns out to describe the tool otherwise, nothing is called.
         """
         life = self._life(name)
-        pinned = life.pinned()
+        pinned = life.load_pinned()
         if pinned is None:
             return None
-        return offered(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
+        return offered_tools(life, pinned, self._limits, is_trusted=self._world.pins.is_trusted(name))
 
     def is_trusted(self, name: str) -> bool:
         """Whether the user has agreed to what it says of its tools."""
@@ -157,7 +157,7 @@ class Servers:
             life.stop()
         with anyio.move_on_after(self._limits.close_s * 2):
             for life in self._lives.values():
-                await life.stopped()
+                await life.wait_until_stopped()
 
     def _life(self, name: str) -> Life:
         life = self._lives.get(name)

@@ -243,7 +243,7 @@ class _Visit:
 
         async def serve(stream: SocketStream) -> None:
             async with stream:
-                if found := await _answered(stream, state):
+                if found := await _read_callback(stream, state):
                     self._came = found
                     came.set()
 
@@ -289,14 +289,14 @@ def check_page(url: str, home: str) -> str:
     return said["state"][0]
 
 
-async def _answered(stream: SocketStream, state: str) -> Mapping[str, str] | None:
+async def _read_callback(stream: SocketStream, state: str) -> Mapping[str, str] | None:
     """What a browser brought back; None for whatever else knocks."""
     head = bytearray()
     with anyio.move_on_after(_VISIT_S):
         try:
             while b"\r\n\r\n" not in head and len(head) < _HEAD_BYTES:
                 head += await stream.receive()
-            found = _brought(bytes(head), state)
+            found = _parse_callback(bytes(head), state)
             status, words = (
                 ("404 Not Found", "Nothing is here.")
                 if found is None
@@ -311,7 +311,7 @@ async def _answered(stream: SocketStream, state: str) -> Mapping[str, str] | Non
     return None
 
 
-def _brought(head: bytes, state: str) -> Mapping[str, str] | None:
+def _parse_callback(head: bytes, state: str) -> Mapping[str, str] | None:
     line = head.split(b"\r\n", 1)[0].decode("ascii", "replace").split(" ")
     if len(line) != 3 or line[0] != "GET":
         return None

@@ -43,7 +43,7 @@ async def over_stdio(
             with anyio.move_on_after(grace_s, shield=True):
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                     await process.stdin.aclose()
-                await process.ended()
+                await process.wait_for_exit()
 
 
 async def _read(
@@ -62,7 +62,7 @@ async def _read(
                 watch.over.end(await _ending(process))
                 return
             for line in lines.feed(chunk):
-                message = _decoded(line)
+                message = _decode_message(line)
                 if not watch.comes_in(message, len(line)):
                     return
                 if message is not None:
@@ -72,7 +72,7 @@ async def _read(
                         return
                 elif line.strip() and not garbage_told:
                     garbage_told = True
-                    notice(f"it writes to its standard output what is no message: {_quoted(line)}")
+                    notice(f"it writes to its standard output what is no message: {_quote_line(line)}")
             if lines.is_too_long:
                 watch.over.end(f"it sent a message of more than {watch.limits.frame_bytes:,} bytes")
                 return
@@ -110,7 +110,7 @@ class _Lines:
             self._parts = bytearray(part)
 
 
-def _decoded(line: bytes) -> types.JSONRPCMessage | None:
+def _decode_message(line: bytes) -> types.JSONRPCMessage | None:
     try:
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
@@ -128,7 +128,7 @@ def _answer_gone_wrong(line: bytes) -> types.JSONRPCError | None:
     request = cast("dict[str, Json]", loose).get("id")
     if isinstance(request, bool) or not isinstance(request, int | str):
         return None
-    said = f"it answered with what is no JSON-RPC: {_quoted(line)}"
+    said = f"it answered with what is no JSON-RPC: {_quote_line(line)}"
     return types.JSONRPCError(
         jsonrpc="2.0", id=request, error=types.ErrorData(code=types.PARSE_ERROR, message=said)
     )
@@ -137,7 +137,7 @@ def _answer_gone_wrong(line: bytes) -> types.JSONRPCError | None:
 async def _ending(process: Process) -> str:
     code = None
     with anyio.move_on_after(_LAST_WORDS_S) as scope:
-        code = await process.ended()
+        code = await process.wait_for_exit()
     if scope.cancelled_caught:
         return "it closed its standard output" + last_words(process)
     how = (
@@ -156,6 +156,6 @@ def last_words(process: Process) -> str:
     return f"; it said: {said[-600:]}" if said else ""
 
 
-def _quoted(line: bytes) -> str:
+def _quote_line(line: bytes) -> str:
     text = presentable_line(line[:_QUOTED].decode("utf-8", "replace"))
     return f"{text!r}{'...' if len(line) > _QUOTED else ''}"

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import mcp_types as types
 
 from pinfold.events import Json
-from pinfold.text import capped
+from pinfold.text import cap_text
 from pinfold.tools.errors import BadCall
 from pinfold.tools.mcp.fitting import Shape
 from pinfold.tools.results import Result
@@ -27,8 +27,8 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
     `shape` is what it said its structured values look like.
     """
     if result.is_error:
-        said = "\n".join(_shown(part) for part in result.content).strip()
-        raise BadCall(capped(said, TOLD) or "it says that it failed, and not why")
+        said = "\n".join(_describe_part(part) for part in result.content).strip()
+        raise BadCall(cap_text(said, TOLD) or "it says that it failed, and not why")
     structured = result.structured_content
     if shape is not None:
         _hold_to(shape, result)
@@ -38,11 +38,11 @@ def of_call(result: types.CallToolResult, shape: Shape | None) -> Result:
         case []:
             return Result(text="(nothing)", value=None)
         case [types.TextContent(text=text)]:
-            return Result(text=text, value=_parsed(text))
+            return Result(text=text, value=_parse_value(text))
         case [one]:
-            return Result(text=_shown(one), value=_alone(one))
+            return Result(text=_describe_part(one), value=_alone(one))
         case many:
-            return Result(text="\n".join(map(_shown, many)), value=[_among(one) for one in many])
+            return Result(text="\n".join(map(_describe_part, many)), value=[_among(one) for one in many])
 
 
 def of_resource(result: types.ReadResourceResult) -> Result:
@@ -62,7 +62,7 @@ def of_prompt(result: types.GetPromptResult) -> Result:
         "description": result.description or "",
         "messages": [{"role": one.role, "content": _alone(one.content)} for one in result.messages],
     }
-    text = "\n".join(f"{one.role}: {_shown(one.content)}" for one in result.messages)
+    text = "\n".join(f"{one.role}: {_describe_part(one.content)}" for one in result.messages)
     return Result(text=text, value=value)
 
 
@@ -84,7 +84,7 @@ def _hold_to(shape: Shape, result: types.CallToolResult) -> None:
         )
 
 
-def _parsed(text: str) -> Json:
+def _parse_value(text: str) -> Json:
     """An object or an array is meant as one; anything else is text as it stands."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
@@ -100,7 +100,7 @@ def _alone(part: types.ContentBlock) -> Json:
         case types.TextContent(text=text):
             return text
         case types.ImageContent(data=data) | types.AudioContent(data=data):
-            return _decoded(data)
+            return _decode_base64(data)
         case types.EmbeddedResource(resource=resource):
             return _contents(resource)
         case types.ResourceLink():
@@ -113,7 +113,7 @@ def _among(part: types.ContentBlock) -> Json:
         case types.TextContent(text=text):
             return text
         case types.ImageContent() | types.AudioContent():
-            return {"type": part.type, "mime": part.mime_type, "data": _decoded(part.data)}
+            return {"type": part.type, "mime": part.mime_type, "data": _decode_base64(part.data)}
         case types.EmbeddedResource(resource=resource):
             return {"type": "resource", **_contents_among(resource)}
         case types.ResourceLink():
@@ -123,7 +123,7 @@ def _among(part: types.ContentBlock) -> Json:
 def _contents(resource: _Contents) -> Json:
     if isinstance(resource, types.TextResourceContents):
         return resource.text
-    return _decoded(resource.blob)
+    return _decode_base64(resource.blob)
 
 
 def _contents_among(resource: _Contents) -> dict[str, Json]:
@@ -131,7 +131,7 @@ def _contents_among(resource: _Contents) -> dict[str, Json]:
     return {"uri": str(resource.uri), "mime": resource.mime_type or "", body: _contents(resource)}
 
 
-def _shown(part: types.ContentBlock) -> str:
+def _describe_part(part: types.ContentBlock) -> str:
     match part:
         case types.TextContent(text=text):
             return text
@@ -153,7 +153,7 @@ def _size(data: str) -> str:
     return f"{max(0, len(data) * 3 // 4 - data[-2:].count('=')):,} bytes"
 
 
-def _decoded(data: str) -> bytes:
+def _decode_base64(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):

@@ -10,7 +10,7 @@ from pinfold.tools.sql.sources import (
     Kind,
     Source,
     read_address,
-    shown,
+    show_address,
 )
 
 __all__ = [
@@ -23,5 +23,5 @@ __all__ = [
     "Kind",
     "Source",
     "read_address",
-    "shown",
+    "show_address",
 ]

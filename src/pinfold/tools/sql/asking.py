@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pinfold.tools.sql.binding import bound
-from pinfold.tools.sql.bounds import Bounds, said
+from pinfold.tools.sql.binding import bind_params
+from pinfold.tools.sql.bounds import Bounds, mark_truncated
 from pinfold.tools.sql.engines import Engine
 from pinfold.tools.sql.libraries import arrow
 from pinfold.tools.sql.messages import Told
@@ -15,17 +15,17 @@ from pinfold.tools.sql.sources import Source
 from pinfold.tools.sql.statements import read_statement
 
 
-def answered(engine: Engine, source: Source, sql: str | None, params: Any, shelf: int) -> Told:
+def run_request(engine: Engine, source: Source, sql: str | None, params: Any, shelf: int) -> Told:
     """Raises Refused, DatabaseFault."""
     if sql is None:
         from pinfold.tools.sql.inventory import inventory
 
         return Told(value=inventory(engine, source))
     is_bound = source.kind == "postgresql"
-    statement = read_statement(bound(sql, params) if is_bound else sql, source.kind)
+    statement = read_statement(bind_params(sql, params) if is_bound else sql, source.kind)
     bounds = Bounds(source.max_rows, source.max_bytes)
     found = engine.query(statement, bounds, None if is_bound else params)
-    table = said(found)
+    table = mark_truncated(found)
     size = _put(table, shelf)
     return Told(text=preview(table, found.cut), bytes=size, came=table.nbytes)
 

@@ -17,7 +17,7 @@ Params = Sequence[Any] | Mapping[str, Any]
 _FOREIGN = re.compile(r"%s\b|%\(\w+\)s")
 
 
-def bound(sql: str, params: Params | None) -> str:
+def bind_params(sql: str, params: Params | None) -> str:
     """`$1`, `$2` ... for a list, `:name` for a dictionary. Raises Refused."""
     if params is None:
         return sql

@@ -26,7 +26,7 @@ class Gathered:
     """Why there is no more of it, if there would be."""
 
 
-def gathered(batches: Iterator[Any], schema: Any, bounds: Bounds) -> Gathered:
+def gather_rows(batches: Iterator[Any], schema: Any, bounds: Bounds) -> Gathered:
     """All that fits; no more is asked for than one batch beyond."""
     pa = arrow()
     kept: list[Any] = []
@@ -64,7 +64,7 @@ def _fitting(batch: Any, room: int) -> int:
     return low
 
 
-def said(gathered: Gathered) -> Any:
+def mark_truncated(gathered: Gathered) -> Any:
     """The table, with the reason in its metadata if it was cut."""
     if not gathered.cut:
         return gathered.table.replace_schema_metadata(None)

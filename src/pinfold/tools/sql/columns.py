@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pinfold.tools.sql.bounds import Bounds, Gathered, gathered
+from pinfold.tools.sql.bounds import Bounds, Gathered, gather_rows
 from pinfold.tools.sql.libraries import arrow, compute
 
 _EXACT = 1 << 53
@@ -17,7 +17,7 @@ class Columns:
     def __init__(self, names: list[str]) -> None:
         self._names = names
 
-    def given(self, pieces: Iterable[list[tuple[Any, ...]]], bounds: Bounds) -> Gathered:
+    def to_table(self, pieces: Iterable[list[tuple[Any, ...]]], bounds: Bounds) -> Gathered:
         """All that fits, each column in the narrowest type that holds all of its values as they are."""
         pa = arrow()
         # What cannot be one type stays apart until all of it is there.
@@ -25,7 +25,7 @@ class Columns:
         rows = size = 0
         for piece in pieces:
             batch = self._batch(piece)
-            part = gathered(iter([batch]), batch.schema, Bounds(bounds.rows - rows, bounds.bytes - size))
+            part = gather_rows(iter([batch]), batch.schema, Bounds(bounds.rows - rows, bounds.bytes - size))
             found.append(part)
             rows += part.table.num_rows
             size += part.table.nbytes
@@ -35,7 +35,7 @@ class Columns:
         if cut:
             whole = Bounds(bounds.rows, bounds.bytes)
             cut = _reason(cut, whole)
-        arrays = [self._joined(at, found) for at in range(len(self._names))]
+        arrays = [self._join_chunks(at, found) for at in range(len(self._names))]
         fields = [
             pa.field(name, array.type, metadata={"sql:type": kind} if kind else None)
             for name, (array, kind) in zip(self._names, arrays, strict=True)
@@ -47,7 +47,7 @@ class Columns:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._names)
         return pa.record_batch([_array(values) for values in columns], names=self._names)
 
-    def _joined(self, at: int, found: list[Gathered]) -> tuple[Any, str]:
+    def _join_chunks(self, at: int, found: list[Gathered]) -> tuple[Any, str]:
         pa = arrow()
         chunks = [chunk for part in found for chunk in part.table.column(at).chunks]
         types = {chunk.type for chunk in chunks if chunk.type != pa.null()}
@@ -81,7 +81,7 @@ def _array(values: tuple[Any, ...]) -> Any:
 
 def _texts(values: Iterable[Any]) -> Any:
     pa = arrow()
-    return pa.array(list(_each_text(values)), _mixed())
+    return pa.array(list(_each_text(values)), _mixed_type())
 
 
 def _each_text(values: Iterable[Any]) -> Iterator[str | None]:
@@ -95,7 +95,7 @@ def _each_text(values: Iterable[Any]) -> Iterator[str | None]:
                 yield repr(value)
 
 
-def _mixed() -> Any:
+def _mixed_type() -> Any:
     """Text too, yet told apart from what was text all along."""
     pa = arrow()
     return pa.large_string()
@@ -106,7 +106,7 @@ def _common(types: set[Any], chunks: list[Any]) -> tuple[Any, str]:
     pc = compute()
     if not types:
         return pa.string() if not chunks else pa.null(), ""
-    if len(types) == 1 and (only := next(iter(types))) != _mixed():
+    if len(types) == 1 and (only := next(iter(types))) != _mixed_type():
         return only, ""
     if types == {pa.int64(), pa.float64()}:
         ends = [pc.min_max(chunk) for chunk in chunks if chunk.type == pa.int64()]
@@ -121,6 +121,6 @@ def _as(chunk: Any, target: Any) -> Any:
         return chunk
     if chunk.type == pa.null() or target == pa.float64():
         return chunk.cast(target)
-    if chunk.type == _mixed():
+    if chunk.type == _mixed_type():
         return chunk.cast(target)
     return pa.array(list(_each_text(chunk.to_pylist())), target)

@@ -16,7 +16,7 @@ def as_decimals(texts: Any, typmod: int) -> Any:
     """`typmod` is PostgreSQL's word for precision and scale. Stays text where there is NaN, infinity, or too many digits."""
     pa = arrow()
     pc = compute()
-    before, after = _declared(typmod)
+    before, after = _declared_digits(typmod)
     if before + after == 0:
         # Of 123.45: where the point is, and what comes after it.
         points = pc.find_substring(texts, ".")
@@ -35,7 +35,7 @@ def as_decimals(texts: Any, typmod: int) -> Any:
     return texts.cast(kind)
 
 
-def _declared(typmod: int) -> tuple[int, int]:
+def _declared_digits(typmod: int) -> tuple[int, int]:
     """Digits before and after the point; both 0 where nothing was said, or something unusual."""
     if typmod < 4:
         return 0, 0

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pinfold.tools.sql.bounds import Bounds, Gathered, gathered
+from pinfold.tools.sql.bounds import Bounds, Gathered, gather_rows
 from pinfold.tools.sql.columns import Columns
 from pinfold.tools.sql.decimals import as_decimals
 from pinfold.tools.sql.faults import DatabaseFault
@@ -71,7 +71,7 @@ class DuckDB:
         """Raises Refused, DatabaseFault."""
         with self._in_time(), _faults(self._words):
             if statement.form == "told":
-                return self._told(statement.text, bounds, params)
+                return self._describe_table(statement.text, bounds, params)
             asked = self._connection.sql(statement.text, params=params)
             kinds = [str(kind) for kind in asked.types]
             if any(_cast(kind) for kind in kinds):
@@ -81,14 +81,14 @@ class DuckDB:
                 reader = self._connection.sql(wrapped, params=params).to_arrow_reader(_ROWS)
             else:
                 reader = asked.to_arrow_reader(_ROWS)
-            found = gathered(iter(reader), reader.schema, bounds)
+            found = gather_rows(iter(reader), reader.schema, bounds)
             return _plain(found, list(asked.columns), kinds)
 
-    def _told(self, text: str, bounds: Bounds, params: Any) -> Gathered:
+    def _describe_table(self, text: str, bounds: Bounds, params: Any) -> Gathered:
         cursor = self._connection.execute(text, params)
         names = [column[0] for column in cursor.description or ()]
         rows = [tuple(map(_as_told, row)) for row in cursor.fetchmany(bounds.rows)]
-        return Columns(names).given([rows] if rows else [], bounds)
+        return Columns(names).to_table([rows] if rows else [], bounds)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
         """A question of our own."""

@@ -19,7 +19,7 @@ class Engine(Protocol):
     def is_as_new(self) -> bool: ...
 
 
-def opened(source: Source) -> Engine:
+def open_engine(source: Source) -> Engine:
     """Raises Refused, DatabaseFault, ImportError."""
     match source.kind:
         case "postgresql":

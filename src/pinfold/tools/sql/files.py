@@ -24,7 +24,7 @@ class Opened:
         """Raises Refused, DatabaseFault."""
         self.path = source.address.where
         folders = tuple(Path(folder).resolve() for folder in source.changeable)
-        visited = _visited(self.path)
+        visited = _visited_paths(self.path)
         self.is_changeable = any(place.is_relative_to(folder) for place in visited for folder in folders)
         self._before = _open_files()
         try:
@@ -63,7 +63,7 @@ class Opened:
                 )
 
 
-def _visited(path: str) -> list[Path]:
+def _visited_paths(path: str) -> list[Path]:
     """Every name on the way, links followed one by one."""
     seen: list[Path] = []
     waiting = list(Path(path).parts)[1:]

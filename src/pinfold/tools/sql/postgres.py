@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pinfold.tools.sql.bounds import Bounds, Gathered, gathered
+from pinfold.tools.sql.bounds import Bounds, Gathered, gather_rows
 from pinfold.tools.sql.decimals import as_decimals
 from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.infinite import refuse_infinite
@@ -76,9 +76,9 @@ class Postgres:
             self._refuse_volatile(statement.called)
             if statement.form == "told":
                 return self._rows(statement.text, bounds, copy=False)
-            plan = _Plan(self._described(statement.text))
-            found = self._rows(plan.wrapped(statement.text), bounds, copy=True)
-            return plan.given(found)
+            plan = _Plan(self._describe_columns(statement.text))
+            found = self._rows(plan.wrap_query(statement.text), bounds, copy=True)
+            return plan.to_plain(found)
 
     @contextmanager
     def reading(self) -> Generator[None]:
@@ -149,7 +149,7 @@ class Postgres:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
 
-    def _described(self, sql: str) -> Any:
+    def _describe_columns(self, sql: str) -> Any:
         with self._connection.cursor() as cursor:
             return cursor.adbc_execute_schema(sql)
 
@@ -165,7 +165,7 @@ class Postgres:
             )
             cursor.execute(f"{sql}\n")  # a comment at its end must not swallow what the driver puts after it
             reader = cursor.fetch_record_batch()
-            found = gathered(iter(reader), reader.schema, bounds)
+            found = gather_rows(iter(reader), reader.schema, bounds)
             if found.cut:
                 self.cancel()  # else the rest would come first, to be thrown away
             return found
@@ -180,7 +180,7 @@ class _Plan:
         self._casts = [_cast(field, kind) for field, kind in zip(self._fields, self._kinds, strict=True)]
         self._lists = [at for at, kind in enumerate(self._kinds) if kind.startswith("_")]
 
-    def wrapped(self, sql: str) -> str:
+    def wrap_query(self, sql: str) -> str:
         if not any(self._casts) and not self._lists:
             return sql
         names = [f"c{at}" for at in range(len(self._fields))]
@@ -189,7 +189,7 @@ class _Plan:
         columns += [f"coalesce(array_ndims(c{at}), 0)" for at in self._lists]
         return f"SELECT {', '.join(columns)} FROM (\n{sql}\n) AS q({', '.join(names)})"
 
-    def given(self, found: Gathered) -> Gathered:
+    def to_plain(self, found: Gathered) -> Gathered:
         pa = arrow()
         pc = compute()
         columns: list[Any] = list(found.table.columns)

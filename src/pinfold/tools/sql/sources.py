@@ -116,7 +116,7 @@ def _hosts(places: str, is_bare: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hosts))
 
 
-def shown(url: str) -> str:
+def show_address(url: str) -> str:
     """An address as anybody may see it."""
     try:
         address = read_address(url)

@@ -58,7 +58,7 @@ class SQLite:
         # No value is longer than what may be given, and nothing else is ever attached.
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.max_bytes, (1 << 31) - 1))
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        self._connection.set_authorizer(_authorized)
+        self._connection.set_authorizer(_authorize)
         self._connection.set_progress_handler(self._look_at_the_clock, _STEPS)
 
     def cancel(self) -> None:
@@ -82,7 +82,7 @@ class SQLite:
             except sqlite3.OperationalError as error:
                 if "decode to UTF-8" not in str(error):
                     raise
-                self._connection.text_factory = _mended
+                self._connection.text_factory = _decode_text
                 return self._rows(statement.text, bounds, params)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ class SQLite:
         cursor = self._connection.execute(sql, params if params is not None else ())
         columns = Columns([column[0] for column in cursor.description or ()])
         held = _until(cursor, bounds)
-        return columns.given(held, bounds)
+        return columns.to_table(held, bounds)
 
     def _look_at_the_clock(self) -> bool:
         self._is_out_of_time = time.monotonic() > self._ends
@@ -117,7 +117,7 @@ def _until(cursor: sqlite3.Cursor, bounds: Bounds) -> Iterator[list[tuple[Any, .
             return
 
 
-def _authorized(
+def _authorize(
     action: int, first: str | None, second: str | None, _database: str | None, _by: str | None
 ) -> int:
     match action:
@@ -134,7 +134,7 @@ def _authorized(
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _mended(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 

@@ -82,17 +82,17 @@ def read_statement(sql: str, kind: Kind) -> Statement:
     # The parser takes what follows such a word for one piece.
     body = text[begins.end() :] if told and begins else text
     pieces = pieces_of(body, kind)
-    called = _called(pieces, kind)
+    called = _called_names(pieces, kind)
     if name := next((name for name in sorted(called) if is_refused(kind, name)), None):
         raise Refused(f"{name}() may change something, or reach files or other servers; do without it")
     if told:
-        _told(first, body, pieces, kind)
+        _check_metadata(first, body, pieces, kind)
         return Statement(text, "told", called)
     _query(text, kind)
     return Statement(text, "rows", called)
 
 
-def _called(pieces: tuple[Piece, ...], kind: Kind) -> frozenset[str]:
+def _called_names(pieces: tuple[Piece, ...], kind: Kind) -> frozenset[str]:
     names: set[str] = set()
     for piece, after in pairwise(pieces):
         if after.text != "(" or not (piece.is_word or piece.kind == "IDENTIFIER"):
@@ -103,10 +103,10 @@ def _called(pieces: tuple[Piece, ...], kind: Kind) -> frozenset[str]:
     return frozenset(names)
 
 
-def _told(first: str, text: str, rest: tuple[Piece, ...], kind: Kind) -> None:
+def _check_metadata(first: str, text: str, rest: tuple[Piece, ...], kind: Kind) -> None:
     match first:
         case "explain":
-            body = _planned(rest, kind)
+            body = _planned_query(rest, kind)
             if not body:
                 raise Refused("EXPLAIN of what? Write the query after it")
             _query(text[body[0].start :], kind)
@@ -128,7 +128,7 @@ def _is_name(piece: Piece) -> bool:
     return piece.is_word or piece.kind == "IDENTIFIER" or piece.text == "."
 
 
-def _planned(rest: tuple[Piece, ...], kind: Kind) -> tuple[Piece, ...]:
+def _planned_query(rest: tuple[Piece, ...], kind: Kind) -> tuple[Piece, ...]:
     """What the plan is of."""
     if rest and rest[0].text == "(" and len(rest) > 1 and not _begins_query(rest[1]):
         end = next((at for at, piece in enumerate(rest) if piece.text == ")"), len(rest))
@@ -163,7 +163,7 @@ def _pragma(rest: tuple[Piece, ...], kind: Kind) -> None:
 def _query(text: str, kind: Kind) -> None:
     from sqlglot import exp
 
-    root = _parsed(text, kind)
+    root = _parse_statement(text, kind)
     while isinstance(root, exp.Subquery | exp.Paren):
         root = root.this
     roots = (exp.Select, exp.SetOperation, exp.Values, *((exp.Pivot,) if kind == "duckdb" else ()))
@@ -189,7 +189,7 @@ def _no_files(names: Iterable[str]) -> None:
             raise Refused(f"{name[:60]!r} names a file; open files from Python instead")
 
 
-def _parsed(text: str, kind: Kind) -> Any:
+def _parse_statement(text: str, kind: Kind) -> Any:
     """The tree of the one statement."""
     import sqlglot
     from sqlglot.errors import SqlglotError

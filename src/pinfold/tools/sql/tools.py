@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from pinfold.events import Arrow, Json, Sent
-from pinfold.text import listed
+from pinfold.text import join_names
 from pinfold.tools.errors import BadCall
 from pinfold.tools.results import Result
 from pinfold.tools.sql.inventory import TABLES
@@ -81,12 +81,12 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
         try:
             answered = await workers.ask(source, sql, params)
         except BadCall as error:
-            raise BadCall(str(error), sent=_sent(source, sql, 0)) from error
+            raise BadCall(str(error), sent=_sent_bytes(source, sql, 0)) from error
         return Result(
             text=answered.told.text,
             value=Arrow(answered.table),
             untrusted=True,
-            sent=_sent(source, sql, answered.told.came),
+            sent=_sent_bytes(source, sql, answered.told.came),
         )
 
     async def tables(name: str | None = None) -> Result:
@@ -103,7 +103,7 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
             await databases.about_to_read()
             answered = await workers.ask(source, None)
             found += answered.told.value
-            sent += _sent(source, "", 0)
+            sent += _sent_bytes(source, "", 0)
         cut = len(found) > TABLES
         found = found[:TABLES]
         lines = [_line(table) for table in found[:_TOLD]]
@@ -131,7 +131,7 @@ def sql_tools(databases: Databases, workers: Workers) -> list[Tool[..., Any]]:
     ]
 
 
-def _sent(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
+def _sent_bytes(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
     """To a server; a file is asked nothing that leaves."""
     if not source.address.hosts:
         return ()
@@ -141,7 +141,7 @@ def _sent(source: Source, sql: str, back: int) -> tuple[Sent, ...]:
 
 def _line(table: Mapping[str, Any]) -> str:
     rows = "" if table["rows"] is None else f", about {table['rows']:,} rows"
-    columns = listed([f"{name} {kind}" for name, kind in table["columns"].items()], 30)
+    columns = join_names([f"{name} {kind}" for name, kind in table["columns"].items()], 30)
     return f"{table['database']}: {table['schema']}.{table['name']} ({table['kind']}{rows}): {columns}"
 
 

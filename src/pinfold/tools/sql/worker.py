@@ -15,8 +15,8 @@ from contextlib import suppress
 
 import msgspec
 
-from pinfold.tools.sql.asking import answered
-from pinfold.tools.sql.engines import Engine, opened
+from pinfold.tools.sql.asking import run_request
+from pinfold.tools.sql.engines import Engine, open_engine
 from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.messages import Asked, Told
 from pinfold.tools.sql.sources import Source
@@ -45,7 +45,7 @@ class _Open:
             return engine
         if engine is not None:
             engine.close()
-        return opened(source)
+        return open_engine(source)
 
     def put_back(self, source: Source, engine: Engine) -> None:
         if source.kind == "postgresql":
@@ -69,7 +69,7 @@ class _Work:
 
     def _run(self) -> None:
         try:
-            self.told = self._done()
+            self.told = self._execute()
         except ImportError as error:
             self.told = Told(refused=_MISSING.format(self._asked.source.kind, error.name))
         except (Refused, DatabaseFault) as error:
@@ -81,11 +81,11 @@ class _Work:
         finally:
             os.write(self._done_w, b"!")
 
-    def _done(self) -> Told:
+    def _execute(self) -> Told:
         asked = self._asked
         self._engine = engine = self._held.engine(asked.source)
         try:
-            return answered(engine, asked.source, asked.sql, asked.params, self._shelf)
+            return run_request(engine, asked.source, asked.sql, asked.params, self._shelf)
         finally:
             self._held.put_back(asked.source, engine)
 

@@ -108,15 +108,15 @@ class Workers:
     async def ask(self, source: Source, sql: str | None, params: Any = None) -> Answered:
         """Raises BadCall with words for the model. Cancelled, what runs on the server is ended."""
         async with self._limit:
-            worker = self._taken(source) or await _started()
+            worker = self._take_worker(source) or await _start_worker()
             answered: Answered | None = None
             with anyio.move_on_after(source.timeout_s + GRACE_S):
                 try:
-                    answered = await _asked(worker, Asked(source=source, sql=sql, params=params))
+                    answered = await _ask_worker(worker, Asked(source=source, sql=sql, params=params))
                     self._idle.setdefault(source.name, []).append(worker)
                 except _Gone:
                     code = await worker.end()
-                    raise BadCall(_ended(code)) from None
+                    raise BadCall(_describe_exit(code)) from None
                 except BaseException:
                     await worker.end()
                     raise
@@ -128,7 +128,7 @@ class Workers:
             raise BadCall(_without_secrets(answered.told.refused, source))
         return answered
 
-    def _taken(self, source: Source) -> _Worker | None:
+    def _take_worker(self, source: Source) -> _Worker | None:
         idle = self._idle.get(source.name, [])
         while idle:
             worker = idle.pop()
@@ -148,13 +148,13 @@ class Workers:
                 await workers.pop().end()
 
 
-async def _asked(worker: _Worker, asked: Asked) -> Answered:
+async def _ask_worker(worker: _Worker, asked: Asked) -> Answered:
     told = await worker.ask(asked)
     table = await anyio.to_thread.run_sync(worker.table, told.bytes) if told.bytes else b""
     return Answered(told=told, table=table)
 
 
-async def _started() -> _Worker:
+async def _start_worker() -> _Worker:
     shelf = os.memfd_create("pinfold-table") if hasattr(os, "memfd_create") else _temporary()
     # `-P`: a folder that the process happens to be started in gives it no modules.
     process = await anyio.open_process(
@@ -180,7 +180,7 @@ def _environment(whole: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in whole.items() if name in _NEEDED or name.startswith(_FAMILIES)}
 
 
-def _ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     why = "it ran out of memory, or the driver failed" if code < 0 else f"it ended with {code}"
     return f"what reads the database ended before it answered: {why}; ask for less"
 

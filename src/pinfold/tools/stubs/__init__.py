@@ -2,7 +2,7 @@
 
 from pinfold.tools.stubs.describing import argument_lines, first_sentence
 from pinfold.tools.stubs.forms import Form, Parameter, form_of
-from pinfold.tools.stubs.modules import local_name, module_source, offered, signature
+from pinfold.tools.stubs.modules import local_name, module_source, signature, tools_by_name
 from pinfold.tools.stubs.names import identifiers, module_names
 from pinfold.tools.stubs.notation import bare_call, short_call
 
@@ -17,7 +17,7 @@ __all__ = [
     "local_name",
     "module_names",
     "module_source",
-    "offered",
     "short_call",
     "signature",
+    "tools_by_name",
 ]

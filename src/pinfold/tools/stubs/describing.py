@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pinfold.text import capped, printable, printable_line
+from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.annotations import named_in
 from pinfold.tools.stubs.forms import Form, Parameter
 from pinfold.tools.stubs.notation import short
@@ -21,9 +21,9 @@ _END = re.compile(r"(?<=[^\s.][.!?])(?<!\.[a-z]\.)\s+(?=[^a-z\s])|\n\s*\n|:\n")
 
 
 def docstring(description: str, form: Form) -> str:
-    text = capped(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
+    text = cap_text(printable(description[: _READ * TEXT_CHARS]).strip(), TEXT_CHARS)
     parts = [text] if text else []
-    if lines := _bounded(_argument(one, _objects(one, form.records)) for one in form.parameters):
+    if lines := _limit_lines(_argument(one, _objects(one, form.records)) for one in form.parameters):
         parts.append("\n".join(["Args:", *(f"    {line}" for line in lines)]))
     if _is_worth_telling(form):
         parts.append(f"Returns:\n    {short(form.result, form.result_records)}")
@@ -32,7 +32,7 @@ def docstring(description: str, form: Form) -> str:
 
 def argument_lines(form: Form) -> list[str]:
     """Of each argument what its name and type do not say."""
-    return _bounded(_argument(one, "") for one in form.parameters)
+    return _limit_lines(_argument(one, "") for one in form.parameters)
 
 
 def first_sentence(description: str, limit: int = SENTENCE_CHARS) -> str:
@@ -57,7 +57,7 @@ def _objects(parameter: Parameter, records: Records) -> str:
     return short(parameter.type, records) if any(named_in(parameter.type)) else ""
 
 
-def _bounded(lines: Iterable[str]) -> list[str]:
+def _limit_lines(lines: Iterable[str]) -> list[str]:
     found: list[str] = []
     left = ARGUMENTS_CHARS
     for line in filter(None, lines):

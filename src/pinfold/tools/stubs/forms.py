@@ -80,7 +80,7 @@ def _parameters(
     """And whether there are more than can be named."""
     known = as_object(schema.get("properties"))
     required = names_required(schema)
-    keys = list(islice(_named(known, required), PARAMETERS))
+    keys = list(islice(_order_names(known, required), PARAMETERS))
     # The function's body says `locals()`.
     names = unique(keys, taken=("locals",), prefix="arg")
     found = [
@@ -103,7 +103,7 @@ def _name_of_more(parameters: Sequence[Parameter]) -> str:
     return name
 
 
-def _named(known: Mapping[str, Json], required: Mapping[str, None]) -> Iterator[str]:
+def _order_names(known: Mapping[str, Json], required: Mapping[str, None]) -> Iterator[str]:
     """Those that must be given first, so that a cut does not take them."""
     for key in (*required, *(key for key in known if key not in required)):
         if is_key(key):

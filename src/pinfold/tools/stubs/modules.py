@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from pinfold.text import capped, printable, printable_line
+from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.annotations import Definitions, annotation
 from pinfold.tools.stubs.describing import docstring, first_sentence
 from pinfold.tools.stubs.forms import PLAINEST, Form, form_of
@@ -33,7 +33,7 @@ from _pinfold_guest.servers import call as _call, OMITTED as _OMITTED
 """
 
 
-def offered(tools: Sequence[Tool[..., Any]]) -> Mapping[str, Tool[..., Any]]:
+def tools_by_name(tools: Sequence[Tool[..., Any]]) -> Mapping[str, Tool[..., Any]]:
     """The tools of one server by the names under which its module has them."""
     there = {local_name(tool): tool for tool in tools if len(tool.name) <= NAME_CHARS}
     named = identifiers(list(there))
@@ -47,7 +47,7 @@ def local_name(tool: Tool[..., Any]) -> str:
 
 def module_source(server: str, description: str, tools: Sequence[Tool[..., Any]]) -> str:
     """Python 3.11 and later; `server` is only told, not written as a name."""
-    there = offered(tools)
+    there = tools_by_name(tools)
     definitions = Definitions({*WRITTEN, *there})
     functions: list[str] = []
     chars = 0
@@ -59,7 +59,7 @@ def module_source(server: str, description: str, tools: Sequence[Tool[..., Any]]
         chars += len(functions[-1]) + SCHEMA_CHARS * form.looked_at
     return "\n".join(
         [
-            repr(_told(server, description, there, len(tools))),
+            repr(_module_docstring(server, description, there, len(tools))),
             _HEADER,
             f"__all__ = {list(there)!r}",
             "\ndef __dir__():\n    return list(__all__)\n",
@@ -80,7 +80,7 @@ def _function(name: str, identifier: str, form: Form, told: str, definitions: De
     names = definitions.place(form.records)
     result = annotation(form.result, definitions.place(form.result_records))
     head = f"def {identifier}({_parameters(form, names, omitted='_OMITTED')}) -> {result}:"
-    return f"{head}\n    {told!r}\n    return _call({name!r}, {_sent(form)})\n"
+    return f"{head}\n    {told!r}\n    return _call({name!r}, {_argument_expression(form)})\n"
 
 
 def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: str) -> str:
@@ -93,7 +93,7 @@ def _parameters(form: Form, names: Mapping[str, str] | None = None, *, omitted: 
     return ", ".join(parts)
 
 
-def _sent(form: Form) -> str:
+def _argument_expression(form: Form) -> str:
     if form.more is None and not form.renames:
         # A third less to compile than naming each of them again.
         return "locals()"
@@ -104,8 +104,8 @@ def _sent(form: Form) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _told(server: str, description: str, tools: Mapping[str, Tool[..., Any]], count: int) -> str:
-    head = capped(printable(description[: 4 * DESCRIPTION_CHARS]).strip(), DESCRIPTION_CHARS)
+def _module_docstring(server: str, description: str, tools: Mapping[str, Tool[..., Any]], count: int) -> str:
+    head = cap_text(printable(description[: 4 * DESCRIPTION_CHARS]).strip(), DESCRIPTION_CHARS)
     lines = [
         f"{identifier}: {first_sentence(tool.description)}".removesuffix(": ")
         for identifier, tool in islice(tools.items(), LISTED)

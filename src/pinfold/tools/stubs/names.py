@@ -77,11 +77,11 @@ def _ascii(name: str) -> str:
     return (
         name
         if name.isascii()
-        else "".join(letter if letter.isascii() else _folded(letter) for letter in name)
+        else "".join(letter if letter.isascii() else _fold_letter(letter) for letter in name)
     )
 
 
-def _folded(letter: str) -> str:
+def _fold_letter(letter: str) -> str:
     """Without its accents, else by its number: letters of other scripts differ from one Python to the next."""
     base = "".join(
         part for part in unicodedata.normalize("NFKD", letter.replace("ß", "ss")) if part.isascii()

@@ -100,7 +100,7 @@ class Reader:
         return SCHEMAS - self._left
 
     def read_root(self, name: str) -> Type:
-        return self._referred("#", name, 0)
+        return self._read_reference("#", name, 0)
 
     def read(self, schema: Json, name: str, depth: int = 0) -> Type:
         """`name` is what an object in it would be called."""
@@ -108,11 +108,11 @@ class Reader:
 
     def put_together(self, schema: Json) -> Mapping[str, Json]:
         """An object with every key it may have: those of all alternatives, required where each of them requires it."""
-        whole = self._merged(schema, DEPTH)
+        whole = self._merge_schemas(schema, DEPTH)
         members = as_list(whole.get("anyOf") or whole.get("oneOf"))
         if not members:
             return whole
-        parts = [self._merged(member, DEPTH) for member in members[:MEMBERS]]
+        parts = [self._merge_schemas(member, DEPTH) for member in members[:MEMBERS]]
         own: dict[str, Json] = whole.get("properties", {})
         others: dict[str, list[Json]] = {}
         for part in parts:
@@ -139,7 +139,7 @@ class Reader:
 
     def _own(self, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         if isinstance(pointer := schema.get("$ref"), str):
-            return self._referred(pointer, name, depth + 1)
+            return self._read_reference(pointer, name, depth + 1)
         if "const" in schema:
             return _choice([schema["const"]])
         if values := as_list(schema.get("enum")):
@@ -148,17 +148,17 @@ class Reader:
         if parts := as_list(schema.get("allOf")):
             if len(parts) == 1 and not (_SAYS_TYPE - {"allOf"}) & schema.keys():
                 return self._read(parts[0], name, depth + 1, ref)
-            return self._read(self._merged(schema, DEPTH), name, depth + 1, ref)
+            return self._read(self._merge_schemas(schema, DEPTH), name, depth + 1, ref)
         if members := self._members(schema, name, depth):
             return either(members)
         match schema.get("type"):
             case str(kind):
-                return self._typed(kind, schema, name, depth, ref)
+                return self._read_kind(kind, schema, name, depth, ref)
             case [*kinds]:
                 named = [kind for kind in as_list(kinds)[:8] if isinstance(kind, str)]
-                return either(self._typed(kind, schema, name, depth, ref) for kind in named)
+                return either(self._read_kind(kind, schema, name, depth, ref) for kind in named)
             case _:
-                return self._typed(_implied(schema), schema, name, depth, ref)
+                return self._read_kind(_implied_kind(schema), schema, name, depth, ref)
 
     def _members(self, schema: Mapping[str, Json], name: str, depth: int) -> list[Type]:
         """Of a union; none where they only say more of a type that stands beside them."""
@@ -169,11 +169,11 @@ class Reader:
         for member in members[:VALUES]:
             if "type" in own and not _SAYS_TYPE & as_object(member).keys():
                 return []
-            whole = self._merged({**own, "allOf": [member]}, DEPTH) if is_object else member
+            whole = self._merge_schemas({**own, "allOf": [member]}, DEPTH) if is_object else member
             found.append(self.read(whole, name, depth + 1))
         return [] if "type" in own and ANY in found else found
 
-    def _typed(self, kind: str, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
+    def _read_kind(self, kind: str, schema: Mapping[str, Json], name: str, depth: int, ref: str) -> Type:
         if schema.get("contentMediaType") == ARROW:
             return Table()
         match kind:
@@ -228,7 +228,7 @@ class Reader:
             free = f"{own}{number}"
         return free
 
-    def _referred(self, pointer: str, name: str, depth: int) -> Type:
+    def _read_reference(self, pointer: str, name: str, depth: int) -> Type:
         if pointer in self._known:
             return self._known[pointer]
         if pointer in self._open:
@@ -260,7 +260,7 @@ class Reader:
                 return None
         return at
 
-    def _merged(self, schema: Json, depth: int) -> dict[str, Json]:
+    def _merge_schemas(self, schema: Json, depth: int) -> dict[str, Json]:
         """It and all that must hold besides, as one schema: keys of objects put together, else the first word counts."""
         merged: dict[str, Json] = {}
         for part in self._parts(schema, depth):
@@ -320,7 +320,7 @@ def _others(schema: Mapping[str, Json]) -> Json:
     return schema.get("additionalProperties")
 
 
-def _implied(schema: Mapping[str, Json]) -> str:
+def _implied_kind(schema: Mapping[str, Json]) -> str:
     if isinstance(schema.get("properties"), Mapping) or isinstance(
         schema.get("additionalProperties"), Mapping
     ):

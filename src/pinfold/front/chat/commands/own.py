@@ -11,7 +11,7 @@ import anyio.to_thread
 from pinfold.app.own_commands import OwnCommands, filled_in, own_commands
 from pinfold.events import PinfoldError
 from pinfold.front.chat.commands import COMMANDS
-from pinfold.text import listed
+from pinfold.text import join_names
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
@@ -39,7 +39,7 @@ def notices(workspace: Path) -> Iterator[str]:
     found_in(workspace)
     found = _found[workspace]
     if found.untrusted:
-        names = listed([f"/{name}" for name in found.untrusted], _NAMED)
+        names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
         yield f"ignored, this folder is not trusted: {names}; see and allow: pinfold trust {workspace}"
     shadowing = [
         f"your /{name} is never used: there is a built-in one"

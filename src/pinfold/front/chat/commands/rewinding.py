@@ -19,7 +19,7 @@ from pinfold.front.chat.commands.writing import (
     the_story,
 )
 from pinfold.front.pages import columns, rewind_page
-from pinfold.text import first_line, numbered, presentable, presentable_line
+from pinfold.text import first_line, join_numbers, presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
@@ -85,7 +85,7 @@ async def _turn(talk: Talk, story: Story, number: str) -> ToldTurn | None:
 
 
 def _line(turn: ToldTurn) -> str:
-    cells = f"  ({numbered('cell', turn.cells)})" if turn.cells else ""
+    cells = f"  ({join_numbers('cell', turn.cells)})" if turn.cells else ""
     return presentable_line(f"{turn.number:>3}  {first_line(presentable(turn.text), 50)}{cells}")
 
 

@@ -26,7 +26,7 @@ from pinfold.front.chat.commands.writing import (
 )
 from pinfold.front.chat.lines import Shown
 from pinfold.front.pages import cost_page, sent_page, tools_page, variables_page
-from pinfold.text import capped
+from pinfold.text import cap_text
 
 if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
@@ -98,7 +98,7 @@ async def output_command(talk: Talk, rest: str) -> None:
 def _shown(text: str) -> str:
     """Line by line, so that keys are looked at in between; of more than anybody reads, its two ends."""
     lines = Shown()
-    text = capped(text, _LOOKED_AT, whole="pinfold export")
+    text = cap_text(text, _LOOKED_AT, whole="pinfold export")
     return "\n".join(line for one in text.split("\n") if (line := lines.line(one)) is not None).rstrip()
 
 
@@ -109,7 +109,7 @@ async def _blob(talk: Talk, blob: BlobId | None) -> bytes | None:
 async def _paged(talk: Talk, text: str) -> None:
     pager = _pager()
     if pager is None:
-        talk.paper.write(capped(text, _PRINTED, whole="PAGER=less shows it"))
+        talk.paper.write(cap_text(text, _PRINTED, whole="PAGER=less shows it"))
         return
 
     def show() -> None:

@@ -18,7 +18,7 @@ from pinfold.model.local.gguf import facts_of
 from pinfold.model.local.hosting import Host, Spec
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import weights_at
-from pinfold.text import listed
+from pinfold.text import join_names
 
 if TYPE_CHECKING:
     from pinfold.model.local.serving.backend import Backend
@@ -154,7 +154,7 @@ def _found(what: str, models: Path) -> tuple[Path, str]:
         return there, what
     if not path.exists():
         raise CannotServe(
-            f"there is no {what}; name a GGUF file, a Transformers folder, or one of {listed(list(CATALOGUE), 9)}"
+            f"there is no {what}; name a GGUF file, a Transformers folder, or one of {join_names(list(CATALOGUE), 9)}"
         )
     if path.is_file():
         return path.resolve(), path.stem
