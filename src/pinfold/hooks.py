@@ -36,9 +36,9 @@ class MessageCleanup:
     """Sends every model what only strict providers ask for: no empty text, roles in turns, a result for each call."""
 
     def before_model(self, request: Request) -> Request:
-        from pinfold.model.providers.cleaning import cleaned
+        from pinfold.model.providers.cleaning import normalize_request
 
-        return cleaned(request)
+        return normalize_request(request)
 
 
 @dataclass(slots=True)

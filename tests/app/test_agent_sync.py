@@ -14,7 +14,7 @@ import pytest
 from tests.front.chat.terminal import eventually
 
 from pinfold import Agent, Approval, PinfoldError, tool
-from pinfold.model.names import Access, key_for, named
+from pinfold.model.names import Access, key_for, parse_model_name
 from pinfold.sandbox import Limits
 
 pytestmark = pytest.mark.integration
@@ -260,7 +260,7 @@ def test_a_key_goes_to_the_provider_of_the_model_it_was_given_with(workspace: Pa
         access = Agent(
             model=server, workspace=workspace, api_key="sk-of-this-agent", ephemeral=True
         )._options.calling.access()  # pyright: ignore[reportPrivateUsage]
-        assert key_for(named(server), access) == "sk-of-this-agent"
-        assert key_for(named(server), Access()) is None
+        assert key_for(parse_model_name(server), access) == "sk-of-this-agent"
+        assert key_for(parse_model_name(server), Access()) is None
     with pytest.raises(PinfoldError, match="ollama:qwen3 takes no key; leave it out"):
         Agent(model="ollama:qwen3", workspace=workspace, api_key="sk-of-this-agent", ephemeral=True)

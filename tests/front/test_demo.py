@@ -17,7 +17,7 @@ from tests.conftest import command
 
 from pinfold.app import ConfigError
 from pinfold.app.demo import TABLE, lay_out, sales
-from pinfold.model.lines import read_kept
+from pinfold.model.lines import read_lines
 
 pytestmark = [
     pytest.mark.integration,
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_cleanly(start: Any) -> None:
 
 def test_the_bundled_table_is_what_its_generator_makes() -> None:
     assert BUNDLED.read_text(encoding="utf-8") == sales.sales_csv()
-    replies = [read_kept(path) for path in BUNDLED.parent.glob("recorded/*.jsonl")]
+    replies = [read_lines(path) for path in BUNDLED.parent.glob("recorded/*.jsonl")]
     code = [str(call.args["code"]) for lines in replies for kept in lines for call in kept.calls]
     assert len(code) == 5
     assert max(len(line) for one in code for line in one.splitlines()) <= 75  # as it stands on 80 columns

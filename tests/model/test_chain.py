@@ -9,10 +9,10 @@ import pytest
 
 from pinfold.events import Reply, Request, Usage
 from pinfold.model import Access, model_named
-from pinfold.model.coaching import Coached
-from pinfold.model.prices import Priced
+from pinfold.model.coaching import SmallModelLayer
+from pinfold.model.prices import PriceLayer
 from pinfold.model.protocol import InText
-from pinfold.model.remembering import Remembering
+from pinfold.model.remembering import ReplyCache
 
 pytestmark = pytest.mark.unit
 KEYS = {"OPENAI_API_KEY": "k"}
@@ -21,10 +21,10 @@ KEYS = {"OPENAI_API_KEY": "k"}
 @pytest.mark.parametrize(
     ("name", "layers"),
     [
-        ("gpt-5", [Priced]),
+        ("gpt-5", [PriceLayer]),
         ("http://127.0.0.1:1/v1#m", [InText]),
-        ("ollama:qwen2.5-coder:1.5b", [Coached, InText, Priced]),
-        ("ollama:qwen2.5-coder:32b", [InText, Priced]),
+        ("ollama:qwen2.5-coder:1.5b", [SmallModelLayer, InText, PriceLayer]),
+        ("ollama:qwen2.5-coder:32b", [InText, PriceLayer]),
     ],
 )
 def test_a_model_has_the_layers_its_name_calls_for(name: str, layers: list[type]) -> None:
@@ -33,7 +33,7 @@ def test_a_model_has_the_layers_its_name_calls_for(name: str, layers: list[type]
 
 def test_replies_are_remembered_where_there_is_a_place_and_the_protocol_can_be_said(tmp_path: Path) -> None:
     model = model_named("gpt-5", access=Access(keys=KEYS, replies=tmp_path, protocol="text", profile="small"))
-    assert layers_of(model) == [Coached, Remembering, InText, Priced]
+    assert layers_of(model) == [SmallModelLayer, ReplyCache, InText, PriceLayer]
     native = model_named("http://127.0.0.1:1/v1#m", access=Access(protocol="native"))
     assert layers_of(native) == []
 
@@ -65,7 +65,8 @@ class Spending:
 )
 async def test_a_price_is_known_or_said_to_be_unknown(provider: str | None, model: str, known: bool) -> None:
     pieces = [
-        piece async for piece in Priced(Spending(), provider, model).stream(Request(system="", messages=()))
+        piece
+        async for piece in PriceLayer(Spending(), provider, model).stream(Request(system="", messages=()))
     ]
     reply = pieces[-1]
     assert isinstance(reply, Reply)

@@ -17,7 +17,7 @@ from pinfold.events import (
     ToolMessage,
     UserMessage,
 )
-from pinfold.model.coaching import FENCE, Coached, answer_in, coached
+from pinfold.model.coaching import FENCE, SmallModelLayer, adapt_to_small_model, find_answer
 
 pytestmark = pytest.mark.unit
 FILES = (
@@ -26,7 +26,7 @@ FILES = (
 
 
 def asked(*messages: Message, **settings: object) -> Request:
-    return coached(Request(system="s", messages=messages, settings=settings))
+    return adapt_to_small_model(Request(system="s", messages=messages, settings=settings))
 
 
 def user(text: str, files: str = FILES) -> UserMessage:
@@ -139,12 +139,12 @@ def test_settings_that_were_given_stay() -> None:
     ],
 )
 def test_an_answer_that_was_printed_is_the_answer(output: str, answer: str | None) -> None:
-    assert answer_in((user("q"), *tried("c", output))) == answer
+    assert find_answer((user("q"), *tried("c", output))) == answer
 
 
 def test_nothing_found_is_believed_the_second_time() -> None:
     nothing = "ANSWER: 0 lines\n"
-    assert answer_in((user("q"), *tried("c", nothing), *tried("d", nothing))) == "0 lines"
+    assert find_answer((user("q"), *tried("c", nothing), *tried("d", nothing))) == "0 lines"
 
 
 class Saying:
@@ -163,7 +163,7 @@ class Saying:
 
 
 async def replied(model: Saying, *messages: Message) -> Reply:
-    pieces = [piece async for piece in Coached(model).stream(Request(system="", messages=messages))]
+    pieces = [piece async for piece in SmallModelLayer(model).stream(Request(system="", messages=messages))]
     assert isinstance(pieces[-1], Reply)
     return pieces[-1]
 

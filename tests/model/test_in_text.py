@@ -22,8 +22,8 @@ from pinfold.events import (
     Usage,
     UserMessage,
 )
-from pinfold.model.protocol import InText, Style, told
-from pinfold.model.protocol.telling import explained
+from pinfold.model.protocol import InText, Style, put_tools_in_prompt
+from pinfold.model.protocol.telling import explain_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -75,13 +75,13 @@ async def reply(model: InText, request: Request | None = None) -> Reply:
 
 @pytest.mark.parametrize("style", ["full", "small"])
 def test_python_alone_is_explained_in_few_words(style: Style) -> None:
-    words = explained((PYTHON,), style)
+    words = explain_tools((PYTHON,), style)
     assert len(words.split()) <= 45
     assert "```python" in words
 
 
 def test_other_tools_are_explained_by_their_signatures() -> None:
-    assert told(asking(tools=(PYTHON, READ_FILE)), style="full").system == (
+    assert put_tools_in_prompt(asking(tools=(PYTHON, READ_FILE)), style="full").system == (
         "Be brief.\n\n"
         "To act, write a fenced block:\n```python\nprint(6 * 7)\n```\n"
         "It runs and its output comes back to you. Stop after your blocks; never write output yourself. "
@@ -90,11 +90,11 @@ def test_other_tools_are_explained_by_their_signatures() -> None:
         'like <tool name="read_file">{"path": "..."}</tool>:\n'
         "read_file(path: str, lines: int | None = None, mode: 'text' | 'bytes' = 'text', more: Any = ...)  Read a file."
     )
-    assert "```" not in told(asking(tools=(READ_FILE,)), style="small").system
+    assert "```" not in put_tools_in_prompt(asking(tools=(READ_FILE,)), style="small").system
 
 
 def test_without_tools_the_prompt_is_as_it_was() -> None:
-    assert told(asking(tools=()), style="full").system == "Be brief."
+    assert put_tools_in_prompt(asking(tools=()), style="full").system == "Be brief."
 
 
 def test_a_conversation_is_told_by_turns() -> None:
@@ -114,7 +114,7 @@ def test_a_conversation_is_told_by_turns() -> None:
         UserMessage(text="thanks", images=(Image(mime="image/png", blob=BlobId("sha256:1")),)),
         tools=(PYTHON, READ_FILE),
     )
-    asked = told(request, style="full")
+    asked = put_tools_in_prompt(request, style="full")
     assert asked.tools == ()
     assert asked.messages == (
         HELLO,

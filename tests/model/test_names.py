@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pinfold.model import Access, NoKey, UnknownModel, named, profile_of, traits_of
-from pinfold.model.names import Named, address_of, key_for
+from pinfold.model import Access, NoKey, UnknownModel, parse_model_name, profile_of, traits_of
+from pinfold.model.names import ModelRef, address_of, key_for
 
 pytestmark = pytest.mark.unit
 
@@ -13,27 +13,27 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("builtin", Named("builtin", "builtin")),
-        ("openai:gpt-5", Named("openai", "gpt-5")),
-        ("openai/gpt-5", Named("openai", "gpt-5")),
-        ("gpt-5-mini", Named("openai", "gpt-5-mini")),
-        ("o3", Named("openai", "o3")),
-        ("claude-opus-4", Named("anthropic", "claude-opus-4")),
-        ("gemini-2.5-pro", Named("google", "gemini-2.5-pro")),
-        ("gemini:gemini-2.5-pro", Named("google", "gemini-2.5-pro")),
-        ("openrouter:anthropic/claude-x:free", Named("openrouter", "anthropic/claude-x:free")),
-        ("openrouter/qwen/qwen3-32b", Named("openrouter", "qwen/qwen3-32b")),
-        ("ollama:qwen2.5-coder:7b", Named("ollama", "qwen2.5-coder:7b")),
-        ("ollama/llama3.1", Named("ollama", "llama3.1")),
-        ("http://10.0.0.2:9000/v1#a/b", Named("url", "a/b", "http://10.0.0.2:9000/v1")),
-        ("https://x.example/v1/#m", Named("url", "m", "https://x.example/v1")),
-        ("scripted:a.jsonl", Named("scripted", "a.jsonl")),
-        ("fast", Named("groq", "llama-3.1-8b")),
-        ("mine", Named("groq", "llama-3.1-8b")),
+        ("builtin", ModelRef("builtin", "builtin")),
+        ("openai:gpt-5", ModelRef("openai", "gpt-5")),
+        ("openai/gpt-5", ModelRef("openai", "gpt-5")),
+        ("gpt-5-mini", ModelRef("openai", "gpt-5-mini")),
+        ("o3", ModelRef("openai", "o3")),
+        ("claude-opus-4", ModelRef("anthropic", "claude-opus-4")),
+        ("gemini-2.5-pro", ModelRef("google", "gemini-2.5-pro")),
+        ("gemini:gemini-2.5-pro", ModelRef("google", "gemini-2.5-pro")),
+        ("openrouter:anthropic/claude-x:free", ModelRef("openrouter", "anthropic/claude-x:free")),
+        ("openrouter/qwen/qwen3-32b", ModelRef("openrouter", "qwen/qwen3-32b")),
+        ("ollama:qwen2.5-coder:7b", ModelRef("ollama", "qwen2.5-coder:7b")),
+        ("ollama/llama3.1", ModelRef("ollama", "llama3.1")),
+        ("http://10.0.0.2:9000/v1#a/b", ModelRef("url", "a/b", "http://10.0.0.2:9000/v1")),
+        ("https://x.example/v1/#m", ModelRef("url", "m", "https://x.example/v1")),
+        ("scripted:a.jsonl", ModelRef("scripted", "a.jsonl")),
+        ("fast", ModelRef("groq", "llama-3.1-8b")),
+        ("mine", ModelRef("groq", "llama-3.1-8b")),
     ],
 )
-def test_a_name_means_a_provider_and_a_model(name: str, meant: Named) -> None:
-    assert named(name, Access(aliases={"fast": "groq:llama-3.1-8b", "mine": "fast"})) == meant
+def test_a_name_means_a_provider_and_a_model(name: str, meant: ModelRef) -> None:
+    assert parse_model_name(name, Access(aliases={"fast": "groq:llama-3.1-8b", "mine": "fast"})) == meant
 
 
 @pytest.mark.parametrize(
@@ -51,33 +51,33 @@ def test_a_name_means_a_provider_and_a_model(name: str, meant: Named) -> None:
 )
 def test_a_name_that_means_nothing_says_what_would(name: str, words: str) -> None:
     with pytest.raises(UnknownModel) as error:
-        named(name, Access(aliases={"a": "b", "b": "a"}))
+        parse_model_name(name, Access(aliases={"a": "b", "b": "a"}))
     assert words in str(error.value)
 
 
 def test_a_key_goes_only_to_the_provider_it_is_for() -> None:
     access = Access(keys={"OPENAI_API_KEY": "sk-o", "GROQ_API_KEY": "gsk"})
-    assert key_for(named("gpt-5"), access) == "sk-o"
-    assert key_for(named("groq:llama"), access) == "gsk"
-    assert key_for(named("http://elsewhere/v1#gpt-5"), access) is None
-    assert key_for(named("ollama:llama3"), access) is None
+    assert key_for(parse_model_name("gpt-5"), access) == "sk-o"
+    assert key_for(parse_model_name("groq:llama"), access) == "gsk"
+    assert key_for(parse_model_name("http://elsewhere/v1#gpt-5"), access) is None
+    assert key_for(parse_model_name("ollama:llama3"), access) is None
     own = Access(keys={"MY_KEY": "mine"}, key_env="MY_KEY")
-    assert key_for(named("http://elsewhere/v1#gpt-5"), own) == "mine"
+    assert key_for(parse_model_name("http://elsewhere/v1#gpt-5"), own) == "mine"
 
 
 def test_a_missing_key_is_named() -> None:
     with pytest.raises(NoKey, match="google wants a key: set GEMINI_API_KEY or GOOGLE_API_KEY"):
-        key_for(named("gemini-2.5-pro"), Access())
-    assert key_for(named("gemini-2.5-pro"), Access(keys={"GOOGLE_API_KEY": "k"})) == "k"
+        key_for(parse_model_name("gemini-2.5-pro"), Access())
+    assert key_for(parse_model_name("gemini-2.5-pro"), Access(keys={"GOOGLE_API_KEY": "k"})) == "k"
 
 
 def test_addresses_come_from_the_name_then_the_variable_then_the_provider() -> None:
-    assert address_of(named("gpt-5"), Access()) == "https://api.openai.com/v1"
+    assert address_of(parse_model_name("gpt-5"), Access()) == "https://api.openai.com/v1"
     there = Access(keys={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1/"})
-    assert address_of(named("gpt-5"), there) == "http://127.0.0.1:1/v1"
-    assert key_for(named("gpt-5"), there) is None
-    assert address_of(named("ollama:x"), Access()) == "http://127.0.0.1:11434"
-    assert address_of(named("ollama:x"), Access(keys={"OLLAMA_HOST": "box:1"})) == "http://box:1"
+    assert address_of(parse_model_name("gpt-5"), there) == "http://127.0.0.1:1/v1"
+    assert key_for(parse_model_name("gpt-5"), there) is None
+    assert address_of(parse_model_name("ollama:x"), Access()) == "http://127.0.0.1:11434"
+    assert address_of(parse_model_name("ollama:x"), Access(keys={"OLLAMA_HOST": "box:1"})) == "http://box:1"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pinfold.events import Json, ToolSchema
-from pinfold.model.protocol.reading import read
+from pinfold.model.protocol.reading import parse_reply
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +31,7 @@ Expected = list[tuple[str, dict[str, Any]]]
 
 
 def calls(text: str, quoted: Sequence[str] = ()) -> Expected:
-    return [(call.tool, call.args) for call in read(text, TOOLS, quoted=quoted).calls]
+    return [(call.tool, call.args) for call in parse_reply(text, TOOLS, quoted=quoted).calls]
 
 
 def cell(code: str) -> tuple[str, dict[str, Any]]:
@@ -270,7 +270,7 @@ JSON_CALL = '{"name": "read_file", "arguments": {"path": "a.csv"}}'
 )
 def test_json_with_a_name_and_arguments_is_a_call(text: str, expected: Expected) -> None:
     assert calls(text) == expected
-    assert read(text, TOOLS).correction == ""
+    assert parse_reply(text, TOOLS).correction == ""
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_json_with_a_name_and_arguments_is_a_call(text: str, expected: Expected)
 )
 def test_slips_that_can_mean_one_thing_only_are_mended(text: str, expected: Expected) -> None:
     assert calls(text) == expected
-    assert read(text, TOOLS).correction == ""
+    assert parse_reply(text, TOOLS).correction == ""
 
 
 @pytest.mark.parametrize(
@@ -374,12 +374,12 @@ def test_slips_that_can_mean_one_thing_only_are_mended(text: str, expected: Expe
 )
 def test_a_python_style_call_of_a_tool_is_a_call(text: str, expected: Expected) -> None:
     assert calls(text) == expected
-    assert read(text, TOOLS).correction == ""
+    assert parse_reply(text, TOOLS).correction == ""
 
 
 def test_a_tool_named_like_a_builtin_does_not_take_code_away() -> None:
     tools = (*TOOLS, schema("print", {"text": "string"}))
-    (call,) = read('```python\nprint("x")\n```', tools).calls
+    (call,) = parse_reply('```python\nprint("x")\n```', tools).calls
     assert (call.tool, call.args) == cell('print("x")')
 
 
@@ -392,7 +392,7 @@ def test_forms_are_read_in_the_order_in_which_they_appear() -> None:
     assert calls(text) == [
         NOW, cell("a"), A_CSV, ("now", {"tz": "UTC"}), NOW, cell("print(b)"),
     ]  # fmt: skip
-    ids = [call.id for call in read(text, TOOLS).calls]
+    ids = [call.id for call in parse_reply(text, TOOLS).calls]
     assert len(set(ids)) == len(ids)
 
 
@@ -406,14 +406,14 @@ def test_what_a_model_thinks_is_not_run() -> None:
 
 
 def test_without_tools_nothing_is_a_call() -> None:
-    assert read(f"```python\nx\n```\n{JSON_CALL}", ()).calls == ()
+    assert parse_reply(f"```python\nx\n```\n{JSON_CALL}", ()).calls == ()
     only_now = (schema("now", {}),)
-    assert read("```python\nx\n```", only_now).calls == ()
-    assert [call.tool for call in read("```python\nnow()\n```", only_now).calls] == ["now"]
+    assert parse_reply("```python\nx\n```", only_now).calls == ()
+    assert [call.tool for call in parse_reply("```python\nnow()\n```", only_now).calls] == ["now"]
 
 
 def test_a_model_that_repeats_itself_is_not_followed_for_ever() -> None:
-    assert len(read("```python\nx\n```\n" * 1000, TOOLS).calls) == 64
+    assert len(parse_reply("```python\nx\n```\n" * 1000, TOOLS).calls) == 64
 
 
 @pytest.mark.parametrize(
@@ -490,21 +490,21 @@ def test_a_model_that_repeats_itself_is_not_followed_for_ever() -> None:
     ],
 )
 def test_what_was_meant_as_a_call_and_is_none_gets_a_correction(text: str, correction: str) -> None:
-    reading = read(text, TOOLS)
+    reading = parse_reply(text, TOOLS)
     assert reading.correction == correction
 
 
 def test_output_that_a_model_makes_up_gets_a_correction() -> None:
-    reading = read("Output of python:\n6765\n", TOOLS)
+    reading = parse_reply("Output of python:\n6765\n", TOOLS)
     assert reading.correction == (
         "You wrote the output of python yourself: nothing was run. Write the call, and wait for its output."
     )
-    assert read("```python\nfib(20)\n```\nOutput of python:\n6765\n", TOOLS).correction == ""
-    assert read("Output of the pump: 3 l/s", TOOLS).correction == ""
+    assert parse_reply("```python\nfib(20)\n```\nOutput of python:\n6765\n", TOOLS).correction == ""
+    assert parse_reply("Output of the pump: 3 l/s", TOOLS).correction == ""
 
 
 def test_a_good_call_beside_a_bad_one_is_still_read() -> None:
-    reading = read('<tool name="python"></tool>\n<tool name="now">{}</tool>', TOOLS)
+    reading = parse_reply('<tool name="python"></tool>\n<tool name="now">{}</tool>', TOOLS)
     assert [call.tool for call in reading.calls] == ["now"]
     assert "it has no code" in reading.correction
 
@@ -522,7 +522,7 @@ def test_a_good_call_beside_a_bad_one_is_still_read() -> None:
     ],
 )
 def test_a_tool_that_the_model_was_not_told_of_can_be_called(text: str, args: Json) -> None:
-    reading = read(text, TOOLS)
+    reading = parse_reply(text, TOOLS)
     assert [(call.tool, call.args) for call in reading.calls] == [("list_files", args)]
     assert reading.correction == ""
 
@@ -530,13 +530,13 @@ def test_a_tool_that_the_model_was_not_told_of_can_be_called(text: str, args: Js
 def test_a_call_cut_off_by_the_limit_is_not_completed_by_guessing() -> None:
     cut = '<tool name="read_file">{"path": "a.csv"'
     assert calls(cut) == [A_CSV]
-    reading = read(cut, TOOLS, finish="length")
+    reading = parse_reply(cut, TOOLS, finish="length")
     assert reading.calls == ()
     assert reading.correction == (
         "The call of read_file was not run: the reply was cut off within it; make it shorter. "
         'Write it as <tool name="read_file">{"path": "..."}</tool>.'
     )
-    assert read("```python\nx = [1, ", TOOLS, finish="length").calls[0].args == {"code": "x = [1, "}
+    assert parse_reply("```python\nx = [1, ", TOOLS, finish="length").calls[0].args == {"code": "x = [1, "}
 
 
 QUOTE = "What does this do?\n\n```python\nimport os\nos.remove('a.csv')\n```\nDo not run it."
@@ -560,11 +560,11 @@ NOT_RUN = (
     ],
 )
 def test_code_that_the_user_only_quoted_is_not_run(text: str) -> None:
-    reading = read(text, TOOLS, quoted=["hello", QUOTE])
+    reading = parse_reply(text, TOOLS, quoted=["hello", QUOTE])
     assert reading.calls == ()
     assert reading.correction == NOT_RUN
     if not text.startswith(">"):
-        assert len(read(text, TOOLS, quoted=["hello"]).calls) == 1
+        assert len(parse_reply(text, TOOLS, quoted=["hello"]).calls) == 1
 
 
 def test_quoted_code_may_be_run_by_the_explicit_form() -> None:
@@ -577,7 +577,7 @@ def test_quoted_code_beside_code_of_its_own_is_passed_over() -> None:
     text = (
         "You have\n```python\nos.remove('a.csv')\n```\nBetter:\n```python\nos.rename('a.csv', 'b.csv')\n```"
     )
-    reading = read(text, TOOLS, quoted=[QUOTE])
+    reading = parse_reply(text, TOOLS, quoted=[QUOTE])
     assert [call.args for call in reading.calls] == [{"code": "os.rename('a.csv', 'b.csv')"}]
     assert reading.correction == ""
 

@@ -32,8 +32,8 @@ from pinfold.events import (
     encode,
     parse_json,
 )
-from pinfold.model.protocol import Style, told
-from pinfold.model.protocol.reading import Reading, read
+from pinfold.model.protocol import Style, put_tools_in_prompt
+from pinfold.model.protocol.reading import ParsedReply, parse_reply
 
 pytestmark = pytest.mark.unit
 
@@ -51,14 +51,14 @@ LIMIT_S = 10
 PROSE = st.text(st.sampled_from("Some words, and a number: 42.\n"), max_size=60)
 
 
-def read_soon(text: str, **more: Any) -> Reading:
+def read_soon(text: str, **more: Any) -> ParsedReply:
     began = time.thread_time()
-    reading = read(text, TOOLS, **more)
+    reading = parse_reply(text, TOOLS, **more)
     assert time.thread_time() - began < LIMIT_S
     return reading
 
 
-def asked(reading: Reading) -> list[tuple[str, Any]]:
+def asked(reading: ParsedReply) -> list[tuple[str, Any]]:
     return [(call.tool, call.args) for call in reading.calls]
 
 
@@ -89,7 +89,7 @@ SWELLING = sorted(
 @pytest.mark.parametrize("piece", [pytest.param(piece, id=ascii(piece)[:30]) for piece in SWELLING])
 def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     assert_linear(
-        lambda text: read(text, TOOLS, finish="stop", quoted=[text[:100_000]]),
+        lambda text: parse_reply(text, TOOLS, finish="stop", quoted=[text[:100_000]]),
         repeated(piece),
         (10_000, 100_000),
     )
@@ -122,7 +122,7 @@ FILLINGS = (
 @given(st.sampled_from(OPENINGS), st.lists(st.sampled_from(FILLINGS), min_size=1, max_size=3).map("".join))
 def test_the_time_of_one_long_call_grows_with_it_and_no_faster(opening: str, filling: str) -> None:
     assert_linear(
-        lambda text: read(text, TOOLS, finish="stop", quoted=["x = 1"]),
+        lambda text: parse_reply(text, TOOLS, finish="stop", quoted=["x = 1"]),
         lambda size: opening + repeated(filling)(size),
         (5_000, 50_000),
     )
@@ -187,8 +187,8 @@ def test_calls_that_are_told_are_read_as_the_same_calls(text: str, made: list[Ca
         messages=(UserMessage(text="x"), AssistantMessage(text=text, calls=tuple(made))),
         tools=TOOLS,
     )
-    _, said = told(request, style="full").messages
-    assert asked(read(said.text, TOOLS)) == [(call.tool, call.args) for call in made]
+    _, said = put_tools_in_prompt(request, style="full").messages
+    assert asked(parse_reply(said.text, TOOLS)) == [(call.tool, call.args) for call in made]
 
 
 ids = st.sampled_from([ActionId(letter) for letter in "abcd"])
@@ -228,8 +228,8 @@ def is_beginning(first: tuple[Message, ...], second: tuple[Message, ...]) -> boo
 def test_what_was_told_once_is_the_beginning_of_what_is_told_later(
     said: list[Message], cut: int, style: Style
 ) -> None:
-    whole = told(Request(system="s", messages=tuple(said), tools=TOOLS), style=style)
-    part = told(Request(system="s", messages=tuple(said[:cut]), tools=TOOLS), style=style)
+    whole = put_tools_in_prompt(Request(system="s", messages=tuple(said), tools=TOOLS), style=style)
+    part = put_tools_in_prompt(Request(system="s", messages=tuple(said[:cut]), tools=TOOLS), style=style)
     assert part.system == whole.system
     assert is_beginning(part.messages, whole.messages)
 
@@ -237,7 +237,7 @@ def test_what_was_told_once_is_the_beginning_of_what_is_told_later(
 @settings(max_examples=200)
 @given(st.lists(messages, max_size=8))
 def test_user_and_assistant_speak_by_turns_and_nothing_said_is_lost(said: list[Message]) -> None:
-    turns = told(Request(system="s", messages=tuple(said), tools=TOOLS), style="full").messages
+    turns = put_tools_in_prompt(Request(system="s", messages=tuple(said), tools=TOOLS), style="full").messages
     assert all(not isinstance(turn, ToolMessage) for turn in turns)
     assert all(type(one) is not type(next_) for one, next_ in pairwise(turns))
     assert all(not isinstance(turn, AssistantMessage) or (turn.text and not turn.calls) for turn in turns)
@@ -258,8 +258,8 @@ def test_code_that_the_user_wrote_is_never_run_by_a_fence(
     before: str, code: str, after: str, fence: str
 ) -> None:
     reply = fence.format(code)
-    ran = asked(read(reply, TOOLS))
-    quoted = asked(read(reply, TOOLS, quoted=[f"{before}\n{code}\n{after}"]))
+    ran = asked(parse_reply(reply, TOOLS))
+    quoted = asked(parse_reply(reply, TOOLS, quoted=[f"{before}\n{code}\n{after}"]))
     assert [args for tool, args in quoted if tool == "python" and "f(x)" in args["code"]] == []
     assert len(quoted) <= len(ran)
 
@@ -267,4 +267,4 @@ def test_code_that_the_user_wrote_is_never_run_by_a_fence(
 @given(st.builds(Reply, text=texts))
 @settings(max_examples=50)
 def test_without_tools_nothing_is_read(reply: Reply) -> None:
-    assert read(reply.text, ()) == Reading()
+    assert parse_reply(reply.text, ()) == ParsedReply()

@@ -18,7 +18,7 @@ from pinfold.events import (
     UserMessage,
     new_action_id,
 )
-from pinfold.model.remembering import Remembering
+from pinfold.model.remembering import ReplyCache
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +51,7 @@ def question(text: str = "q", **settings: Json) -> Request:
     return Request(system="s", messages=messages, settings=settings)
 
 
-async def asked(model: Remembering, request: Request) -> Reply:
+async def asked(model: ReplyCache, request: Request) -> Reply:
     pieces = [piece async for piece in model.stream(request)]
     assert isinstance(pieces[-1], Reply)
     return pieces[-1]
@@ -60,8 +60,8 @@ async def asked(model: Remembering, request: Request) -> Reply:
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": 0.0}, {"seed": 7}])
 async def test_the_same_request_is_answered_from_memory(tmp_path: Path, settings: dict[str, Json]) -> None:
     inner = Counting()
-    first = await asked(Remembering(inner, tmp_path), question(**settings))
-    again = await asked(Remembering(inner, tmp_path), question(**settings))
+    first = await asked(ReplyCache(inner, tmp_path), question(**settings))
+    again = await asked(ReplyCache(inner, tmp_path), question(**settings))
     assert inner.asked == 1
     assert (first.text, first.from_cache) == ("1", False)
     assert (again.text, again.from_cache, again.usage, again.cost) == ("1", True, Usage(), 0.0)
@@ -72,21 +72,21 @@ async def test_the_same_request_is_answered_from_memory(tmp_path: Path, settings
 async def test_what_may_come_out_otherwise_is_asked_again(tmp_path: Path, settings: dict[str, Json]) -> None:
     inner = Counting()
     for _ in range(2):
-        await asked(Remembering(inner, tmp_path), question(**settings))
+        await asked(ReplyCache(inner, tmp_path), question(**settings))
     assert inner.asked == 2
 
 
 async def test_another_request_or_another_server_is_asked(tmp_path: Path) -> None:
     inner = Counting()
-    model = Remembering(inner, tmp_path)
+    model = ReplyCache(inner, tmp_path)
     for request in (question(temperature=0), question("r", temperature=0), question(temperature=0, seed=1)):
         await asked(model, request)
-    await asked(Remembering(inner, tmp_path, at="http://other"), question(temperature=0))
+    await asked(ReplyCache(inner, tmp_path, at="http://other"), question(temperature=0))
     assert inner.asked == 4
 
 
 async def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
-    model = Remembering(Counting(), tmp_path, most=10)
+    model = ReplyCache(Counting(), tmp_path, most=10)
     for number in range(25):
         await asked(model, question(str(number), temperature=0))
     assert len(kept(tmp_path)) <= 10
@@ -94,10 +94,10 @@ async def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
 
 async def test_a_damaged_memory_is_as_good_as_none(tmp_path: Path) -> None:
     inner = Counting()
-    await asked(Remembering(inner, tmp_path), question(temperature=0))
+    await asked(ReplyCache(inner, tmp_path), question(temperature=0))
     for path in kept(tmp_path):
         path.write_bytes(b'{"text": "\xff')
-    assert (await asked(Remembering(inner, tmp_path), question(temperature=0))).text == "2"
+    assert (await asked(ReplyCache(inner, tmp_path), question(temperature=0))).text == "2"
 
 
 def kept(folder: Path) -> list[Path]:

@@ -16,8 +16,8 @@ from pinfold.app.trust import followed
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local import (
     CATALOGUE,
-    Found,
     FoundModel,
+    FoundServer,
     OnPulling,
     Pulling,
     Weights,
@@ -27,16 +27,16 @@ from pinfold.model.local import (
     weights_at,
     weights_named,
 )
-from pinfold.model.local.serving import Serving
+from pinfold.model.local.serving import ServeOptions
 
 __all__ = [
-    "Found",
     "FoundModel",
+    "FoundServer",
     "Inside",
     "Key",
     "Pulling",
     "Reachable",
-    "Serving",
+    "ServeOptions",
     "known_names",
     "models_dir",
     "models_here",
@@ -63,7 +63,7 @@ async def pull_model(name: str, on_progress: OnPulling) -> Path | None:
 
 
 async def serve_model(
-    serving: Serving, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
+    serving: ServeOptions, notice: Callable[[str], None], on_ready: Callable[[str, str], None]
 ) -> None:
     """Serve a model of this machine until a signal ends it. Raises PinfoldError."""
     from pinfold.model.local.serving import serve
@@ -94,7 +94,7 @@ class Reachable:
     """Everything that could answer."""
 
     inside: tuple[Inside, ...]
-    servers: tuple[Found, ...]
+    servers: tuple[FoundServer, ...]
     keys: tuple[Key, ...]
 
 

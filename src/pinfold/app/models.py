@@ -42,7 +42,7 @@ from pinfold.model import (
     full_name,
     key_variables,
     model_named,
-    named,
+    parse_model_name,
     profile_of,
 )
 from pinfold.sandbox.environment import EnvironmentFailed
@@ -86,7 +86,7 @@ class Calling(Struct, frozen=True, kw_only=True):
 
     def with_key(self, model: str, key: str) -> Calling:
         """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
-        provider = named(model, self.access()).provider
+        provider = parse_model_name(model, self.access()).provider
         key_env = self.key_env or ("PINFOLD_API_KEY" if provider == "url" else "")
         wanted = key_variables(provider, key_env)
         if not wanted:
@@ -102,7 +102,7 @@ class Calling(Struct, frozen=True, kw_only=True):
         """What the provider of this model wants and was not given. Raises UnknownModel."""
         from pinfold.app.model_keys import missing_key
 
-        return missing_key(named(model, self.access()).provider, self.keys)
+        return missing_key(parse_model_name(model, self.access()).provider, self.keys)
 
     def access(self) -> Access:
         return Access(
@@ -234,7 +234,7 @@ def native_form(asked: Asked, calling: Calling, schema: Json) -> dict[str, Json]
     if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
         return {}
     try:
-        provider = named(asked.model.name, calling.access()).provider
+        provider = parse_model_name(asked.model.name, calling.access()).provider
     except UnknownModel:
         return {}
     if provider != "openai":  # local servers that do either, tools or a form, seldom do both

@@ -2,7 +2,15 @@
 
 from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
-from pinfold.model.names import BUILTIN, Access, destination_of, full_name, model_named, named, profile_of
+from pinfold.model.names import (
+    BUILTIN,
+    Access,
+    destination_of,
+    full_name,
+    model_named,
+    parse_model_name,
+    profile_of,
+)
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import ANSWER_FORM, DIRECT, SERVICES, key_variables, ollama_url
@@ -29,8 +37,8 @@ __all__ = [
     "full_name",
     "key_variables",
     "model_named",
-    "named",
     "ollama_url",
+    "parse_model_name",
     "profile_of",
     "record",
     "traits_of",

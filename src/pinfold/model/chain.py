@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import Access, Named, address_of, key_for, key_hint, traits_for
+from pinfold.model.names import Access, ModelRef, address_of, key_for, key_hint, traits_for
 from pinfold.model.services import DIRECT, SERVICES
 
 
@@ -22,23 +22,23 @@ class Model(Protocol):
     async def aclose(self) -> None: ...
 
 
-def chained(name: str, meant: Named, access: Access) -> Model:
+def build_model(name: str, meant: ModelRef, access: Access) -> Model:
     """Raises ModelError."""
     calls, profile = traits_for(meant, access)
-    model = _priced(_on_its_wire(name, meant, access), meant)
+    model = _add_prices(_make_wire_model(name, meant, access), meant)
     if calls != "native":
         from pinfold.model.protocol import InText
 
         model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
     if access.replies:
-        from pinfold.model.remembering import Remembering
+        from pinfold.model.remembering import ReplyCache
 
         at = address_of(meant, access) if meant.provider in (*SERVICES, "ollama") else ""
-        model = Remembering(model, access.replies, at=at)
+        model = ReplyCache(model, access.replies, at=at)
     if profile == "small":
-        from pinfold.model.coaching import Coached
+        from pinfold.model.coaching import SmallModelLayer
 
-        model = Coached(model)
+        model = SmallModelLayer(model)
     if meant.provider == "builtin":
         from pinfold.model.local.builtin import Repeatable
 
@@ -46,16 +46,16 @@ def chained(name: str, meant: Named, access: Access) -> Model:
     return model
 
 
-def _priced(model: Model, meant: Named) -> Model:
+def _add_prices(model: Model, meant: ModelRef) -> Model:
     if meant.provider in ("builtin", "url", *DIRECT):
         return model  # known to the model itself, or to nobody
-    from pinfold.model.prices import Priced
+    from pinfold.model.prices import PriceLayer
 
     paid = meant.provider in SERVICES and not SERVICES[meant.provider].is_local
-    return Priced(model, meant.provider if paid else None, meant.model)
+    return PriceLayer(model, meant.provider if paid else None, meant.model)
 
 
-def _on_its_wire(name: str, meant: Named, access: Access) -> Model:
+def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
     if meant.provider == "builtin":
         from pinfold.model.local import BuiltinModel
 

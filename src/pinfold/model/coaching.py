@@ -126,7 +126,7 @@ _DATA = (*(end for end, kind in _KINDS.items() if kind in ("table", "tree")), ".
 def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Those that are like the task: by the kinds of files it is about as it begins, which stays the same ever after."""
     first = next((message for message in messages if isinstance(message, UserMessage)), None)
-    ends = [_end(name) for name in files_meant(first.text)] if first else []
+    ends = [_end(name) for name in find_task_files(first.text)] if first else []
     kinds = dict.fromkeys(_KINDS[end] for end in ends if end in _KINDS)
     if sum(_KINDS.get(end) == "table" for end in ends) > 1:
         kinds = dict.fromkeys("tables" if kind == "table" else kind for kind in kinds)
@@ -137,7 +137,7 @@ def examples_for(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(message for kind in chosen for message in EXAMPLES[kind])
 
 
-def files_meant(text: str) -> list[str]:
+def find_task_files(text: str) -> list[str]:
     """Of the files there are, those that the task is about; a lone file of data is, named or not."""
     task, _, files = text.partition(_FILES)
     names = _NAME.findall(files)
@@ -152,12 +152,12 @@ def _is_named(path: str, task: str) -> bool:
     )
 
 
-def without_other_files(message: Message) -> Message:
+def hide_other_files(message: Message) -> Message:
     """What there is besides the files that are meant is told by name only: a small model would use it."""
     if not isinstance(message, UserMessage) or _FILES not in message.text:
         return message
     task, _, files = message.text.partition(_FILES)
-    meant = files_meant(message.text)
+    meant = find_task_files(message.text)
     lines = [
         line if line.partition(":")[0] in meant else line.partition(":")[0]
         for line in files.strip("\n").removesuffix("]").split("\n")
@@ -174,13 +174,13 @@ def _stem(name: str) -> str:
     return name.rpartition(".")[0] or name
 
 
-class Coached(Layer):
+class SmallModelLayer(Layer):
     async def stream(self, request: Request) -> Pieces:
-        if (answer := answer_in(request.messages)) is not None:
+        if (answer := find_answer(request.messages)) is not None:
             yield answer
             yield Reply(text=answer, cost=0.0)
             return
-        async with self.pieces(coached(request)) as pieces:
+        async with self.pieces(adapt_to_small_model(request)) as pieces:
             async for piece in pieces:
                 match piece:
                     case Reply(calls=()):
@@ -189,18 +189,18 @@ class Coached(Layer):
                         yield piece
 
 
-def coached(request: Request) -> Request:
+def adapt_to_small_model(request: Request) -> Request:
     settings = {"temperature": 0, "max_tokens": MOST_TOKENS, **request.settings}
     if is_small_talk(request.messages):
         *before, last = request.messages
         plain = UserMessage(text=last.text.partition(_FILES)[0])
         return replace(request, tools=(), messages=(*before, plain), settings=settings)
-    told = (_pushed(without_other_files(message)) for message in last_try_only(request.messages))
+    told = (_add_retry_hint(hide_other_files(message)) for message in keep_last_attempt(request.messages))
     messages: tuple[Message, ...] = (*examples_for(request.messages), *told)
-    failures = failures_at_the_end(request.messages)
+    failures = count_last_failures(request.messages)
     if failures > 1 and "temperature" not in request.settings:
         settings |= {"temperature": _WARMER, "seed": failures}
-    if begun := answer_begun(request.messages):
+    if begun := start_answer(request.messages):
         messages = (*messages, AssistantMessage(text=begun))
         settings["stop"] = ["\n\n", *settings.get("stop", ())]
     elif isinstance(messages[-1], UserMessage) or 0 < failures < _FAILURES:
@@ -209,7 +209,7 @@ def coached(request: Request) -> Request:
     return replace(request, messages=messages, settings=settings)
 
 
-def answer_begun(messages: tuple[Message, ...]) -> str:
+def start_answer(messages: tuple[Message, ...]) -> str:
     """The first words of an answer that was sent back for its form: the model has the values, and writes code again if let."""
     said = [message.text for message in messages if isinstance(message, UserMessage)]
     if len(said) < 2 or LACKS not in said[-1] or messages[-1].text != said[-1]:
@@ -218,30 +218,30 @@ def answer_begun(messages: tuple[Message, ...]) -> str:
     return form.begins if form else ""
 
 
-def answer_in(messages: tuple[Message, ...]) -> str | None:
+def find_answer(messages: tuple[Message, ...]) -> str | None:
     """What the last program printed as the answer, if it did: asking the model to say it again adds only mistakes."""
     if not messages or not isinstance(last := messages[-1], ToolMessage):
         return None
-    if _FAILED.search(last.text) or (_EMPTY.search(last.text) and failures_at_the_end(messages) < _SURE):
+    if _FAILED.search(last.text) or (_EMPTY.search(last.text) and count_last_failures(messages) < _SURE):
         return None
     said = _ANSWER.search(last.text)
     return _CHANGES.sub("", said[1]).strip() or None if said else None
 
 
-def last_try_only(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def keep_last_attempt(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Without all but the last of the failures at the end: a small model repeats what it sees it has done."""
-    tries = failures_at_the_end(messages)
+    tries = count_last_failures(messages)
     return messages if tries < 2 else (*messages[: -2 * tries], *messages[-2:])
 
 
-def _pushed(message: Message) -> Message:
+def _add_retry_hint(message: Message) -> Message:
     if not isinstance(message, ToolMessage):
         return message
     push = _AGAIN if _FAILED.search(message.text) else _ODD if _EMPTY.search(message.text) else ""
     return replace(message, text=f"{message.text.rstrip()}\n{push}") if push else message
 
 
-def failures_at_the_end(messages: tuple[Message, ...]) -> int:
+def count_last_failures(messages: tuple[Message, ...]) -> int:
     """How many times in a row the code failed, or gave nothing."""
     count = 0
     for message in reversed(messages):

@@ -46,21 +46,21 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def mark(self) -> str:
         """Names this line's content, so that a resumed session knows its place in the file again."""
-        return hashlib.sha256(kept_line(self).encode()).hexdigest()[:12]
+        return hashlib.sha256(encode_line(self).encode()).hexdigest()[:12]
 
     def reply(self, request_id: str) -> Reply:
         calls = tuple(Call(id=new_action_id(), tool=call.tool, args=call.args) for call in self.calls)
         return Reply(text=self.text, calls=calls, usage=self.usage, cost=self.cost, request_id=request_id)
 
 
-def kept_line(kept: KeptReply) -> str:
+def encode_line(kept: KeptReply) -> str:
     fields = msgspec.to_builtins(kept)
     # Without what was not counted: the mark of a line must outlive the next thing there is to count.
     usage = {name: count for name, count in fields.pop("usage", {}).items() if count}
     return plain_json({**fields, "usage": usage} if usage else fields)
 
 
-def read_kept(path: Path) -> tuple[KeptReply, ...]:
+def read_lines(path: Path) -> tuple[KeptReply, ...]:
     """Every line of the file, or BadScript naming the first bad one."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def resume_at(kept: Sequence[KeptReply], served: Sequence[str]) -> int:
     return len(marks) if known == marks else 0
 
 
-def rendered(request: Request) -> str:
+def render_request(request: Request) -> str:
     """Everything the model is told, as plain text."""
     parts = [request.system]
     for message in request.messages:

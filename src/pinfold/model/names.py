@@ -59,7 +59,7 @@ class Access(Struct, frozen=True, kw_only=True):
     """Hears what the user should know while a model is made ready."""
 
 
-class Named(Struct, frozen=True):
+class ModelRef(Struct, frozen=True):
     """What a name means."""
 
     provider: str
@@ -68,7 +68,7 @@ class Named(Struct, frozen=True):
     """Where it is served, if the name says so itself."""
 
 
-def named(name: str, access: Access | None = None) -> Named:
+def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
     """Raises UnknownModel."""
     aliases = (access or Access()).aliases
     seen: list[str] = []
@@ -80,20 +80,20 @@ def named(name: str, access: Access | None = None) -> Named:
     if not name:
         raise UnknownModel("no model is configured; name one with --model, e.g. --model builtin")
     if name in BUILTIN:
-        return Named("builtin", name)
+        return ModelRef("builtin", name)
     if name.startswith(("http://", "https://")):
         url, _, model = name.partition("#")
         if not model:
             raise UnknownModel(f"{name} does not say which model; write {url}#MODEL")
-        return Named("url", model, url.rstrip("/"))
+        return ModelRef("url", model, url.rstrip("/"))
     for separator in (":", "/"):
         scheme, found, rest = name.partition(separator)
         provider = ALSO.get(scheme, scheme)
         if found and rest and (provider in (*SERVICES, *DIRECT, *_FILES, "ollama")):
-            return Named(provider, rest)
+            return ModelRef(provider, rest)
     for beginning, provider in BARE.items():
         if name.startswith(beginning):
-            return Named(provider, name)
+            return ModelRef(provider, name)
     raise UnknownModel(f"no model is called {name!r}; {_hint(name, aliases)}")
 
 
@@ -123,12 +123,12 @@ def full_name(name: str) -> str:
 def profile_of(name: str, access: Access) -> Profile:
     """How a session with this model is best set up."""
     try:
-        return traits_for(named(name, access), access).profile
+        return traits_for(parse_model_name(name, access), access).profile
     except UnknownModel:
         return "full" if access.profile == "auto" else access.profile
 
 
-def traits_for(meant: Named, access: Access) -> Traits:
+def traits_for(meant: ModelRef, access: Access) -> Traits:
     """By its name, unless the user has said otherwise."""
     if meant.provider in _FILES:
         calls, profile = Traits("native", "full")
@@ -145,15 +145,15 @@ def traits_for(meant: Named, access: Access) -> Traits:
 def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
     """The model called `name`; `served` are the request ids it gave out earlier in the session. Raises ModelError."""
     access = access or Access()
-    meant = named(name, access)
+    meant = parse_model_name(name, access)
     if meant.provider in _FILES:
         return _FILES[meant.provider](Path(meant.model), served)
-    from pinfold.model.chain import chained
+    from pinfold.model.chain import build_model
 
-    return chained(name, meant, access)
+    return build_model(name, meant, access)
 
 
-def key_for(meant: Named, access: Access) -> str | None:
+def key_for(meant: ModelRef, access: Access) -> str | None:
     """What the provider wants to see; None where it wants nothing. Raises NoKey."""
     wanted = key_variables(meant.provider, access.key_env)
     for variable in wanted:
@@ -166,7 +166,7 @@ def key_for(meant: Named, access: Access) -> str | None:
     raise NoKey(f"{meant.provider} wants a key: set {' or '.join(wanted)}, or choose another model")
 
 
-def key_hint(meant: Named, access: Access) -> str:
+def key_hint(meant: ModelRef, access: Access) -> str:
     """What to do when a server does not take the key it was shown."""
     wanted = key_variables(meant.provider, access.key_env)
     if not wanted:
@@ -176,7 +176,7 @@ def key_hint(meant: Named, access: Access) -> str:
     return f"check the key in {' or '.join(wanted)}"
 
 
-def address_of(meant: Named, access: Access) -> str:
+def address_of(meant: ModelRef, access: Access) -> str:
     if meant.url:
         return meant.url
     if meant.provider == "ollama":
@@ -193,7 +193,7 @@ def destination_of(name: str, access: Access) -> str:
     if name in _FILES:
         return ""
     try:
-        meant = named(name, access)
+        meant = parse_model_name(name, access)
     except UnknownModel:
         return name
     if meant.provider in ("builtin", *_FILES):

@@ -48,7 +48,7 @@ def context_of(provider: str, model: str) -> int | None:
         return None
 
 
-class Priced(Layer):
+class PriceLayer(Layer):
     """A model whose replies say what they cost."""
 
     def __init__(self, model: Inner, provider: str | None, id_: str) -> None:
@@ -66,9 +66,9 @@ class Priced(Layer):
     async def stream(self, request: Request) -> Pieces:
         async with self.pieces(request) as pieces:
             async for piece in pieces:
-                yield await self._priced(piece) if isinstance(piece, Reply) else piece
+                yield await self._add_cost(piece) if isinstance(piece, Reply) else piece
 
-    async def _priced(self, reply: Reply) -> Reply:
+    async def _add_cost(self, reply: Reply) -> Reply:
         if self._provider is None:
             return replace(reply, cost=0.0)
         cost = await to_thread.run_sync(cost_of, self._provider, self._id, reply.usage)

@@ -6,13 +6,13 @@ import difflib
 
 from pinfold.events import RequestFailed
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import Access, address_of, key_for, key_hint, model_named, named
+from pinfold.model.names import Access, address_of, key_for, key_hint, model_named, parse_model_name
 from pinfold.model.services import DIRECT
 
 
-async def reached(name: str, access: Access, *, limit_s: float) -> str:
+async def check_reachable(name: str, access: Access, *, limit_s: float) -> str:
     """Where it is, in words. Raises ModelError, RequestFailed."""
-    meant = named(name, access)
+    meant = parse_model_name(name, access)
     if meant.provider in ("scripted", "replay"):
         model_named(name, access=access)
         return f"reads {meant.model}"
@@ -49,7 +49,7 @@ async def reached(name: str, access: Access, *, limit_s: float) -> str:
 
 def check_installed(name: str, access: Access) -> None:
     """Looks only. Raises NotInstalled, which names the extra; UnknownModel."""
-    provider = named(name, access).provider
+    provider = parse_model_name(name, access).provider
     if provider in DIRECT:
         from pinfold.model.providers import known
 
@@ -59,7 +59,7 @@ def check_installed(name: str, access: Access) -> None:
 def check_usable(name: str, access: Access) -> None:
     """Raises ModelError for what no server need be asked about: its name, what it needs installed, its key."""
     check_installed(name, access)
-    key_for(named(name, access), access)
+    key_for(parse_model_name(name, access), access)
 
 
 def _inside(model: str, access: Access) -> str:

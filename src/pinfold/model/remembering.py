@@ -33,7 +33,7 @@ MOST = 2_000
 _LARGEST = 1 << 20
 
 
-class Remembering(Layer):
+class ReplyCache(Layer):
     def __init__(self, model: Inner, folder: Path, *, at: str = "", most: int = MOST) -> None:
         super().__init__(model)
         self._who = f"{model.name} {at}"
@@ -43,7 +43,7 @@ class Remembering(Layer):
 
     async def stream(self, request: Request) -> Pieces:
         key = key_of(self._who, request) if is_deterministic(request.settings) else None
-        if key and (known := self._known(key)):
+        if key and (known := self._look_up(key)):
             yield known.text
             yield known
             return
@@ -53,7 +53,7 @@ class Remembering(Layer):
                     self._remember(key, piece)
                 yield piece
 
-    def _known(self, key: str) -> Reply | None:
+    def _look_up(self, key: str) -> Reply | None:
         path = self._folder / key
         try:
             reply = msgspec.convert(parse_json(path.read_bytes()), Reply)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pinfold.events import Entry, ModelFailed, ModelReplied
 from pinfold.model.errors import BadScript
-from pinfold.model.lines import KeptCall, KeptReply, kept_line, read_kept
+from pinfold.model.lines import KeptCall, KeptReply, encode_line, read_lines
 from pinfold.model.scripted import ScriptedModel
 
 
@@ -16,12 +16,12 @@ class ReplayModel(ScriptedModel):
 
     @classmethod
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ReplayModel:
-        lines = read_kept(path)
+        lines = read_lines(path)
         if not lines:
             raise BadScript(f"{path} holds no recorded reply")
         return cls(lines, name=f"replay:{path}", served=served)
 
-    def _exhausted(self) -> KeptReply:
+    def _on_exhausted(self) -> KeptReply:
         raise BadScript(f"{self.name} has no reply left: {len(self._lines)} were recorded")
 
 
@@ -34,8 +34,8 @@ def record(entries: Iterable[Entry]) -> Iterator[str]:
                 kept = KeptReply(
                     text=said.text, calls=calls, usage=said.usage, cost=said.cost, model=said.model
                 )
-                yield kept_line(kept)
+                yield encode_line(kept)
             case ModelFailed() as failed:
-                yield kept_line(KeptReply(error=failed.error, status=failed.status, model=failed.model))
+                yield encode_line(KeptReply(error=failed.error, status=failed.status, model=failed.model))
             case _:
                 pass

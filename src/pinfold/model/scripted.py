@@ -9,7 +9,7 @@ import anyio
 
 from pinfold.events import Reply, Request, RequestFailed
 from pinfold.model.errors import BadScript
-from pinfold.model.lines import KeptReply, read_kept, rendered, resume_at
+from pinfold.model.lines import KeptReply, read_lines, render_request, resume_at
 from pinfold.text import cap_text
 
 _END = KeptReply(text="(end of script)")
@@ -28,15 +28,15 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path, served: Sequence[str] = ()) -> ScriptedModel:
-        return cls(read_kept(path), name=f"scripted:{path}", served=served)
+        return cls(read_lines(path), name=f"scripted:{path}", served=served)
 
     async def stream(self, request: Request) -> AsyncIterator[str | Reply]:
         """Pieces of text as they come, then the whole reply."""
-        kept = self._lines[self._next] if self._next < len(self._lines) else self._exhausted()
+        kept = self._lines[self._next] if self._next < len(self._lines) else self._on_exhausted()
         await anyio.sleep(kept.delay_s)
         # Only now: a request that was interrupted meanwhile did not use its line up.
         self._next += 1
-        if kept.expect is not None and kept.expect not in (context := rendered(request)):
+        if kept.expect is not None and kept.expect not in (context := render_request(request)):
             raise BadScript(
                 f"{self.name}, reply {self._next}: the context should contain {kept.expect!r} but does not; "
                 f"it ends with {cap_text(context[-400:], 400)!r}"
@@ -51,5 +51,5 @@ class ScriptedModel:
     async def aclose(self) -> None:
         """Nothing is held open."""
 
-    def _exhausted(self) -> KeptReply:
+    def _on_exhausted(self) -> KeptReply:
         return _END

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.model.servers import Llama, Says, Server, failing, serving
 
-from pinfold.model.local.probing import LIMIT_S, Found, FoundModel, probe
+from pinfold.model.local.probing import LIMIT_S, FoundModel, FoundServer, probe
 from pinfold.model.services import ollama_url
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ async def test_ollama_tells_size_and_tools_of_each_model() -> None:
         FoundModel(id="qwen3:4b", context=8192, tools="native"),
         FoundModel(id="old:1b", context=40960, tools="native"),
     )
-    assert found == (Found(kind="ollama", base_url=url, models=models),)
+    assert found == (FoundServer(kind="ollama", base_url=url, models=models),)
     assert found[0].name_of(models[0]) == "ollama:qwen3:4b"
     assert {asked.body["model"] for asked in server.asked if asked.path == "/api/show"} == {
         "qwen3:4b",
@@ -77,7 +77,7 @@ async def test_lm_studio_tells_what_is_loaded() -> None:
         FoundModel(id="gemma", context=4096, tools="native"),
         FoundModel(id="bge", context=512, tools="none"),
     )
-    assert found == (Found(kind="lmstudio", base_url=f"{url}/v1", models=models),)
+    assert found == (FoundServer(kind="lmstudio", base_url=f"{url}/v1", models=models),)
     assert found[0].name_of(models[0]) == f"{url}/v1#gemma"
 
 
@@ -98,7 +98,7 @@ async def test_a_real_llama_cpp_tells_the_size_it_runs_with(start_llama: Callabl
 async def test_a_real_llama_cpp_with_a_key_tells_nothing(start_llama: Callable[..., Llama]) -> None:
     server = start_llama(keys=("sesame",))
     (found,) = await probe(NOBODY, places=(server.url,))
-    assert found == Found(kind="openai", base_url=f"{server.url}/v1", needs_key=True)
+    assert found == FoundServer(kind="openai", base_url=f"{server.url}/v1", needs_key=True)
 
 
 async def test_llama_cpp_without_a_key_is_asked_for_its_properties() -> None:
@@ -118,7 +118,7 @@ async def test_a_server_that_wants_a_key_is_told_apart_from_none() -> None:
     with serving(failing(401, {"error": "who are you?"})) as server:
         url = server.url
         (found,) = await probe(NOBODY, places=(url,))
-    assert found == Found(kind="openai", base_url=f"{url}/v1", needs_key=True)
+    assert found == FoundServer(kind="openai", base_url=f"{url}/v1", needs_key=True)
 
 
 async def test_where_nothing_listens_nothing_is_found() -> None:

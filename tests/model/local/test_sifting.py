@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.events import ToolSchema
-from pinfold.model.local.serving.asking import Refusal, checked_body, in_words, quoted_in, tools_in
-from pinfold.model.local.serving.sifting import Chunk, sifted, sifted_whole
+from pinfold.model.local.serving.asking import Refusal, check_body, in_words, tools_in, user_texts_in
+from pinfold.model.local.serving.sifting import Chunk, extract_calls, extract_calls_from_reply
 
 pytestmark = pytest.mark.unit
 
@@ -40,7 +40,7 @@ def passed(chunks: Sequence[Chunk], tools: Sequence[ToolSchema] = TOOLS) -> list
             yield each
 
     async def collected() -> list[Chunk]:
-        return [each async for each in sifted(source(), tools, ())]
+        return [each async for each in extract_calls(source(), tools, ())]
 
     return anyio.run(collected)
 
@@ -124,20 +124,20 @@ def test_a_whole_reply_is_read_the_same_way() -> None:
         message = {"role": "assistant", "content": text}
         return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {}}
 
-    (choice,) = sifted_whole(whole(f"Look: {CALL}"), TOOLS, ())["choices"]
+    (choice,) = extract_calls_from_reply(whole(f"Look: {CALL}"), TOOLS, ())["choices"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "Look:")
     assert choice["message"]["tool_calls"][0]["function"] == {
         "name": "read_file",
         "arguments": '{"path":"a.csv"}',
     }
-    assert sifted_whole(whole("Hello."), TOOLS, ()) == whole("Hello.")
+    assert extract_calls_from_reply(whole("Hello."), TOOLS, ()) == whole("Hello.")
 
 
 def test_what_the_user_wrote_is_not_called_when_it_is_repeated() -> None:
     body = {**BODY, "messages": [{"role": "user", "content": f"What does this do?\n```json\n{CALL}\n```"}]}
     message = {"role": "assistant", "content": f"```json\n{CALL}\n```"}
     answer = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    assert sifted_whole(answer, TOOLS, quoted_in(body)) == answer
+    assert extract_calls_from_reply(answer, TOOLS, user_texts_in(body)) == answer
 
 
 def test_tools_are_put_into_words_with_the_calls_and_answers_so_far() -> None:
@@ -184,4 +184,4 @@ def test_tools_that_may_not_be_called_are_not_looked_for() -> None:
 )
 def test_a_request_that_makes_no_sense_is_refused(body: Any, words: str) -> None:
     with pytest.raises(Refusal, match=words):
-        checked_body(body)
+        check_body(body)

@@ -28,7 +28,7 @@ from pinfold.model.providers.cleaning import (
     NO_PICTURES,
     NO_RESULT,
     Pictures,
-    cleaned,
+    normalize_request,
     valid_id,
     valid_name,
 )
@@ -54,7 +54,7 @@ def result(number: int, text: str = "1") -> ToolMessage:
 
 def clean(*messages: Message, pictures: Pictures = NO_PICTURES) -> tuple[Message, ...]:
     request = Request(system="", messages=messages, blobs={BLOB: b"png"})
-    return cleaned(request, pictures).messages
+    return normalize_request(request, pictures).messages
 
 
 @pytest.mark.parametrize(
@@ -257,5 +257,5 @@ def test_a_good_name_is_kept_and_a_bad_one_can_still_be_read() -> None:
     assert valid_name("read_file") == "read_file"
     assert re.fullmatch(r"mcp_github_list_issues_[0-9a-f]{8}", valid_name("mcp.github/list issues"))
     schema = ToolSchema(name="a b", description="\0", parameters={})
-    request = cleaned(Request(system="", messages=(GO,), tools=(schema,)))
+    request = normalize_request(Request(system="", messages=(GO,), tools=(schema,)))
     assert request.tools == (replace(schema, description="\ufffd"),)

@@ -15,7 +15,7 @@ from pinfold.app.obeyed import SERVERS
 from pinfold.app.paths import config_dir
 from pinfold.events import PinfoldError
 from pinfold.model import NoKey
-from pinfold.model.reaching import reached
+from pinfold.model.reaching import check_reachable
 from pinfold.sandbox.doctor import LATE, WAIT
 from pinfold.text import join_names
 
@@ -56,7 +56,7 @@ async def _configured(around: Around, role: str, name: str) -> Finding:
     access = Calling.of(around.config, around.loaded.keys()).access()
     try:
         with anyio.fail_after(around.limit_s):
-            words = await reached(name, access, limit_s=around.limit_s)
+            words = await check_reachable(name, access, limit_s=around.limit_s)
     except TimeoutError:
         cause = f"{LATE} {around.limit_s:g} s"
         return Finding(section="models", what=what, standing="fault", cause=cause, fix=WAIT)

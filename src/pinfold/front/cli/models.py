@@ -9,10 +9,10 @@ import anyio
 import click
 
 from pinfold.app.local_models import (
-    Found,
+    FoundServer,
     Inside,
     Reachable,
-    Serving,
+    ServeOptions,
     reachable_models,
     serve_model,
 )
@@ -72,7 +72,7 @@ def _inside(inside: Inside) -> dict[str, Any]:
     }
 
 
-def _server(server: Found) -> dict[str, Any]:
+def _server(server: FoundServer) -> dict[str, Any]:
     return {
         "kind": server.kind,
         "url": server.base_url,
@@ -132,7 +132,7 @@ def serve(what: str, port: int, host: str, key: str | None, context: int | None)
     PATH is a GGUF file or a Transformers folder, NAME a model of `pinfold model list`. Calls that the model writes
     as text reach the client as tool calls. The address goes to stdout once it can be used.
     """
-    serving = Serving(what=what, host=host, port=port, key=key, context=context)
+    serving = ServeOptions(what=what, host=host, port=port, key=key, context=context)
     anyio.run(serve_model, serving, say, _announce)
 
 

@@ -7,15 +7,15 @@ from pinfold.model.local.builtin import BuiltinModel
 from pinfold.model.local.catalogue import CATALOGUE, Part, Weights, weights_named
 from pinfold.model.local.errors import CannotServe, NotPulled, PullFailed, RuntimeMissing
 from pinfold.model.local.ollama import pull_for_ollama
-from pinfold.model.local.probing import Found, FoundModel, probe
+from pinfold.model.local.probing import FoundModel, FoundServer, probe
 from pinfold.model.local.weights import OnPulling, Pulling, Sources, pull, weights_at
 
 __all__ = [
     "CATALOGUE",
     "BuiltinModel",
     "CannotServe",
-    "Found",
     "FoundModel",
+    "FoundServer",
     "NotPulled",
     "OnPulling",
     "Part",

@@ -114,12 +114,12 @@ class BuiltinModel:
             if self._host is not None and not self._host.is_running():
                 await self._forget()
             if self._talking is None:
-                self._host = self._host or await self._hosted()
-                self._talking = self._talker(await self._host.ready())
+                self._host = self._host or await self._make_host()
+                self._talking = self._make_client(await self._host.ready())
             return self._talking
 
-    async def _hosted(self) -> Host:
-        path = await self._here()
+    async def _make_host(self) -> Host:
+        path = await self._find_weights()
         found = await runtime(self._folder / "runtimes", self._uv, self._notice)
         spec = Spec(
             model=path,
@@ -131,7 +131,7 @@ class BuiltinModel:
         )
         return Host(spec, self._state)
 
-    async def _here(self) -> Path:
+    async def _find_weights(self) -> Path:
         folder, weights = self._folder / "models", self._weights
         if path := weights_at(weights, folder):
             return path
@@ -141,9 +141,9 @@ class BuiltinModel:
                 f"({weights.title}, {weights.megabytes})"
             )
         self._notice(f"fetching {weights.title} ({weights.megabytes}), once")
-        return await pull(weights, folder, _Quarters(self._notice))
+        return await pull(weights, folder, _QuarterProgress(self._notice))
 
-    def _talker(self, served: Served) -> OpenAIModel:
+    def _make_client(self, served: Served) -> OpenAIModel:
         return OpenAIModel(
             name=self.name,
             base_url=f"{served.url}/v1",
@@ -182,7 +182,7 @@ def _is_news(state: Path) -> bool:
     return True
 
 
-class _Quarters:
+class _QuarterProgress:
     """Tells how far a pull is, four times."""
 
     def __init__(self, notice: Callable[[str], None]) -> None:

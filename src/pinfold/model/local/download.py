@@ -32,7 +32,7 @@ class Patience:
     """Before the second try; doubled for each one after it."""
 
 
-class Broken(PinfoldError):
+class DownloadFailed(PinfoldError):
     """The file, or the rest of it, could not be had. Says why, without where."""
 
 
@@ -46,7 +46,7 @@ async def client(patience: Patience, certificates: str | None = None) -> AsyncGe
     try:
         verify = ssl.create_default_context(cafile=certificates) if certificates else True
     except OSError as error:
-        raise Broken(f"the certificates {certificates} cannot be read: {error.strerror}") from error
+        raise DownloadFailed(f"the certificates {certificates} cannot be read: {error.strerror}") from error
     timeout = httpx2.Timeout(patience.silence_s, connect=patience.connect_s)
     async with httpx2.AsyncClient(follow_redirects=True, timeout=timeout, verify=verify) as opened:
         yield opened
@@ -73,11 +73,11 @@ async def fetch(
         except (httpx2.TransportError, _TryAgain) as error:
             why = words_of(error)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise Broken(words_of(error)) from error
+            raise DownloadFailed(words_of(error)) from error
         fruitless = 0 if _size(into) > furthest else fruitless + 1
         furthest = max(furthest, _size(into))
         if fruitless >= patience.tries:
-            raise Broken(why)
+            raise DownloadFailed(why)
         await anyio.sleep(patience.pause_s * 2 ** max(0, fruitless - 1))
 
 
@@ -106,14 +106,14 @@ async def _fetch_on(
         if answer.status_code >= 500 or answer.status_code in _WORTH_ANOTHER_TRY:
             raise _TryAgain(f"it answered {answer.status_code}")
         if answer.status_code not in (200, 206):
-            raise Broken(f"it answered {answer.status_code}")
+            raise DownloadFailed(f"it answered {answer.status_code}")
         begin, whole = _place(answer)
         # Without ranges a server begins at the beginning.
         if begin not in (0, have):
-            raise Broken("it answered with another range than asked for")
+            raise DownloadFailed("it answered with another range than asked for")
         if size is not None and whole is not None and whole != size:
-            raise Broken(f"its file has {whole:,} bytes, not {size:,}")
-        with _opened(into, begin) as file:
+            raise DownloadFailed(f"its file has {whole:,} bytes, not {size:,}")
+        with _open_at(into, begin) as file:
             async for chunk in answer.aiter_raw():
                 file.write(chunk)
                 file.flush()
@@ -127,7 +127,7 @@ def _place(answer: httpx2.Response) -> tuple[int, int | None]:
     if answer.status_code == 206:
         told = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("content-range", ""))
         if told is None:
-            raise Broken("it answered with a range and does not say which")
+            raise DownloadFailed("it answered with a range and does not say which")
         return int(told[1]), None if told[2] == "*" else int(told[2])
     length = answer.headers.get("content-length", "")
     return 0, int(length) if length.isdigit() else None
@@ -138,7 +138,7 @@ def words_of(error: Exception) -> str:
     return str(error).strip() or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
 
 
-def _opened(path: Path, begin: int) -> BinaryIO:
+def _open_at(path: Path, begin: int) -> BinaryIO:
     """For writing from `begin` on; what was behind that is gone."""
     file = path.open("r+b" if path.exists() else "xb")
     file.truncate(begin)

@@ -23,7 +23,7 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.events import RequestFailed
-from pinfold.model.local.locks import alone, is_held, locked
+from pinfold.model.local.locks import hold_lock, is_held, try_lock
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Patience, Wire
 from pinfold.model.wire.payload import a_count, an_object
@@ -96,10 +96,10 @@ class Host:
             _make_private(self._folder)
             _make_private(self.log.parent)
             await self._hold()
-            if served := await self._running():
+            if served := await self._find_running():
                 return served
-            async with alone(self._folder / "start.lock"):
-                return await self._running() or await self._start()
+            async with hold_lock(self._folder / "start.lock"):
+                return await self._find_running() or await self._start()
         except OSError as error:
             raise RequestFailed(
                 f"{error.filename or self._folder} cannot be used: {error.strerror}", retryable=False
@@ -118,26 +118,26 @@ class Host:
             held = os.open(self._folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 # One that is just ending holds it to its end.
-                while not locked(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - another process's lock tells nobody
+                while not try_lock(held, fcntl.LOCK_SH):  # noqa: ASYNC110 - another process's lock tells nobody
                     await anyio.sleep(_LOOK_AGAIN_S)
             except BaseException:
                 os.close(held)
                 raise
             self._held = held
 
-    async def _running(self) -> Served | None:
+    async def _find_running(self) -> Served | None:
         """The one that is there already; one that does not answer is ended first."""
         if not self.is_running():
             return None
-        if (served := await self._said()) is None:
+        if (served := await self._wait_for_address()) is None:
             return None
         try:
-            return await self._answering(served)
+            return await self._ask_properties(served)
         except RequestFailed:
             await self._end(served.pid)
             return None
 
-    async def _said(self) -> Served | None:
+    async def _wait_for_address(self) -> Served | None:
         """What it says of itself, once it has loaded; None if it ends before."""
         with anyio.move_on_after(START_S):
             while self.is_running():
@@ -158,12 +158,12 @@ class Host:
     async def _start(self) -> Served:
         began = _size(self.log)
         await anyio.to_thread.run_sync(self._launch)
-        served = await self._said()
+        served = await self._wait_for_address()
         if served is None:
-            raise RequestFailed(self._why_not(began), retryable=False)
-        return await self._answering(served)
+            raise RequestFailed(self._describe_failure(began), retryable=False)
+        return await self._ask_properties(served)
 
-    async def _answering(self, served: Served) -> Served:
+    async def _ask_properties(self, served: Served) -> Served:
         wire = Wire(served.url, patience=Patience(connect_s=self._answer_s), key=served.key)
         try:
             told = an_object(await wire.ask("props", limit_s=self._answer_s))
@@ -197,7 +197,7 @@ class Host:
         if done.returncode:
             raise RequestFailed(f"{self._spec.alias} cannot be started; see {self.log}", retryable=False)
 
-    def _why_not(self, began: int) -> str:
+    def _describe_failure(self, began: int) -> str:
         with self.log.open("rb") as log:
             log.seek(min(began, _size(self.log)))
             said = log.read().decode("utf-8", "replace")

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import msgspec
 
 from pinfold.model.local.catalogue import Part
-from pinfold.model.local.download import Broken, words_of
+from pinfold.model.local.download import DownloadFailed, words_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,11 +35,11 @@ async def wheel_url(http: httpx2.AsyncClient, index: str, part: Part) -> str:
     try:
         answer = await http.get(page, headers={"Accept": f"{_JSON}, text/html;q=0.5"})
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
-        raise Broken(words_of(error)) from error
+        raise DownloadFailed(words_of(error)) from error
     if answer.status_code == 404:
-        raise Broken(f"there is no package {part.package!r} any more")
+        raise DownloadFailed(f"there is no package {part.package!r} any more")
     if answer.status_code != 200:
-        raise Broken(f"it answered {answer.status_code}")
+        raise DownloadFailed(f"it answered {answer.status_code}")
     links = (
         _json_links(answer.content)
         if "json" in answer.headers.get("content-type", "")
@@ -50,7 +50,7 @@ async def wheel_url(http: httpx2.AsyncClient, index: str, part: Part) -> str:
         parts = urlsplit(urljoin(base, link))
         if parts.path.rpartition("/")[2] == part.wheel:
             return urlunsplit(parts._replace(fragment=""))
-    raise Broken(f"there is no {part.wheel} any more")
+    raise DownloadFailed(f"there is no {part.wheel} any more")
 
 
 def without_secrets(url: str) -> str:
@@ -65,7 +65,7 @@ def _json_links(content: bytes) -> list[str]:
         files = cast(list[dict[str, Any]], said["files"])
         return [str(file["url"]) for file in files]
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise Broken("its list of files is broken") from error
+        raise DownloadFailed("its list of files is broken") from error
 
 
 def _links(text: str) -> list[str]:

@@ -13,16 +13,16 @@ import anyio
 LOOK_AGAIN_S = 0.1
 
 
-def unseen() -> None:
+def ignore_waiting() -> None:
     """For whoever shows nothing while waiting."""
 
 
 @asynccontextmanager
-async def alone(path: Path, while_waiting: Callable[[], None] = unseen) -> AsyncGenerator[int]:
+async def hold_lock(path: Path, while_waiting: Callable[[], None] = ignore_waiting) -> AsyncGenerator[int]:
     """One at a time among all processes; gives the lock's descriptor. Waits as long as its holder lives."""
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while not locked(held, fcntl.LOCK_EX):
+        while not try_lock(held, fcntl.LOCK_EX):
             while_waiting()
             await anyio.sleep(LOOK_AGAIN_S)
         yield held
@@ -30,7 +30,7 @@ async def alone(path: Path, while_waiting: Callable[[], None] = unseen) -> Async
         os.close(held)
 
 
-def locked(descriptor: int, kind: int) -> bool:
+def try_lock(descriptor: int, kind: int) -> bool:
     """Whether the lock could be had, without waiting for it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -46,6 +46,6 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not locked(descriptor, fcntl.LOCK_SH)
+        return not try_lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)

@@ -31,7 +31,7 @@ async def pull_for_ollama(model: str, url: str, on_progress: OnPulling) -> None:
             http.stream("POST", f"{url}/api/pull", json={"model": model, "stream": True}) as answer,
         ):
             async for line in answer.aiter_lines():
-                said = _said(line)
+                said = _parse_line(line)
                 if words := said.get("error"):
                     raise PullFailed(f"Ollama could not fetch {model}: {first_line(str(words))}")
                 ended = ended or said.get("status") == "success"
@@ -57,7 +57,7 @@ def _phase(said: Mapping[str, Json]) -> Literal["download", "check"]:
     return "check" if str(said.get("status")).startswith(("verifying", "writing")) else "download"
 
 
-def _said(line: str) -> dict[str, Any]:
+def _parse_line(line: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(line, type=dict[str, Any]) if line.strip() else {}
     except msgspec.MsgspecError:

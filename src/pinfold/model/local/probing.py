@@ -38,7 +38,7 @@ class FoundModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundServer:
     kind: Kind
     base_url: str
     """For Ollama its own, for the others the one that chat completions are under."""
@@ -51,16 +51,16 @@ class Found:
         return f"ollama:{model.id}" if self.kind == "ollama" else f"{self.base_url}#{model.id}"
 
 
-async def probe(environ: Mapping[str, str], places: tuple[str, ...] = PLACES) -> tuple[Found, ...]:
+async def probe(environ: Mapping[str, str], places: tuple[str, ...] = PLACES) -> tuple[FoundServer, ...]:
     """Every server that answers in time, Ollama first. Raises nothing: what does not answer is not there."""
     ollama = ollama_url(environ)
-    found: dict[str, Found | None] = dict.fromkeys((ollama, *places))
+    found: dict[str, FoundServer | None] = dict.fromkeys((ollama, *places))
 
     async def look(url: str) -> None:
         answers = _Answers(url)
         with anyio.move_on_after(LIMIT_S):
             await (answers.of_ollama() if url == ollama else answers.of_others())
-        found[url] = answers.found()
+        found[url] = answers.identify_server()
 
     async with anyio.create_task_group() as tasks:
         for url in found:
@@ -91,24 +91,24 @@ class _Answers:
                 tasks.start_soon(self._ask, path)
 
     async def _ask(self, path: str) -> None:
-        status, said = await _asked(self._url, path)
+        status, said = await _request_json(self._url, path)
         if status == 200:
             self._said[path] = said
         self._refused = self._refused or status in (401, 403)
 
     async def _show(self, model: str) -> None:
-        _, self._shown[model] = await _asked(self._url, "/api/show", {"model": model})
+        _, self._shown[model] = await _request_json(self._url, "/api/show", {"model": model})
 
-    def found(self) -> Found | None:
+    def identify_server(self) -> FoundServer | None:
         if "models" in an_object(self._said.get("/api/tags")):
-            return Found(kind="ollama", base_url=self._url, models=self._ollama_models())
+            return FoundServer(kind="ollama", base_url=self._url, models=self._ollama_models())
         listed = [an_object(item) for item in a_list(an_object(self._said.get("/v1/models")).get("data"))]
         base_url = f"{self._url}/v1"
         if not listed:
-            return Found(kind="openai", base_url=base_url, needs_key=True) if self._refused else None
+            return FoundServer(kind="openai", base_url=base_url, needs_key=True) if self._refused else None
         kind = self._kind(listed)
         models = tuple(self._model(kind, item) for item in listed if a_text(item.get("id")))
-        return Found(kind=kind, base_url=base_url, models=models)
+        return FoundServer(kind=kind, base_url=base_url, models=models)
 
     def _kind(self, listed: Sequence[Mapping[str, Json]]) -> Kind:
         owners = {a_text(item.get("owned_by")) for item in listed}
@@ -133,14 +133,16 @@ class _Answers:
                     an_object(item.get("meta")).get("n_ctx")
                 )
                 caps = an_object(props.get("chat_template_caps"))
-                tools = _told(caps.get("supports_tools"))
+                tools = _tool_support(caps.get("supports_tools"))
                 return FoundModel(id=model, context=runs_with or None, tools=tools)
             case "lmstudio":
                 more = {a_text(an_object(of).get("id")): an_object(of) for of in self._of_lmstudio()}.get(
                     model, {}
                 )
                 size = a_count(more.get("loaded_context_length")) or a_count(more.get("max_context_length"))
-                tools = _told("tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None)
+                tools = _tool_support(
+                    "tool_use" in a_list(more["capabilities"]) if "capabilities" in more else None
+                )
                 return FoundModel(id=model, context=size or None, tools=tools)
             case _:
                 return FoundModel(id=model, context=a_count(item.get("max_model_len")) or None)
@@ -160,18 +162,18 @@ class _Answers:
         shown = an_object(self._shown.get(name))
         info = an_object(shown.get("model_info"))
         most = max((a_count(info[key]) for key in info if key.endswith(".context_length")), default=0)
-        tools = _told("tools" in a_list(shown["capabilities"]) if "capabilities" in shown else None)
+        tools = _tool_support("tools" in a_list(shown["capabilities"]) if "capabilities" in shown else None)
         return FoundModel(id=name, context=running or most or None, tools=tools)
 
 
-def _told(can: Json) -> Tools:
+def _tool_support(can: Json) -> Tools:
     return "unknown" if can is None else "native" if can else "none"
 
 
-async def _asked(url: str, path: str, body: Json = None) -> tuple[int, Json]:
+async def _request_json(url: str, path: str, body: Json = None) -> tuple[int, Json]:
     """Status and JSON of an answer; 0 for none that can be read."""
     try:
-        return _read(await _exchanged(url, path, b"" if body is None else msgspec.json.encode(body)))
+        return _read(await _exchange(url, path, b"" if body is None else msgspec.json.encode(body)))
     except (
         OSError,
         ValueError,
@@ -183,7 +185,7 @@ async def _asked(url: str, path: str, body: Json = None) -> tuple[int, Json]:
         return 0, None
 
 
-async def _exchanged(url: str, path: str, body: bytes) -> bytes:
+async def _exchange(url: str, path: str, body: bytes) -> bytes:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     host, port = parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80)
@@ -220,7 +222,7 @@ def _read(answer: bytes) -> tuple[int, Json]:
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(None, 2)[1]
     if "chunked" in _headers(head).get("transfer-encoding", ""):
-        body = _joined(body)
+        body = _join_chunks(body)
     return int(status), msgspec.json.decode(body)
 
 
@@ -229,7 +231,7 @@ def _headers(head: bytes) -> dict[str, str]:
     return {name.strip().lower(): value.strip().lower() for name, _, value in lines}
 
 
-def _joined(chunks: bytes) -> bytes:
+def _join_chunks(chunks: bytes) -> bytes:
     body = b""
     while chunks:
         size, _, rest = chunks.partition(b"\r\n")

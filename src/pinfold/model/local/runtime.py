@@ -19,7 +19,7 @@ from subprocess import CompletedProcess
 import anyio
 
 from pinfold.model.local.errors import RuntimeMissing
-from pinfold.model.local.locks import alone
+from pinfold.model.local.locks import hold_lock
 from pinfold.text import first_line
 
 REQUIREMENTS = Path(__file__).with_name("xllamacpp.txt")
@@ -61,7 +61,7 @@ async def runtime(folder: Path, uv: Path | None, notice: Callable[[str], None]) 
         raise RuntimeMissing("what runs local models is missing; install it: pinfold extras add local")
     try:
         _make(folder)
-        async with alone(folder / ".lock") as held:
+        async with hold_lock(folder / ".lock") as held:
             if not ready.exists():
                 notice("fetching llama.cpp (35 MB), once")
                 await _install(uv, ready, held)

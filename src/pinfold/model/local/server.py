@@ -35,18 +35,18 @@ def main() -> None:
     os.close(begun)
     os.umask(0o077)
     folder = Path(settings["folder"])
-    if _taken(folder / "server.lock") is None:
+    if _acquire_lock(folder / "server.lock") is None:
         os._exit(0)  # there is one already
     (folder / "server.json").unlink(missing_ok=True)
     _leave_the_starter()
     os.close(ours)
-    server = _started(settings)
-    _say_where(folder, server.listening_address, settings)
+    server = _start_server(settings)
+    _write_address(folder, server.listening_address, settings)
     _serve_while_wanted(folder, Path(settings["log"]), settings["linger_s"])
     os._exit(0)  # llama.cpp has nothing to save
 
 
-def _taken(path: Path) -> int | None:
+def _acquire_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     # Someone who only looks holds it for a moment.
     for _ in range(_TRIES):
@@ -64,7 +64,7 @@ def _leave_the_starter() -> None:
     os.close(nothing)
 
 
-def _started(settings: dict[str, Any]) -> Any:
+def _start_server(settings: dict[str, Any]) -> Any:
     if settings["runtime"]:
         sys.path.insert(0, settings["runtime"])
     xllamacpp: Any = import_module("xllamacpp")
@@ -91,7 +91,7 @@ def _started(settings: dict[str, Any]) -> Any:
     return xllamacpp.Server(params)
 
 
-def _say_where(folder: Path, url: str, settings: dict[str, Any]) -> None:
+def _write_address(folder: Path, url: str, settings: dict[str, Any]) -> None:
     said = {"pid": os.getpid(), "url": url, "key": settings["key"]}
     new = folder / "server.json.new"
     new.write_text(json.dumps(said), encoding="utf-8")
@@ -103,7 +103,7 @@ def _serve_while_wanted(folder: Path, log: Path, linger_s: float) -> None:
     wanted_at = time.monotonic()
     while True:
         time.sleep(LOOK_AGAIN_S)
-        _bound_log(log)
+        _limit_log(log)
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -116,7 +116,7 @@ def _serve_while_wanted(folder: Path, log: Path, linger_s: float) -> None:
         fcntl.flock(users, fcntl.LOCK_UN)
 
 
-def _bound_log(path: Path) -> None:
+def _limit_log(path: Path) -> None:
     """Keep the end of what was said. Everybody appends, so the file may shrink under them."""
     with suppress(OSError):
         size = os.fstat(2).st_size

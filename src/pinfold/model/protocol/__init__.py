@@ -4,11 +4,11 @@ What reads replies, `reading`, is not loaded before there is one.
 """
 
 from pinfold.model.protocol.spoken import InText, When
-from pinfold.model.protocol.telling import Style, told
+from pinfold.model.protocol.telling import Style, put_tools_in_prompt
 
 __all__ = [
     "InText",
     "Style",
     "When",
-    "told",
+    "put_tools_in_prompt",
 ]

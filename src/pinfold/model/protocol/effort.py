@@ -41,7 +41,7 @@ class Effort:
             self._missing.add((words, stop))
         return at
 
-    def lexing(self, chars: int) -> int:
+    def limit_lexing(self, chars: int) -> int:
         """How many of them may be looked through."""
         allowed = min(chars, self.lexed_chars)
         self.lexed_chars -= allowed

@@ -62,7 +62,7 @@ def fence_at(text: str, opening: re.Match[str], stop: int, effort: Effort) -> Fe
     body = text[start:end_of_body]
     # Without the line end before the fence; without a fence, without the half of one that came last.
     body = body.removesuffix("\n") if close else _HALF_A_FENCE.sub("", body)
-    return Fence(language, _dedented(body, len(opening["indent"])), start, end_of_body, end)
+    return Fence(language, _dedent(body, len(opening["indent"])), start, end_of_body, end)
 
 
 def holds(code: str) -> bool:
@@ -122,7 +122,7 @@ def _close_of_python(text: str, start: int, stop: int, length: int, effort: Effo
     """The first backticks outside of strings and comments: Python has no other use for them."""
     if text.find("`" * length, start, stop) < 0:
         return None
-    looked_at = min(stop, start + effort.lexing(stop - start))
+    looked_at = min(stop, start + effort.limit_lexing(stop - start))
     at = start
     for passed in re.compile(_PASSED % (length - 1), re.DOTALL).finditer(text, start, looked_at):
         if passed.start() != at:
@@ -163,7 +163,7 @@ def _closing_line(
     return None
 
 
-def _dedented(body: str, width: int) -> str:
+def _dedent(body: str, width: int) -> str:
     """Without the indentation of the fence itself."""
     if not width:
         return body

@@ -16,7 +16,7 @@ BARE = "input"
 _SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[...]", "object": "{...}"}
 
 
-class Wanted(Struct, frozen=True):
+class ParsedCall(Struct, frozen=True):
     """A call that was understood."""
 
     tool: str
@@ -29,14 +29,14 @@ class Fault(Struct, frozen=True):
     words: str
 
 
-class Known:
+class KnownTools:
     """The tools by name, with what their schemas say of their arguments."""
 
     def __init__(self, tools: Sequence[ToolSchema]) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._folded: dict[str, list[str]] = {}
         for name in self._tools:
-            self._folded.setdefault(_folded(name), []).append(name)
+            self._folded.setdefault(_fold_name(name), []).append(name)
         self.python = PYTHON if PYTHON in self._tools else None
 
     def __contains__(self, name: object) -> bool:
@@ -46,27 +46,27 @@ class Known:
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
 
-    def named(self, name: Json) -> str | None:
+    def find_tool(self, name: Json) -> str | None:
         """The tool that is meant: by its name, or by one that differs in case, dashes or a prefix only."""
         if not isinstance(name, str):
             return None
         if name in self._tools:
             return name
-        meant = self._folded.get(_folded(name.strip().rpartition(".")[2]), [])
+        meant = self._folded.get(_fold_name(name.strip().rpartition(".")[2]), [])
         return meant[0] if len(meant) == 1 else None
 
     def properties(self, tool: str) -> tuple[str, ...]:
         properties = self._tools[tool].parameters.get("properties")
         return tuple(cast("dict[str, Json]", properties)) if isinstance(properties, dict) else ()
 
-    def required(self, tool: str) -> tuple[str, ...]:
+    def list_required(self, tool: str) -> tuple[str, ...]:
         required = self._tools[tool].parameters.get("required")
         listed = cast("list[Json]", required) if isinstance(required, list | tuple) else []
         return tuple(name for name in listed if isinstance(name, str))
 
     def only_text(self, tool: str) -> str | None:
         """The argument that a bare text must be: the only one that is needed, if it takes text."""
-        needed = self.required(tool) or self.properties(tool)
+        needed = self.list_required(tool) or self.properties(tool)
         if len(needed) != 1:
             return None
         return needed[0] if self._type(tool, needed[0]) == "string" else None
@@ -84,12 +84,12 @@ class Known:
         """How to write a call of it."""
         if tool == self.python:
             return "```python, the code, ``` on lines of their own"
-        needed = ", ".join(f'"{name}": {self._sample(tool, name)}' for name in self.required(tool))
+        needed = ", ".join(f'"{name}": {self._sample(tool, name)}' for name in self.list_required(tool))
         return f'<tool name="{tool}">{{{needed}}}</tool>'
 
     def fault(self, tool: str, why: str) -> Fault:
         return Fault(f"The call of {tool} was not run: {cap_text(why, 200)}. Write it as {self.form(tool)}.")
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.replace("-", "_").casefold()

@@ -298,7 +298,7 @@ class _Mender:
                 continue
             if self._ends(at + 1, role):
                 self._at = at + 1
-                return _unescaped(self._text[start:at])
+                return _unescape(self._text[start:at])
             at += 1
         raise _Unmendable
 
@@ -330,7 +330,7 @@ class _Mender:
         return space.end() if space else at
 
 
-def _unescaped(raw: str) -> str:
+def _unescape(raw: str) -> str:
     if "\\" not in raw:
         return raw
     text = _ESCAPE.sub(_character, raw)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json
 from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.known import BARE, Fault, Known, Wanted
+from pinfold.model.protocol.known import BARE, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient import Unreadable, value_at
 from pinfold.model.protocol.pythonic import with_sound_code
 
@@ -26,7 +26,7 @@ _HAS_ARGS = re.compile(rf"{_QUOTE}(?:{'|'.join(_ARGS)}){_QUOTE}?+\s*+:|{_QUOTE}?
 _LOOKED_AT = 2_000
 
 
-def calls_in(value: Json, known: Known, meant: Meant, effort: Effort) -> list[Wanted | Fault]:
+def calls_in(value: Json, known: KnownTools, meant: Meant, effort: Effort) -> list[ParsedCall | Fault]:
     """The calls a value stands for; none if it is data."""
     if isinstance(value, list):
         return _calls_in_list(cast("list[Json]", value), known, meant, effort)
@@ -43,8 +43,10 @@ def calls_in(value: Json, known: Known, meant: Meant, effort: Effort) -> list[Wa
     return [with_sound_code(call, known, effort)] if call else []
 
 
-def _calls_in_list(values: list[Json], known: Known, meant: Meant, effort: Effort) -> list[Wanted | Fault]:
-    found: list[Wanted | Fault] = []
+def _calls_in_list(
+    values: list[Json], known: KnownTools, meant: Meant, effort: Effort
+) -> list[ParsedCall | Fault]:
+    found: list[ParsedCall | Fault] = []
     for value in values:
         if not isinstance(value, dict) or not effort.step():
             return []
@@ -55,46 +57,48 @@ def _calls_in_list(values: list[Json], known: Known, meant: Meant, effort: Effor
     return found
 
 
-def meant_tool(text: str, start: int, stop: int, known: Known) -> str | None:
+def find_meant_tool(text: str, start: int, stop: int, known: KnownTools) -> str | None:
     """The tool of a call that could not be read as JSON, if it surely was meant as one."""
     stop = min(stop, start + _LOOKED_AT)
     name = _CLEARLY.search(text, start, stop)
-    tool = known.named(name["name"]) if name else None
+    tool = known.find_tool(name["name"]) if name else None
     return tool if tool and _HAS_ARGS.search(text, start, stop) else None
 
 
-def _call(found: Mapping[str, Json], known: Known, meant: Meant, effort: Effort) -> Wanted | Fault | None:
+def _call(
+    found: Mapping[str, Json], known: KnownTools, meant: Meant, effort: Effort
+) -> ParsedCall | Fault | None:
     key = next((key for key in _NAMES if isinstance(found.get(key), str)), None)
     if key is None:
         return None
-    tool = known.named(found[key])
+    tool = known.find_tool(found[key])
     args_key = next((name for name in _ARGS if name in found), None)
     if tool is None:
         is_one = meant == "surely" or set(found) == {key, "arguments"}
-        return _untold(str(found[key]), found[args_key] if args_key else {}) if is_one else None
+        return _call_unknown_tool(str(found[key]), found[args_key] if args_key else {}) if is_one else None
     if args_key is None:
         return _flat(tool, {name: item for name, item in found.items() if name != key}, known, meant)
     return with_args(tool, found[args_key], known, effort)
 
 
-def _untold(tool: str, args: Json) -> Wanted:
+def _call_unknown_tool(tool: str, args: Json) -> ParsedCall:
     """A tool that the model was not told of in full: there may be one of that name, or there is somebody to say no."""
     if isinstance(args, dict):
-        return Wanted(tool, cast("dict[str, Json]", args))
-    return Wanted(tool, {} if args in (None, "") else {BARE: args})
+        return ParsedCall(tool, cast("dict[str, Json]", args))
+    return ParsedCall(tool, {} if args in (None, "") else {BARE: args})
 
 
-def _flat(tool: str, rest: Mapping[str, Json], known: Known, meant: Meant) -> Wanted | Fault | None:
+def _flat(tool: str, rest: Mapping[str, Json], known: KnownTools, meant: Meant) -> ParsedCall | Fault | None:
     """The arguments beside the name, or none at all."""
-    fits = rest.keys() <= set(known.properties(tool)) and rest.keys() >= set(known.required(tool))
-    if fits and (rest or known.required(tool) == ()):
-        return Wanted(tool, dict(rest))
+    fits = rest.keys() <= set(known.properties(tool)) and rest.keys() >= set(known.list_required(tool))
+    if fits and (rest or known.list_required(tool) == ()):
+        return ParsedCall(tool, dict(rest))
     if meant == "surely":
         return known.fault(tool, "it has no `arguments`")
     return None
 
 
-def with_args(tool: str, args: Json, known: Known, effort: Effort) -> Wanted | Fault | None:
+def with_args(tool: str, args: Json, known: KnownTools, effort: Effort) -> ParsedCall | Fault | None:
     """The call with its arguments as they were given: an object, the JSON text of one, or the one text it takes."""
     if args is None or args == "":
         args = {}
@@ -105,10 +109,10 @@ def with_args(tool: str, args: Json, known: Known, effort: Effort) -> Wanted | F
     given = cast("dict[str, Json]", args)
     if given.get("type") == "object" and isinstance(given.get("properties"), dict):
         return None  # the tool's own schema, told again
-    return Wanted(tool, given)
+    return ParsedCall(tool, given)
 
 
-def _from_text(tool: str, text: str, known: Known, effort: Effort) -> Json:
+def _from_text(tool: str, text: str, known: KnownTools, effort: Effort) -> Json:
     stripped = text.strip()
     if stripped.startswith("{"):
         try:

@@ -13,7 +13,7 @@ from typing import cast
 
 from pinfold.events import Json
 from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.known import Fault, Known, Wanted
+from pinfold.model.protocol.known import Fault, KnownTools, ParsedCall
 
 _DEEPEST = 50
 _STRAIGHT = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})  # noqa: RUF001
@@ -41,7 +41,7 @@ class _NotLiteral(ValueError):
 def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:
     """Behind the bracket that closes the one at `start`."""
     opened: list[str] = []
-    stop = start + effort.lexing(min(stop - start, _LONGEST))
+    stop = start + effort.limit_lexing(min(stop - start, _LONGEST))
     for token in _TOKEN.finditer(text, start, stop):
         if not effort.step():
             return None
@@ -59,7 +59,7 @@ def bracket_end(text: str, start: int, stop: int, effort: Effort) -> int | None:
     return None
 
 
-def parsed(source: str, effort: Effort) -> ast.Module | None:
+def parse_python(source: str, effort: Effort) -> ast.Module | None:
     """The program, or None if it is none or too long to be looked at."""
     if not effort.python(len(source)):
         return None
@@ -72,21 +72,21 @@ def parsed(source: str, effort: Effort) -> ast.Module | None:
         return None
 
 
-def calls_of(source: str, known: Known, effort: Effort) -> list[Wanted | Fault]:
+def calls_of(source: str, known: KnownTools, effort: Effort) -> list[ParsedCall | Fault]:
     """The calls if the text is nothing but calls of known tools, each with literal arguments."""
     if len(source) > _LONGEST:
         return []
-    tree = parsed(source, effort)
+    tree = parse_python(source, effort)
     if tree is None and source != (straight := source.translate(_STRAIGHT)):
-        tree = parsed(straight, effort)
+        tree = parse_python(straight, effort)
     if tree is None or not tree.body:
         return []
-    found: list[Wanted | Fault] = []
+    found: list[ParsedCall | Fault] = []
     for node in _expressions(tree):
         call = _tool_call(node, known)
         if call is None:
             return []
-        found.append(with_sound_code(_wanted(*call, known), known, effort))
+        found.append(with_sound_code(_parse_call(*call, known), known, effort))
     return found
 
 
@@ -95,29 +95,29 @@ def is_code(source: str, effort: Effort) -> bool:
 
     Values, tables, settings and the like must not pass, although many of them are valid Python.
     """
-    tree = parsed(textwrap.dedent(source), effort) if len(source) <= _LONGEST else None
+    tree = parse_python(textwrap.dedent(source), effort) if len(source) <= _LONGEST else None
     return tree is not None and any(map(_does_something, tree.body))
 
 
-def with_sound_code(call: Wanted | Fault, known: Known, effort: Effort) -> Wanted | Fault:
+def with_sound_code(call: ParsedCall | Fault, known: KnownTools, effort: Effort) -> ParsedCall | Fault:
     r"""Code that was written inside another string, with what that did to it taken back.
 
     A `\n` in a string of the code has become a line end there, which Python does not allow.
     """
     if (
-        isinstance(call, Wanted)
+        isinstance(call, ParsedCall)
         and call.tool == known.python
         and isinstance(code := call.args.get("code"), str)
     ):
-        return Wanted(call.tool, {**call.args, "code": _sound(code, effort)})
+        return ParsedCall(call.tool, {**call.args, "code": _sound(code, effort)})
     return call
 
 
 def _sound(code: str, effort: Effort) -> str:
-    if "\n" not in code or parsed(code, effort) is not None:
+    if "\n" not in code or parse_python(code, effort) is not None:
         return code
     again = _STRING.sub(_on_one_line, code) if len(code) <= _LONGEST else code
-    return again if parsed(again, effort) is not None else code
+    return again if parse_python(again, effort) is not None else code
 
 
 def _on_one_line(string: re.Match[str]) -> str:
@@ -127,7 +127,7 @@ def _on_one_line(string: re.Match[str]) -> str:
 
 def calls_nothing(source: str, effort: Effort) -> bool:
     """Whether it is one expression of names, numbers and operators."""
-    tree = parsed(source.strip(), effort)
+    tree = parse_python(source.strip(), effort)
     if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
         return False
     calm = (ast.expr, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)
@@ -172,7 +172,7 @@ def _expressions(tree: ast.Module) -> Iterator[ast.expr | None]:
                 yield None
 
 
-def _tool_call(node: ast.expr | None, known: Known) -> tuple[str, ast.Call] | None:
+def _tool_call(node: ast.expr | None, known: KnownTools) -> tuple[str, ast.Call] | None:
     match node:
         case ast.Call(func=ast.Name(id=name)) if name not in _FUNCTIONS:
             pass
@@ -185,7 +185,7 @@ def _tool_call(node: ast.expr | None, known: Known) -> tuple[str, ast.Call] | No
     return (name, node) if name in known else None
 
 
-def _wanted(tool: str, call: ast.Call, known: Known) -> Wanted | Fault:
+def _parse_call(tool: str, call: ast.Call, known: KnownTools) -> ParsedCall | Fault:
     names = known.properties(tool)
     args: dict[str, Json] = {}
     given = [(None, value) for value in call.args] + [(word.arg, word.value) for word in call.keywords]
@@ -202,7 +202,7 @@ def _wanted(tool: str, call: ast.Call, known: Known) -> Wanted | Fault:
             args[name] = _literal(node, _DEEPEST)
         except _NotLiteral as error:
             return known.fault(tool, f"its arguments must be plain values, and `{name}` is {error}")
-    return Wanted(tool, args)
+    return ParsedCall(tool, args)
 
 
 def _literal(node: ast.expr, depth: int) -> Json:

@@ -15,10 +15,10 @@ from pinfold.events import Call, Finish, ToolSchema, new_action_id
 from pinfold.model.protocol import pythonic
 from pinfold.model.protocol.effort import Effort
 from pinfold.model.protocol.fences import Fence, fence_at, holds
-from pinfold.model.protocol.known import Fault, Known, Wanted
+from pinfold.model.protocol.known import Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient import Place, Unreadable, value_at
 from pinfold.model.protocol.marks import Marks, after_thoughts
-from pinfold.model.protocol.objects import calls_in, meant_tool
+from pinfold.model.protocol.objects import calls_in, find_meant_tool
 from pinfold.model.protocol.quoting import Quotes
 from pinfold.model.protocol.tags import tag_at
 
@@ -44,7 +44,7 @@ _ENDS_A_CALL = re.compile(r"[ \t`;,.]*+(?:\r?+\n|\Z)")
 _WORD = re.compile(r"<[^<>\n]{0,80}+>|\[[A-Z_]{1,30}+\]|\w")
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class ParsedReply(Struct, frozen=True, kw_only=True):
     """What a reply's text asks for."""
 
     calls: tuple[Call, ...] = ()
@@ -54,16 +54,16 @@ class Reading(Struct, frozen=True, kw_only=True):
     """No call was understood, and one was clearly meant."""
 
 
-def read(
+def parse_reply(
     text: str, tools: Sequence[ToolSchema], *, quoted: Sequence[str] = (), finish: Finish = "stop"
-) -> Reading:
+) -> ParsedReply:
     """The calls in `text`, in order. `quoted` is what the user wrote: code out of it is not run by repeating it."""
     if not tools:
-        return Reading()
+        return ParsedReply()
     return _Reader(text, tools, quoted, finish).read()
 
 
-def is_code_only(code: str, known: Known) -> bool:
+def is_code_only(code: str, known: KnownTools) -> bool:
     """Whether a fenced block of it is read as exactly this code, and as no call of another kind."""
     if code.lstrip().startswith(_NOTATIONS) or not holds(code):
         return False
@@ -75,33 +75,33 @@ class _Reader:
     def __init__(self, text: str, tools: Sequence[ToolSchema], quoted: Sequence[str], finish: Finish) -> None:
         self._text = text
         self._finish: Finish = finish
-        self._known = Known(tools)
+        self._known = KnownTools(tools)
         self._user = Quotes(quoted)
         self._effort = Effort()
-        self._wanted: list[Wanted] = []
+        self._wanted: list[ParsedCall] = []
         self._faults: list[str] = []
         self._repeated: list[str] = []
         """Tools whose calls were the user's own words."""
 
-    def read(self) -> Reading:
+    def read(self) -> ParsedReply:
         self._scan(after_thoughts(self._text), len(self._text), "prose")
         calls = tuple(Call(id=new_action_id(), tool=call.tool, args=dict(call.args)) for call in self._wanted)
         is_lost = bool(self._faults) and not calls
-        return Reading(calls=calls, correction=self._correction(), unreadable=is_lost)
+        return ParsedReply(calls=calls, correction=self._correction(), unreadable=is_lost)
 
     def _correction(self) -> str:
         if self._faults:
             return self._faults[0]
         if self._wanted:
             return ""
-        if made_up := self._made_up():
+        if made_up := self._find_invented_output():
             return MADE_UP.format(made_up)
         if not self._repeated:
             return ""
         tool = self._repeated[0]
         return QUOTED.format(tool, "code" if tool == self._known.python else "arguments as JSON")
 
-    def _made_up(self) -> str | None:
+    def _find_invented_output(self) -> str | None:
         """The tool whose output the reply begins with, although it calls none."""
         start = after_thoughts(self._text)
         line = self._text[start : start + _NEAR].lstrip().partition("\n")[0]
@@ -132,7 +132,7 @@ class _Reader:
             at = max(end, at + 1)
 
     def _take(
-        self, calls: Sequence[Wanted | Fault], source: str, *, form: Literal["tag", "other"] = "other"
+        self, calls: Sequence[ParsedCall | Fault], source: str, *, form: Literal["tag", "other"] = "other"
     ) -> None:
         """Count them in, unless they only say again what the user wrote; `source` is their text."""
         is_quoted: bool | None = None
@@ -179,7 +179,7 @@ class _Reader:
 
     def _code(self, body: str) -> None:
         if self._known.python:
-            self._take([Wanted(self._known.python, {"code": body})], body)
+            self._take([ParsedCall(self._known.python, {"code": body})], body)
 
     def _is_meant_to_run(self, body: str, start: int) -> bool:
         """Of a block without a language: it is code, and no line before says that it is output."""
@@ -197,7 +197,7 @@ class _Reader:
         if self._found == before and first and first["name"] in self._known:
             calls = pythonic.calls_of(fence.body, self._known, self._effort)
             # With a variable in it, it is code like any other.
-            if all(isinstance(call, Wanted) for call in calls) or fence.language == "calls":
+            if all(isinstance(call, ParsedCall) for call in calls) or fence.language == "calls":
                 self._take(calls, fence.body)
         return self._found > before
 
@@ -221,11 +221,11 @@ class _Reader:
         if not calls or (place == "prose" and self._is_mentioned(start, found.end)):
             return found.end
         if found.mended:
-            calls = [self._checked(call) for call in calls]
+            calls = [self._check_args(call) for call in calls]
         self._take(calls, self._text[start : found.end])
         return found.end
 
-    def _checked(self, call: Wanted | Fault) -> Wanted | Fault:
+    def _check_args(self, call: ParsedCall | Fault) -> ParsedCall | Fault:
         """Mended JSON counts only where it gives arguments the tool has."""
         if isinstance(call, Fault) or call.tool not in self._known:
             return call
@@ -234,7 +234,7 @@ class _Reader:
         return self._known.fault(call.tool, "its JSON is broken")
 
     def _unreadable(self, start: int, stop: int, error: Unreadable) -> None:
-        tool = meant_tool(self._text, start, stop, self._known)
+        tool = find_meant_tool(self._text, start, stop, self._known)
         if tool:
             cut = error.cut and self._finish == "length"
             why = "the reply was cut off within it; make it shorter" if cut else str(error)
@@ -258,7 +258,7 @@ class _Reader:
         calls = pythonic.calls_of(source, self._known, self._effort)
         # `read_file(path)` describes the tool; with a value among its arguments it is a call.
         described = '"' not in source and "'" not in source
-        self._take([call for call in calls if isinstance(call, Wanted) or not described], source)
+        self._take([call for call in calls if isinstance(call, ParsedCall) or not described], source)
         return end
 
 

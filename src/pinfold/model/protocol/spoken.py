@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pinfold.events import AssistantMessage, Reply, Request, UserMessage
 from pinfold.model.layers import Inner, Layer, Pieces
-from pinfold.model.protocol.telling import Style, as_spoken, hinted, told
+from pinfold.model.protocol.telling import Style, add_fence_hint, keep_text_calls, put_tools_in_prompt
 
 When: TypeAlias = Literal["always", "unless-native"]
 """Whether calls are read out of the text: in any case, or until the model has called natively once."""
@@ -26,36 +26,36 @@ class InText(Layer):
 
     async def stream(self, request: Request) -> Pieces:
         """The pieces as they come, then the reply with its calls."""
-        begun = begun_by(request)
-        async with self.pieces(self._asked(request)) as pieces:
+        begun = prefill_of(request)
+        async with self.pieces(self._prepare_request(request)) as pieces:
             async for piece in pieces:
                 match piece:
                     case Reply():
-                        yield self._understood(piece, request)
+                        yield self._parse_calls(piece, request)
                     case str() if begun:
-                        yield gone_on(begun, piece)
+                        yield join_prefill(begun, piece)
                         begun = ""
                     case _:
                         yield piece
 
-    def _asked(self, request: Request) -> Request:
+    def _prepare_request(self, request: Request) -> Request:
         if self.when == "always":
-            return told(request, style=self.style)
-        spoken = as_spoken(request)
-        return spoken if self.calls_natively else hinted(spoken)
+            return put_tools_in_prompt(request, style=self.style)
+        spoken = keep_text_calls(request)
+        return spoken if self.calls_natively else add_fence_hint(spoken)
 
-    def _understood(self, reply: Reply, request: Request) -> Reply:
+    def _parse_calls(self, reply: Reply, request: Request) -> Reply:
         is_native = (
             bool(reply.calls) or reply.unreadable
         )  # or cut off within a native call, which the wire has told
         self.calls_natively = self.calls_natively or is_native
         if is_native or (self.calls_natively and self.when == "unless-native"):
             return reply
-        from pinfold.model.protocol.reading import read
+        from pinfold.model.protocol.reading import parse_reply
 
         user = [message.text for message in request.messages if isinstance(message, UserMessage)]
-        text = gone_on(begun_by(request), reply.text)
-        reading = read(text, request.tools, quoted=user, finish=reply.finish)
+        text = join_prefill(prefill_of(request), reply.text)
+        reading = parse_reply(text, request.tools, quoted=user, finish=reply.finish)
         return replace(
             reply,
             text=text,
@@ -66,7 +66,7 @@ class InText(Layer):
         )
 
 
-def begun_by(request: Request) -> str:
+def prefill_of(request: Request) -> str:
     """What was put into the model's mouth for it to go on with."""
     match request.messages:
         case (*_, AssistantMessage(text=text, calls=())):
@@ -75,6 +75,6 @@ def begun_by(request: Request) -> str:
             return ""
 
 
-def gone_on(begun: str, text: str) -> str:
+def join_prefill(begun: str, text: str) -> str:
     """The whole of what was said. A server that did not go on began anew."""
     return text if not begun or text.startswith(begun.rstrip()) else begun + text

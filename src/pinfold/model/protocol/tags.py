@@ -11,7 +11,7 @@ from pinfold.events import Finish, Json
 from pinfold.model.protocol import pythonic
 from pinfold.model.protocol.effort import Effort
 from pinfold.model.protocol.fences import OPENING, fence_at
-from pinfold.model.protocol.known import BARE, Fault, Known, Wanted
+from pinfold.model.protocol.known import BARE, Fault, KnownTools, ParsedCall
 from pinfold.model.protocol.lenient import Place, Unreadable, value_at
 from pinfold.model.protocol.objects import calls_in
 
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    calls: tuple[Wanted | Fault, ...]
+    calls: tuple[ParsedCall | Fault, ...]
     end: int
     explicit: bool = False
     """It names its tool, as the form that is asked for does."""
@@ -47,7 +47,7 @@ class _Place:
 
 
 def tag_at(
-    text: str, opening: re.Match[str], stop: int, known: Known, *, finish: Finish, effort: Effort
+    text: str, opening: re.Match[str], stop: int, known: KnownTools, *, finish: Finish, effort: Effort
 ) -> Tag:
     attributes = opening["attributes"].strip()
     if text[opening.start() - 1 : opening.start()] == "`" and text[opening.end() : opening.end() + 1] == "`":
@@ -55,14 +55,14 @@ def tag_at(
     name = _NAMED.search(attributes) or _NAMED_FIRST.match(attributes)
     body = _body(text, opening, stop, effort)
     if name is None:
-        return _unnamed(body, known, finish, effort)
-    tool = known.named(name["name"])
+        return _read_unnamed_tag(body, known, finish, effort)
+    tool = known.find_tool(name["name"])
     if attributes.endswith("/"):
-        call = _without_args(tool, known) if tool else Wanted(name["name"], {})
+        call = _without_args(tool, known) if tool else ParsedCall(name["name"], {})
         return Tag((call,), opening.end(), explicit=True)
     if tool is None:
-        return _untold(name["name"], body, finish, effort)
-    return _named(tool, body, known, finish, effort)
+        return _read_unknown_tool(name["name"], body, finish, effort)
+    return _read_named_tag(tool, body, known, finish, effort)
 
 
 def _body(text: str, opening: re.Match[str], stop: int, effort: Effort) -> _Place:
@@ -87,10 +87,10 @@ def _body(text: str, opening: re.Match[str], stop: int, effort: Effort) -> _Plac
     return _Place(text, start, stop, end, at, closed=True)
 
 
-def _unnamed(body: _Place, known: Known, finish: Finish, effort: Effort) -> Tag:
+def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
     """`<tool_call>` and the like: the name is in the JSON, or it is a call as Python writes it."""
     at = body.start
-    calls: list[Wanted | Fault] = []
+    calls: list[ParsedCall | Fault] = []
     while len(calls) < _MOST and (begins := _VALUE.match(body.text, at, body.end)):
         value, at = _json(body, begins.end() - 1, finish, effort)
         if isinstance(value, Unreadable):
@@ -115,7 +115,7 @@ def _unreadable(error: Unreadable, finish: Finish) -> str:
     return f'A call was not run: {error}. Write {{"name": ..., "arguments": {{...}}}} as valid JSON.'
 
 
-def _named(tool: str, body: _Place, known: Known, finish: Finish, effort: Effort) -> Tag:
+def _read_named_tag(tool: str, body: _Place, known: KnownTools, finish: Finish, effort: Effort) -> Tag:
     begins = _VALUE.match(body.text, body.start, body.end)
     if begins and begins.group().endswith("{"):
         value, at = _json(body, begins.end() - 1, finish, effort)
@@ -125,7 +125,7 @@ def _named(tool: str, body: _Place, known: Known, finish: Finish, effort: Effort
             nested = "arguments" in args and "arguments" not in known.properties(tool)
             inner = calls_in(args, known, "perhaps", effort) if nested else []
             if inner or tool != known.python or isinstance(args.get("code"), str):
-                return Tag(tuple(inner or [Wanted(tool, args)]), _behind(body, at), explicit=True)
+                return Tag(tuple(inner or [ParsedCall(tool, args)]), _behind(body, at), explicit=True)
         elif tool != known.python:
             why = "the reply was cut off within it; make it shorter"
             cut = isinstance(value, Unreadable) and value.cut and finish == "length"
@@ -136,17 +136,17 @@ def _named(tool: str, body: _Place, known: Known, finish: Finish, effort: Effort
     return Tag((_from_text(tool, content, known, effort),), body.after, explicit=True)
 
 
-def _untold(tool: str, body: _Place, finish: Finish, effort: Effort) -> Tag:
+def _read_unknown_tool(tool: str, body: _Place, finish: Finish, effort: Effort) -> Tag:
     """A tool that the model was not told of in full: there may be one of that name, or there is somebody to say no."""
     begins = _VALUE.match(body.text, body.start, body.end)
     if begins and begins.group().endswith("{"):
         value, at = _json(body, begins.end() - 1, finish, effort)
         if isinstance(value, dict):
-            return Tag((Wanted(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
+            return Tag((ParsedCall(tool, cast("dict[str, Json]", value)),), _behind(body, at), explicit=True)
         if isinstance(value, Unreadable):
             return Tag((Fault(_unreadable(value, finish)),), body.after)
     text = body.text[body.start : body.end].strip()
-    return Tag((Wanted(tool, {BARE: text} if text else {}),), body.after, explicit=True)
+    return Tag((ParsedCall(tool, {BARE: text} if text else {}),), body.after, explicit=True)
 
 
 def _json(body: _Place, start: int, finish: Finish, effort: Effort) -> tuple[Json | Unreadable, int]:
@@ -164,23 +164,23 @@ def _behind(body: _Place, at: int) -> int:
     return closing.end() if closing else at
 
 
-def _code(content: str, known: Known, effort: Effort) -> Wanted | Fault:
+def _code(content: str, known: KnownTools, effort: Effort) -> ParsedCall | Fault:
     text = content.strip()
     opening = OPENING.match(text)
     fence = fence_at(text, opening, len(text), effort) if opening else None
     code = fence.body if fence else content.strip("\r\n").rstrip()
     if not code.strip():
         return known.fault("python", "it has no code")
-    return Wanted("python", {"code": textwrap.dedent(code) if code[0] in " \t" else code})
+    return ParsedCall("python", {"code": textwrap.dedent(code) if code[0] in " \t" else code})
 
 
-def _without_args(tool: str, known: Known) -> Wanted | Fault:
-    if needed := known.required(tool):
+def _without_args(tool: str, known: KnownTools) -> ParsedCall | Fault:
+    if needed := known.list_required(tool):
         return known.fault(tool, f"it needs {', '.join(needed)}")
-    return Wanted(tool, {})
+    return ParsedCall(tool, {})
 
 
-def _from_text(tool: str, content: str, known: Known, effort: Effort) -> Wanted | Fault:
+def _from_text(tool: str, content: str, known: KnownTools, effort: Effort) -> ParsedCall | Fault:
     text = content.strip()
     if not text:
         return _without_args(tool, known)
@@ -191,5 +191,5 @@ def _from_text(tool: str, content: str, known: Known, effort: Effort) -> Wanted 
     name = known.only_text(tool)
     if name and "\n" not in text and "<" not in text and len(text) <= _LONGEST_TEXT:
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-        return Wanted(tool, {name: text[1:-1] if quoted else text})
+        return ParsedCall(tool, {name: text[1:-1] if quoted else text})
     return known.fault(tool, "its arguments are not a JSON object")

@@ -24,7 +24,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
-from pinfold.model.protocol.known import PYTHON, Known
+from pinfold.model.protocol.known import PYTHON, KnownTools
 from pinfold.text import first_line
 
 Style: TypeAlias = Literal["full", "small"]
@@ -52,44 +52,44 @@ _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
 
 
-def told(request: Request, *, style: Style) -> Request:
+def put_tools_in_prompt(request: Request, *, style: Style) -> Request:
     """The same request without tools: the system prompt explains how to write a call."""
-    parts = [part for part in (request.system.rstrip("\n"), explained(request.tools, style)) if part]
-    messages = in_turns(request.messages, Known(request.tools), which="all")
+    parts = [part for part in (request.system.rstrip("\n"), explain_tools(request.tools, style)) if part]
+    messages = in_turns(request.messages, KnownTools(request.tools), which="all")
     return replace(request, system="\n\n".join(parts), messages=messages, tools=())
 
 
-def hinted(request: Request) -> Request:
+def add_fence_hint(request: Request) -> Request:
     """The same request, tools untouched, for a model that may know tool calls or not: a word on the fence is added."""
-    if not Known(request.tools).python:
+    if not KnownTools(request.tools).python:
         return request
     parts = [part for part in (request.system.rstrip("\n"), _IN_A_FENCE) if part]
     return replace(request, system="\n\n".join(parts))
 
 
-def as_spoken(request: Request) -> Request:
+def keep_text_calls(request: Request) -> Request:
     """The same request, with calls that were written as text still text, and those made natively as they were."""
-    messages = in_turns(request.messages, Known(request.tools), which="in_text")
+    messages = in_turns(request.messages, KnownTools(request.tools), which="in_text")
     return replace(request, messages=messages)
 
 
-def explained(tools: Sequence[ToolSchema], style: Style) -> str:
+def explain_tools(tools: Sequence[ToolSchema], style: Style) -> str:
     """How to use them, for the system prompt."""
-    known = Known(tools)
+    known = KnownTools(tools)
     others = [tool for tool in tools if tool.name != PYTHON]
     parts = [_FENCE[style]] if known.python else []
     if others:
         how = _OTHERS[style] if known.python else _ONLY
         parts.append(how.format(known.form(others[0].name)))
-        parts += [_described(tool, known) for tool in others]
+        parts += [_describe_tool(tool, known) for tool in others]
         if not known.python:
             parts.append(_ALONE)
     return "\n".join(parts)
 
 
-def _described(tool: ToolSchema, known: Known) -> str:
+def _describe_tool(tool: ToolSchema, known: KnownTools) -> str:
     properties = cast("Mapping[str, Json]", tool.parameters.get("properties") or {})
-    required = known.required(tool.name)
+    required = known.list_required(tool.name)
     names = sorted(known.properties(tool.name), key=lambda name: name not in required)
     arguments = ", ".join(_argument(name, properties[name], needed=name in required) for name in names)
     line = first_line(tool.description)
@@ -120,7 +120,7 @@ def _simple(schema: Json) -> str:
 
 
 def in_turns(
-    messages: Iterable[Message], known: Known, *, which: Literal["all", "in_text"]
+    messages: Iterable[Message], known: KnownTools, *, which: Literal["all", "in_text"]
 ) -> tuple[Message, ...]:
     """Calls and answers as text, user and assistant by turns; `in_text` leaves what was called natively as it is.
 
@@ -152,51 +152,53 @@ def in_turns(
 
 def _say(turns: list[Message], message: UserMessage) -> None:
     if turns and isinstance(last := turns[-1], UserMessage):
-        turns[-1] = UserMessage(text=_joined(last.text, message.text), images=last.images + message.images)
+        turns[-1] = UserMessage(
+            text=_join_texts(last.text, message.text), images=last.images + message.images
+        )
     else:
         turns.append(message)
 
 
-def _reply(turns: list[Message], message: AssistantMessage, known: Known) -> None:
+def _reply(turns: list[Message], message: AssistantMessage, known: KnownTools) -> None:
     text = message.text
     if not message.in_text:
         for call in message.calls:
-            text = _joined(text, written(call, known))
+            text = _join_texts(text, format_call(call, known))
     if not text:
         return  # nothing was said, and many servers refuse that
     if turns and isinstance(last := turns[-1], AssistantMessage) and not last.calls:
-        turns[-1] = replace(last, text=_joined(last.text, text), echo=None)
+        turns[-1] = replace(last, text=_join_texts(last.text, text), echo=None)
     else:
         turns.append(AssistantMessage(text=text, echo=message.echo))
 
 
-def _joined(first: str, second: str) -> str:
+def _join_texts(first: str, second: str) -> str:
     return f"{first}\n\n{second}" if first else second
 
 
-def written(call: Call, known: Known) -> str:
+def format_call(call: Call, known: KnownTools) -> str:
     """The call in the form that is read as exactly this call."""
     from pinfold.model.protocol.reading import is_code_only
 
     args = _object(call.args)
     if "arguments" in args:
-        return _unnamed(call)  # in a tag with its name it would be taken for the whole call
+        return _format_unnamed_tag(call)  # in a tag with its name it would be taken for the whole call
     if call.tool == PYTHON:
         code = args.get("code")
         if not isinstance(code, str):
-            return _unnamed(call)
+            return _format_unnamed_tag(call)
         if len(args) == 1 and is_code_only(code, known):
             return f"```python\n{code}\n```"
     if _PLAIN_NAME.fullmatch(call.tool):
         return f'<tool name="{call.tool}">{_json(call.args)}</tool>'
-    return _unnamed(call)
+    return _format_unnamed_tag(call)
 
 
 def _object(args: Json) -> Mapping[str, Json]:
     return cast("Mapping[str, Json]", args) if isinstance(args, dict) else {}
 
 
-def _unnamed(call: Call) -> str:
+def _format_unnamed_tag(call: Call) -> str:
     return f'<tool_call>{{"name": {_json(call.tool)}, "arguments": {_json(call.args)}}}</tool_call>'
 
 

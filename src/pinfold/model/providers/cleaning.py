@@ -47,11 +47,11 @@ NO_PICTURES = Pictures(kinds=(), most=0)
 ANY_PICTURES = Pictures(kinds=("image/jpeg", "image/png", "image/webp", "image/gif"), most=20)
 
 
-def cleaned(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
+def normalize_request(request: Request, pictures: Pictures = ANY_PICTURES) -> Request:
     """The same request, as strict providers take it; names and ids are left to whoever can translate them back."""
-    messages = legible_messages(spoken(request.messages))
-    messages = paired(shown(messages, pictures, request.blobs))
-    messages = alternating(filled(messages))
+    messages = legible_messages(inline_text_calls(request.messages))
+    messages = pair_results(limit_pictures(messages, pictures, request.blobs))
+    messages = alternate_roles(fill_empty_messages(messages))
     tools = tuple(
         replace(tool, description=legible(tool.description), parameters=sendable(tool.parameters))
         for tool in request.tools
@@ -81,7 +81,7 @@ def _legible_message(message: Message) -> Message:
 # Calls and their results
 
 
-def spoken(messages: Iterable[Message]) -> tuple[Message, ...]:
+def inline_text_calls(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Calls that were read out of a text stay in that text, and their results become what the user says next."""
     in_text: dict[ActionId, str] = {}
     made: list[Message] = []
@@ -97,7 +97,7 @@ def spoken(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(made)
 
 
-def paired(messages: Sequence[Message]) -> tuple[Message, ...]:
+def pair_results(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Every call with its result directly after it, in the order of the calls; results without a call are dropped."""
     # A stack for each id, the first result on top: an id that was used twice has two results.
     results: dict[ActionId, list[ToolMessage]] = {}
@@ -122,7 +122,7 @@ def _result(call: Call, results: Mapping[ActionId, list[ToolMessage]]) -> ToolMe
 # Nothing empty, and in turns
 
 
-def filled(messages: Iterable[Message]) -> tuple[Message, ...]:
+def fill_empty_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     """No message without content: it says that it has none, or is left out."""
     made: list[Message] = []
     for message in messages:
@@ -135,7 +135,7 @@ def filled(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(made)
 
 
-def alternating(messages: Iterable[Message]) -> tuple[Message, ...]:
+def alternate_roles(messages: Iterable[Message]) -> tuple[Message, ...]:
     """The user first, then in turns; neighbours of one role become one message. A result counts as the user's turn."""
     made: list[Message] = []
     for message in messages:
@@ -164,7 +164,7 @@ def _one_reply(first: AssistantMessage, second: AssistantMessage) -> AssistantMe
 # Pictures
 
 
-def shown(
+def limit_pictures(
     messages: Sequence[Message], pictures: Pictures, blobs: Mapping[BlobId, bytes]
 ) -> tuple[Message, ...]:
     """The pictures that can be sent; in place of every other stands a line that says so."""

@@ -17,7 +17,7 @@ _CLOSING_S = 2.0
 _answers: ContextVar[list[Response] | None] = ContextVar("answers", default=None)
 
 
-def watched_client() -> AsyncClient:
+def make_watched_client() -> AsyncClient:
     """For an SDK; its answers are closed by `closed_after`."""
     from pydantic_ai.models import create_async_httpx2_client
 
@@ -33,7 +33,7 @@ async def _remember(response: Response) -> None:
 
 
 @asynccontextmanager
-async def closed_after(opening: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
+async def close_answers_after(opening: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
     """As `opening`; when it is left, the answers it began to read are closed."""
     answers: list[Response] = []
     async with AsyncExitStack() as stack:

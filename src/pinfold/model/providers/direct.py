@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
 from pinfold.model.prices import cost_of
-from pinfold.model.providers.cleaning import cleaned
-from pinfold.model.providers.connections import closed_after, watched_client
-from pinfold.model.providers.failing import Asking, failure
+from pinfold.model.providers.cleaning import normalize_request
+from pinfold.model.providers.connections import close_answers_after, make_watched_client
+from pinfold.model.providers.failing import FailureContext, failure
 from pinfold.model.providers.hearing import piece_of, reply_of
 from pinfold.model.providers.known import (
     Key,
@@ -29,7 +29,7 @@ from pinfold.model.providers.known import (
     find_key,
     provider_named,
 )
-from pinfold.model.providers.sending import asked, original_names
+from pinfold.model.providers.sending import encode_request, original_names
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 
@@ -103,8 +103,8 @@ class DirectModel:
         from pydantic_ai.direct import model_request_stream  # its package is imported by now
 
         try:
-            clean = cleaned(request, self._provider.pictures)
-            asking = asked(clean, model=model, provider=self._provider, patience=self._patience)
+            clean = normalize_request(request, self._provider.pictures)
+            asking = encode_request(clean, model=model, provider=self._provider, patience=self._patience)
             opening = model_request_stream(
                 model,
                 asking.messages,
@@ -112,13 +112,13 @@ class DirectModel:
                 model_request_parameters=asking.parameters,
                 instrument=False,
             )
-            async with closed_after(opening) as stream:
+            async with close_answers_after(opening) as stream:
                 async for event in stream:
                     if (piece := piece_of(event)) is not None:
                         yield piece
             response = stream.get()
         except Exception as error:
-            raise failure(error, self._asking(request)) from error
+            raise failure(error, self._failure_context(request)) from error
         reply = reply_of(
             response,
             provider=self._provider.name,
@@ -144,11 +144,11 @@ class DirectModel:
 
     def _load(self, loading: Future[Model[Any]]) -> None:
         try:
-            loading.set_result(self._made())
+            loading.set_result(self._make_model())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
             loading.set_exception(self._not_loaded(error))
 
-    def _made(self) -> Model[Any]:
+    def _make_model(self) -> Model[Any]:
         # Files of Google's SDK say so on the terminal when they are compiled.
         warnings.filterwarnings("ignore", ".*invalid escape sequence", module=".*genai")
         import_module("pydantic_ai.direct")
@@ -158,7 +158,7 @@ class DirectModel:
         options = {"api_key": self._key.value, "base_url": self._base_url}
         given: dict[str, Any] = {option: value for option, value in options.items() if value}
         if self._provider.forgets_connections:
-            given["http_client"] = client = watched_client()
+            given["http_client"] = client = make_watched_client()
             self._open.push_async_callback(client.aclose)
         provider = cast("Callable[..., Any]", infer_provider_class(self._provider.inner))
         return infer_model(f"{self._provider.inner}:{self._model}", lambda _: provider(**given))
@@ -169,8 +169,8 @@ class DirectModel:
         failed.__cause__ = error
         return failed
 
-    def _asking(self, request: Request) -> Asking:
-        return Asking(
+    def _failure_context(self, request: Request) -> FailureContext:
+        return FailureContext(
             key=self._key,
             base_url=self._base_url,
             settings=tuple(request.settings),

@@ -74,7 +74,7 @@ def _plain(part: TextPart | ThinkingPart | ToolCallPart) -> dict[str, Any] | Non
 
 def pieces_of(provider: str, message: AssistantMessage) -> list[Piece]:
     """How to send this message: as its echo says, if that is from this provider, and as far as it still fits."""
-    pieces = _echoed(provider, message.echo)
+    pieces = _read_echo(provider, message.echo)
     texts = sum(piece.text or 0 for piece in pieces)
     calls = [piece.call for piece in pieces if piece.call is not None]
     if pieces and texts == len(message.text) and calls == list(range(len(message.calls))):
@@ -84,7 +84,7 @@ def pieces_of(provider: str, message: AssistantMessage) -> list[Piece]:
     return [*thoughts, *words, *(Piece(call=index) for index in range(len(message.calls)))]
 
 
-def _echoed(provider: str, echo: Json) -> list[Piece]:
+def _read_echo(provider: str, echo: Json) -> list[Piece]:
     try:
         read = msgspec.convert(echo, Echo)
     except msgspec.ValidationError:

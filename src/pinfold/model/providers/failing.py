@@ -21,7 +21,7 @@ _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-goog-reques
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class FailureContext:
     """What a failure may have to name."""
 
     key: Key
@@ -30,7 +30,7 @@ class Asking:
     patience: Patience
 
 
-def failure(error: Exception, asking: Asking) -> RequestFailed:
+def failure(error: Exception, asking: FailureContext) -> RequestFailed:
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
     if isinstance(error, RequestFailed):
@@ -38,7 +38,7 @@ def failure(error: Exception, asking: Asking) -> RequestFailed:
     if isinstance(error, ModelHTTPError):
         return _refusal(error, error, asking)
     if isinstance(error, ModelAPIError):
-        return RequestFailed(_unanswered(error, asking))
+        return RequestFailed(_describe_no_answer(error, asking))
     words = _one_line(str(error), asking)
     if isinstance(error, UnexpectedModelBehavior):
         return RequestFailed(f"the answer cannot be read: {words}")
@@ -52,12 +52,12 @@ def failure(error: Exception, asking: Asking) -> RequestFailed:
     return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
 
 
-def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: Asking) -> RequestFailed:
+def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: FailureContext) -> RequestFailed:
     """A status of 400 or more, or what a stream said in its place. `kind` is the same error by its other base."""
     from pydantic_ai import exceptions as of
 
     status, retryable = error.status_code, None
-    words = _one_line(_said(error.body), asking)
+    words = _one_line(_error_message(error.body), asking)
     match kind:
         case of.ModelContextWindowExceededError():
             return _too_long(words, error)
@@ -75,7 +75,7 @@ def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: Asking) -> Requ
                 retryable, said = False, f"the account has reached its limit ({status}): {words}"
         case of.ModelOverloadedError():
             said = f"overloaded ({status}): {words}"
-        case of.ModelRequestRejectedError() if setting := _named_in(words, asking.settings):
+        case of.ModelRequestRejectedError() if setting := _find_setting(words, asking.settings):
             said = f"refuses the setting {setting!r} ({status}): {words}; take it out of [model]"
         case _:
             said = f"{words} ({status})"
@@ -101,7 +101,7 @@ def _too_long(words: str, error: ModelHTTPError) -> ContextTooLong:
     )
 
 
-def _unanswered(error: ModelAPIError, asking: Asking) -> str:
+def _describe_no_answer(error: ModelAPIError, asking: FailureContext) -> str:
     """No status at all: asking again may help."""
     from pydantic_ai.exceptions import ModelConnectionError, ModelRequestTimeout, ModelTimeoutError
 
@@ -121,11 +121,11 @@ def _unanswered(error: ModelAPIError, asking: Asking) -> str:
             return words
 
 
-def _address(asking: Asking) -> str:
+def _address(asking: FailureContext) -> str:
     return f" at {asking.base_url}" if asking.base_url else ""
 
 
-def _one_line(text: str, asking: Asking) -> str:
+def _one_line(text: str, asking: FailureContext) -> str:
     return redact(first_line(text, _WORDS), [asking.key.value] if asking.key.value else ())
 
 
@@ -139,7 +139,7 @@ def _fields(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _said(body: object) -> str:
+def _error_message(body: object) -> str:
     fields = _fields(body)
     inner = _fields(fields.get("error")) or fields
     message = inner.get("message") or inner.get("detail") or body
@@ -171,7 +171,7 @@ def _spend_limit_reached(body: object) -> bool:
     return details.get("error_code") == "enforced_spend_limit_reached"
 
 
-def _named_in(words: str, settings: Iterable[str]) -> str | None:
+def _find_setting(words: str, settings: Iterable[str]) -> str | None:
     """The setting that a refusal speaks of. Providers write names in their own case: `topK` is `top_k`."""
     # An everyday word such as `stop` counts only where it is marked as a name.
     marked = re.findall(r"[\"'`](\w+)[\"'`]|(\w+):", words)

@@ -18,7 +18,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.providers.echoes import echo_of
-from pinfold.model.wire.payload import parsed
+from pinfold.model.wire.payload import parse_payload
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent
@@ -112,7 +112,7 @@ def _args(args: object) -> Json:
         return {}
     text = args if isinstance(args, str) else plain_json(args)
     try:
-        read = parsed(text)
+        read = parse_payload(text)
     except BadEvent:
         return text
     return cast("dict[str, Any]", read) if isinstance(read, dict) else text

@@ -54,7 +54,7 @@ PROMPT_CACHE = "prompt_cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EncodedRequest:
     """A request as the SDK takes it."""
 
     messages: list[ModelMessage]
@@ -64,7 +64,9 @@ class Asked:
     """Settings that this provider does not have."""
 
 
-def asked(request: Request, *, model: Model[Any], provider: Provider, patience: Patience) -> Asked:
+def encode_request(
+    request: Request, *, model: Model[Any], provider: Provider, patience: Patience
+) -> EncodedRequest:
     from pydantic_ai.messages import InstructionPart
     from pydantic_ai.models import ModelRequestParameters
 
@@ -72,7 +74,7 @@ def asked(request: Request, *, model: Model[Any], provider: Provider, patience: 
     # Whoever asks us asks again; and a setting that a model does not know makes a warning.
     bounds = {"first_event_timeout": patience.first_s, "timeout": patience.idle_s, "max_retries": 0}
     settings |= {name: value for name, value in bounds.items() if name not in model.unsupported_settings}
-    return Asked(
+    return EncodedRequest(
         messages=[*_messages(request, model, provider)],
         parameters=ModelRequestParameters(
             function_tools=[*_tools(request.tools)],
@@ -221,24 +223,24 @@ def _settings(
             wanted[name] = value
         else:
             others[name] = value
-    missing = _missing(model)
+    missing = _unsupported_settings(model)
     left_out = [name for name in wanted if name in missing]
     if others and "extra_body" in model.unsupported_settings:
         left_out += others
     elif others:
         wanted["extra_body"] = others
     kept = {name: value for name, value in wanted.items() if name not in missing}
-    return _caching(cache, provider) | kept, tuple(sorted(left_out))
+    return _cache_settings(cache, provider) | kept, tuple(sorted(left_out))
 
 
-def _missing(model: Model[Any]) -> frozenset[str]:
+def _unsupported_settings(model: Model[Any]) -> frozenset[str]:
     profile = cast("Mapping[str, Any]", model.profile)
     # The SDK would leave these out as well, with a warning on the user's terminal.
     fixed = _SAMPLING if profile.get("anthropic_disallows_sampling_settings") else ()
     return frozenset((*model.unsupported_settings, *fixed))
 
 
-def _caching(cache: Json, provider: Provider) -> dict[str, Any]:
+def _cache_settings(cache: Json, provider: Provider) -> dict[str, Any]:
     """Marks on the tools, on the system prompt and on the last message, which move on with the conversation."""
     if cache not in (True, False, "5m", "1h"):
         raise RequestFailed(

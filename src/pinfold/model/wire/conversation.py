@@ -27,7 +27,7 @@ def conversation(request: Request, *, native: bool) -> list[Message]:
 
     Where calls are not `native` to the model, they and their answers are told in words.
     """
-    return list(_merged(_in_order(request.messages, native=native)))
+    return list(_merge_user_messages(_in_order(request.messages, native=native)))
 
 
 def _in_order(messages: Sequence[Message], *, native: bool) -> Iterator[Message]:
@@ -40,12 +40,12 @@ def _in_order(messages: Sequence[Message], *, native: bool) -> Iterator[Message]
             case AssistantMessage(calls=calls) if calls and (message.in_text or not native):
                 as_written = message.in_text and message.text.strip()
                 yield AssistantMessage(text=message.text if as_written else _in_words(message))
-                told = [f"Output of {call.tool}:\n{_taken(answers, call)}" for call in calls]
+                told = [f"Output of {call.tool}:\n{_pop_answer(answers, call)}" for call in calls]
                 yield UserMessage(text="\n\n".join(told))
             case AssistantMessage(calls=calls) if calls:
                 yield message
                 for call in calls:
-                    yield ToolMessage(id=call.id, text=_taken(answers, call))
+                    yield ToolMessage(id=call.id, text=_pop_answer(answers, call))
             case AssistantMessage() if message.text.strip():
                 yield message
             case UserMessage() if message.text.strip() or message.images:
@@ -54,17 +54,17 @@ def _in_order(messages: Sequence[Message], *, native: bool) -> Iterator[Message]
                 pass
 
 
-def _taken(answers: dict[ActionId, str], call: Call) -> str:
+def _pop_answer(answers: dict[ActionId, str], call: Call) -> str:
     text = answers.pop(call.id, _NO_RESULT)
     return text if text.strip() else "(no output)"
 
 
-def _merged(messages: Iterator[Message]) -> Iterator[Message]:
+def _merge_user_messages(messages: Iterator[Message]) -> Iterator[Message]:
     """Two messages of the user in a row are one: many chat templates refuse anything else."""
     waiting: UserMessage | None = None
     for message in messages:
         if isinstance(message, UserMessage):
-            waiting = message if waiting is None else _joined(waiting, message)
+            waiting = message if waiting is None else _join_messages(waiting, message)
             continue
         if waiting is not None:
             yield waiting
@@ -74,13 +74,13 @@ def _merged(messages: Iterator[Message]) -> Iterator[Message]:
         yield waiting
 
 
-def _joined(first: UserMessage, second: UserMessage) -> UserMessage:
+def _join_messages(first: UserMessage, second: UserMessage) -> UserMessage:
     text = "\n\n".join(text for text in (first.text, second.text) if text)
     return UserMessage(text=text, images=(*first.images, *second.images))
 
 
 def _in_words(message: AssistantMessage) -> str:
-    calls = [f'<tool name="{call.tool}">{written(call)}</tool>' for call in message.calls]
+    calls = [f'<tool name="{call.tool}">{encode_arguments(call)}</tool>' for call in message.calls]
     return "\n".join([*([message.text] if message.text else []), *calls])
 
 
@@ -90,7 +90,7 @@ def arguments(call: Call) -> dict[str, Json]:
     return sendable(an_object(args) if isinstance(args, dict) else {"input": args})
 
 
-def written(call: Call) -> str:
+def encode_arguments(call: Call) -> str:
     """Its arguments as JSON text."""
     try:
         return plain_json(arguments(call))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from pinfold.events import BadEvent, ContextTooLong, Json, RequestFailed, plain_json
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parsed
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
 from pinfold.text import printable, redact
 
 _WORDS = 400
@@ -158,7 +158,7 @@ def _sentence(status: int | None, words: str, url: str, *, named: bool) -> str:
 def _read(body: bytes) -> Json:
     text = body.decode("utf-8", "replace")
     try:
-        said = parsed(text)
+        said = parse_payload(text)
     except BadEvent:
         return text
     # Some servers put their only error into a list.
@@ -265,7 +265,7 @@ def _number(digits: str) -> int:
     return a_count(int(digits.replace(",", "")[:18]))
 
 
-def said_by(body: Json) -> bool:
+def holds_error(body: Json) -> bool:
     """An error that came with a status of success, or in the middle of a reply."""
     fields = an_object(body)
     return bool(fields.get("error")) or fields.get("object") == "error"

@@ -19,7 +19,7 @@ from pinfold.events import (
     Usage,
     new_action_id,
 )
-from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parsed
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
 from pinfold.model.wire.thinking import Speech
 
 _FINISH: Mapping[str, Finish] = {
@@ -77,13 +77,13 @@ class _Slot(Struct):
         if self.whole is not None:
             return False
         try:
-            parsed("".join(self.pieces))
+            parse_payload("".join(self.pieces))
         except BadEvent:
             return True
         return False
 
 
-class Gathering:
+class ReplyAssembler:
     """Takes chunks, gives the pieces to show, and in the end the reply."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Gathering:
         self._count(chunk, choice or {})
         if choice is None:
             return []
-        pieces = self._heard(choice)
+        pieces = self._add_choice(choice)
         if reason := a_text(choice.get("finish_reason")):
             if reason in _GAVE_UP:
                 raise RequestFailed(f"the server gave up in the middle of the reply ({reason})")
@@ -143,7 +143,7 @@ class Gathering:
             return list(self._slots)
         return sorted(self._slots, key=lambda slot: slot.index or 0)
 
-    def _heard(self, choice: Mapping[str, Json]) -> list[str | Thought]:
+    def _add_choice(self, choice: Mapping[str, Json]) -> list[str | Thought]:
         delta, message = an_object(choice.get("delta")), an_object(choice.get("message"))
         if message and not delta and not self.begun:
             delta, self.finished = message, True
@@ -158,10 +158,10 @@ class Gathering:
             heard = self._speech.say(part) if isinstance(part, str) else self._speech.think(part.text)
             pieces.extend(heard)
         pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
-        self._called(delta, whole=bool(message))
+        self._add_calls(delta, whole=bool(message))
         return pieces
 
-    def _called(self, delta: Mapping[str, Json], *, whole: bool) -> None:
+    def _add_calls(self, delta: Mapping[str, Json], *, whole: bool) -> None:
         for place, entry in enumerate(a_list(delta.get("tool_calls"))):
             piece = an_object(entry)
             self._slot_for(piece, place if whole else None).add(piece)
@@ -239,15 +239,15 @@ def arguments_in(text: str) -> list[Json]:
     if not text.strip():
         return [{}]
     try:
-        value = parsed(text)
+        value = parse_payload(text)
         # Written as JSON and then written as JSON once more.
-        inner = parsed(value) if isinstance(value, str) else value
+        inner = parse_payload(value) if isinstance(value, str) else value
     except BadEvent:
-        return _glued(text) or [_mended(text)]
+        return _split_objects(text) or [_repair_json(text)]
     return [inner]
 
 
-def _mended(text: str) -> Json:
+def _repair_json(text: str) -> Json:
     """An object with the usual slips in it: raw line ends, Python's quotes and words, a missing bracket."""
     from pinfold.model.protocol.effort import Effort
     from pinfold.model.protocol.lenient import Unreadable, value_at
@@ -263,7 +263,7 @@ def _mended(text: str) -> Json:
     return text if rest else an_object(found.value)
 
 
-def _glued(text: str) -> list[Json]:
+def _split_objects(text: str) -> list[Json]:
     """`{...}{...}`: the calls of a server that told them apart by nothing."""
     decoder = json.JSONDecoder()
     found: list[Json] = []
@@ -273,7 +273,7 @@ def _glued(text: str) -> list[Json]:
             value, end = decoder.raw_decode(text, place)
             if not isinstance(value, dict):
                 return []
-            found.append(parsed(text[place:end]))
+            found.append(parse_payload(text[place:end]))
             space = _SPACE.match(text, end)
             place = space.end() if space else end
     except (ValueError, RecursionError):

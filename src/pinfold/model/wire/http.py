@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pinfold.events import BadEvent, Json, NotPlain, RequestFailed, plain_json
 from pinfold.model.wire.failures import one_line, refusal, request_id_of
-from pinfold.model.wire.payload import parsed, sendable
+from pinfold.model.wire.payload import parse_payload, sendable
 
 if TYPE_CHECKING:
     import httpx2
@@ -146,16 +146,18 @@ class Wire:
     @asynccontextmanager
     async def post(self, path: str, body: Json) -> AsyncGenerator[Answer]:
         """The answer to be read; leaving early closes the connection. Raises RequestFailed, also for a bad status."""
-        async with self._sent("POST", path, _written(body), self.patience.first_s) as answer:
+        async with self._open_answer("POST", path, _encode_body(body), self.patience.first_s) as answer:
             yield answer
 
     async def ask(self, path: str, body: Json = None, *, limit_s: float) -> Json:
         """A small answer, whole: to a POST of `body`, or to a GET."""
-        content = None if body is None else _written(body)
+        content = None if body is None else _encode_body(body)
         try:
             with anyio.fail_after(limit_s):
-                async with self._sent("GET" if content is None else "POST", path, content, limit_s) as answer:
-                    return parsed((await answer.whole()).decode("utf-8", "replace"))
+                async with self._open_answer(
+                    "GET" if content is None else "POST", path, content, limit_s
+                ) as answer:
+                    return parse_payload((await answer.whole()).decode("utf-8", "replace"))
         except TimeoutError as error:
             raise RequestFailed(f"no answer from {self._place(path)} within {limit_s:g} s") from error
         except BadEvent as error:
@@ -167,7 +169,7 @@ class Wire:
             await client.aclose()
 
     @asynccontextmanager
-    async def _sent(
+    async def _open_answer(
         self, method: str, path: str, content: bytes | None, first_s: float
     ) -> AsyncGenerator[Answer]:
         first_by = anyio.current_time() + first_s
@@ -175,7 +177,7 @@ class Wire:
         try:
             answer = Answer(response, self._place(path), self.patience, first_by)
             if not response.is_success:
-                raise await self._refused(response, answer)
+                raise await self._read_refusal(response, answer)
             yield answer
         finally:
             await response.aclose()
@@ -186,7 +188,7 @@ class Wire:
         import httpx2
 
         try:
-            client = self._opened()
+            client = self._get_client()
             with anyio.fail_after(first_s):
                 return await send(client, method, self._url(path), content)
         except TimeoutError as error:
@@ -194,7 +196,7 @@ class Wire:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unreachable(error) from error
 
-    async def _refused(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
+    async def _read_refusal(self, response: httpx2.Response, answer: Answer) -> RequestFailed:
         body = b""
         with anyio.move_on_after(_ERROR_S):
             try:
@@ -206,7 +208,7 @@ class Wire:
             response.status_code, body, headers=response.headers, url=answer.url, secrets=self.secrets
         )
 
-    def _opened(self) -> httpx2.AsyncClient:
+    def _get_client(self) -> httpx2.AsyncClient:
         if self._client is not None:
             return self._client
         import ssl
@@ -327,7 +329,7 @@ def _no_first_byte(url: str, patience: Patience) -> RequestFailed:
     return RequestFailed(f"no answer from {url} within {patience.first_s:g} s")
 
 
-def _written(body: Json) -> bytes:
+def _encode_body(body: Json) -> bytes:
     try:
         return plain_json(sendable(body)).encode()
     except (NotPlain, RecursionError) as error:

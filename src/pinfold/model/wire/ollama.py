@@ -25,8 +25,8 @@ from pinfold.events import (
     new_action_id,
     plain_json,
 )
-from pinfold.model.wire.conversation import arguments, conversation, function, tool_name, written
-from pinfold.model.wire.failures import Refused, refusal, said_by, too_long_words
+from pinfold.model.wire.conversation import arguments, conversation, encode_arguments, function, tool_name
+from pinfold.model.wire.failures import Refused, holds_error, refusal, too_long_words
 from pinfold.model.wire.gathering import arguments_in
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_count, a_list, a_text, an_object
@@ -92,13 +92,13 @@ class OllamaModel:
         tokens = self._grow(request)
         async with AsyncExitStack() as stack:
             answer = await self._answer(request, stack)
-            heard = _Heard()
+            heard = _StreamedReply()
             try:
                 async with aclosing(events(answer, lambda: heard.done, tail_s=DRAIN_S)) as lines:
                     async for line in lines:
                         if line == DONE:
                             continue
-                        if said_by(line):
+                        if holds_error(line):
                             raise refusal(None, line, url=answer.url, secrets=self._wire.secrets)
                         for piece in heard.add(line):
                             yield piece
@@ -128,7 +128,7 @@ class OllamaModel:
                 self._asked = min(self._asked * 2, self._limit)
             except Refused as refused:
                 if not (request.tools and self._takes_tools and refused.takes_no_tools):
-                    raise self._clearer(refused.because_of(_sent_names(request.settings))) from refused
+                    raise self._clearer(refused.because_of(_map_setting_names(request.settings))) from refused
                 self._takes_tools = False
 
     def _clearer(self, failure: RequestFailed) -> RequestFailed:
@@ -162,9 +162,9 @@ class OllamaModel:
         self._takes_tools = not capabilities or "tools" in capabilities
         if not self._fixed:
             # A model that is loaded with more already would be loaded anew for less.
-            self._asked = max(self._asked, await self._loaded())
+            self._asked = max(self._asked, await self._get_loaded_context())
 
-    async def _loaded(self) -> int:
+    async def _get_loaded_context(self) -> int:
         """The size of the context the model runs with; 0 if it does not run, or nobody says."""
         try:
             running = an_object(await self._wire.ask("api/ps", limit_s=_ASK_S))
@@ -178,7 +178,7 @@ class OllamaModel:
 
     async def _read_back(self) -> None:
         if self._read_back_for != self._asked:
-            self._effective = await self._loaded() or self._asked
+            self._effective = await self._get_loaded_context() or self._asked
             self._read_back_for = self._asked
 
     def _grow(self, request: Request) -> int:
@@ -218,7 +218,7 @@ class OllamaModel:
         }
 
 
-class _Heard:
+class _StreamedReply:
     """A reply as its lines come."""
 
     def __init__(self) -> None:
@@ -310,12 +310,12 @@ def _size_of(request: Request) -> tuple[int, int]:
     for message in request.messages:
         characters += len(message.text)
         if isinstance(message, AssistantMessage):
-            characters += sum(len(written(call)) for call in message.calls)
+            characters += sum(len(encode_arguments(call)) for call in message.calls)
         if isinstance(message, UserMessage):
             images += len(message.images)
     tokens = math.ceil(characters / _CHARACTERS_A_TOKEN) + images * _TOKENS_AN_IMAGE
     return characters, tokens + (len(request.messages) + 1) * _TOKENS_A_MESSAGE
 
 
-def _sent_names(settings: Mapping[str, Json]) -> dict[str, str]:
+def _map_setting_names(settings: Mapping[str, Json]) -> dict[str, str]:
     return {_OPTIONS.get(name, name): name for name in settings}

@@ -26,11 +26,11 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.services import ANSWER_FORM
-from pinfold.model.wire.conversation import conversation, function, tool_name, written
-from pinfold.model.wire.failures import Refused, one_line, refusal, said_by
-from pinfold.model.wire.gathering import Gathering
+from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name
+from pinfold.model.wire.failures import Refused, holds_error, one_line, refusal
+from pinfold.model.wire.gathering import ReplyAssembler
 from pinfold.model.wire.http import Answer, Patience, Wire
-from pinfold.model.wire.payload import a_list, a_text, an_object, estimated_tokens, sendable
+from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, sendable
 from pinfold.model.wire.sse import DONE, events, not_a_chat
 from pinfold.text import join_names
 
@@ -91,14 +91,14 @@ class OpenAIModel:
         """Pieces as they come, then the whole reply. Raises RequestFailed."""
         async with AsyncExitStack() as stack:
             answer = await self._answer(request, stack)
-            gathering = Gathering()
+            gathering = ReplyAssembler()
             try:
                 async with aclosing(events(answer, lambda: gathering.finished, tail_s=_TAIL_S)) as chunks:
                     async for chunk in chunks:
                         if chunk == DONE:
                             gathering.finished = True
                             continue
-                        if said_by(chunk):
+                        if holds_error(chunk):
                             raise refusal(None, chunk, url=answer.url, secrets=self._wire.secrets)
                         for piece in gathering.add(chunk):
                             yield piece
@@ -113,18 +113,18 @@ class OpenAIModel:
             reply = gathering.reply(model=self.name, request_id=answer.request_id)
             if answer.lost:
                 reply = replace(reply, notices=(LOST.format(answer.lost),))
-            yield self._counted(reply, request)
+            yield self._add_usage(reply, request)
 
-    def _counted(self, reply: Reply, request: Request) -> Reply:
+    def _add_usage(self, reply: Reply, request: Request) -> Reply:
         """With an estimate where the server does not count, so that limits of tokens hold all the same."""
         if reply.usage != Usage():
             return reply
         told, self._told_of_estimates = self._told_of_estimates, True
         words = f"{self.name} does not say how many tokens it used; they are estimated"
-        said = [reply.text, reply.reasoning, *(written(call) for call in reply.calls)]
+        said = [reply.text, reply.reasoning, *(encode_arguments(call) for call in reply.calls)]
         usage = Usage(
-            input_tokens=estimated_tokens(plain_json(sendable(self._body(request)))),
-            output_tokens=estimated_tokens("".join(said)),
+            input_tokens=estimate_tokens(plain_json(sendable(self._body(request)))),
+            output_tokens=estimate_tokens("".join(said)),
         )
         return replace(reply, usage=usage, notices=reply.notices if told else (*reply.notices, words))
 
@@ -135,12 +135,12 @@ class OpenAIModel:
             except Refused as refused:
                 if not self._can_do_without(refused, request):
                     names = {self._field(name): name for name in request.settings}
-                    raise await self._advised(refused.because_of(names)) from refused
+                    raise await self._add_advice(refused.because_of(names)) from refused
             except ContextTooLong as failure:
                 self.context = failure.size or self.context
                 raise
 
-    async def _advised(self, failure: RequestFailed) -> RequestFailed:
+    async def _add_advice(self, failure: RequestFailed) -> RequestFailed:
         """The same, with what to do about it where that can be known."""
         words = str(failure)
         if failure.status in (401, 403):
@@ -207,7 +207,7 @@ class OpenAIModel:
         return self._max_tokens_name if setting == "max_tokens" else setting
 
 
-def _check_whole(gathering: Gathering, answer: Answer) -> None:
+def _check_whole(gathering: ReplyAssembler, answer: Answer) -> None:
     if gathering.begun:
         if not gathering.finished:
             raise RequestFailed("the reply broke off")
@@ -249,7 +249,7 @@ def _assistant(
         {
             "id": ids[call.id],
             "type": "function",
-            "function": {"name": tool_name(call), "arguments": written(call)},
+            "function": {"name": tool_name(call), "arguments": encode_arguments(call)},
             **({"extra_content": extra[place]} if place < len(extra) and extra[place] else {}),
         }
         for place, call in enumerate(message.calls)

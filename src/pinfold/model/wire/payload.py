@@ -17,7 +17,7 @@ _MOST = 2**53
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-def parsed(text: str) -> Json:
+def parse_payload(text: str) -> Json:
     """Strict JSON that is not nested deeper than DEPTH, or BadEvent."""
     try:
         value: Json = msgspec.json.decode(text)
@@ -64,7 +64,7 @@ def a_count(value: Json) -> int:
     return int(value) if 0 <= value < _MOST else 0
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 

@@ -12,7 +12,7 @@ import anyio
 from pinfold.events import BadEvent, Json, RequestFailed
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import Answer
-from pinfold.model.wire.payload import an_object, parsed
+from pinfold.model.wire.payload import an_object, parse_payload
 
 Done: TypeAlias = Literal["[DONE]"]
 DONE: Done = "[DONE]"
@@ -107,7 +107,7 @@ class _Reader:
         if not text:
             return ()
         try:
-            return (_checked(parsed(text)),)
+            return (_check_object(parse_payload(text)),)
         except BadEvent:
             self._answer.lost += 1
             if self._answer.lost > _LOST:
@@ -120,7 +120,7 @@ class _Reader:
         if not self._pending:
             # Nearly always one line is one object. If it is not, it is one part of several.
             try:
-                return (_checked(parsed(text)),)
+                return (_check_object(parse_payload(text)),)
             except BadEvent:
                 pass
         if text.strip() == DONE:
@@ -129,7 +129,7 @@ class _Reader:
         return ()
 
 
-def _checked(value: Json) -> dict[str, Json]:
+def _check_object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise BadEvent("not an object")
     return an_object(value)

@@ -88,16 +88,16 @@ class Speech:
         return "".join(self._thoughts)
 
     def say(self, text: str) -> list[str | Thought]:
-        return self._kept(self._tag.feed(text))
+        return self._record(self._tag.feed(text))
 
     def think(self, text: str) -> list[str | Thought]:
-        return self._kept([Thought(text)] if text else [])
+        return self._record([Thought(text)] if text else [])
 
     def end(self) -> list[str | Thought]:
         """What was held back because more might have followed."""
-        return self._kept(self._tag.end())
+        return self._record(self._tag.end())
 
-    def _kept(self, pieces: list[str | Thought]) -> list[str | Thought]:
+    def _record(self, pieces: list[str | Thought]) -> list[str | Thought]:
         for piece in pieces:
             if isinstance(piece, str):
                 self._text.append(piece)

@@ -1,5 +1,5 @@
 """A local model for others: an OpenAI-compatible server over a GGUF file or a Transformers folder."""
 
-from pinfold.model.local.serving.opening import Serving, serve
+from pinfold.model.local.serving.opening import ServeOptions, serve
 
-__all__ = ["Serving", "serve"]
+__all__ = ["ServeOptions", "serve"]

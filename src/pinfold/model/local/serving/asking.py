@@ -18,7 +18,7 @@ from pinfold.events import (
     new_action_id,
     parse_json,
 )
-from pinfold.model.protocol import told
+from pinfold.model.protocol import put_tools_in_prompt
 from pinfold.model.wire.payload import a_list, a_text, an_object
 
 Body = Mapping[str, Json]
@@ -37,7 +37,7 @@ class Refusal(PinfoldError):
         self.code = code
 
 
-def checked_body(body: Json) -> Body:
+def check_body(body: Json) -> Body:
     """A request that can be answered, or Refusal."""
     given = an_object(body)
     messages = a_list(given.get("messages"))
@@ -50,7 +50,7 @@ def checked_body(body: Json) -> Body:
     return given
 
 
-def checked_prompt(body: Json) -> Body:
+def check_prompt(body: Json) -> Body:
     """A request to go on with a text, or Refusal."""
     given = an_object(body)
     match given.get("prompt"):
@@ -92,14 +92,14 @@ def tools_in(body: Body) -> tuple[ToolSchema, ...]:
     )
 
 
-def quoted_in(body: Body) -> tuple[str, ...]:
+def user_texts_in(body: Body) -> tuple[str, ...]:
     """What the user wrote: repeated, it is no call."""
     return tuple(text_of(message) for message in _messages(body) if message.get("role") == "user")
 
 
 def in_words(body: Body) -> Body:
     """The same without tools, for a model whose template does not tell of them: the system prompt does."""
-    request = told(request_in(body), style="small")
+    request = put_tools_in_prompt(request_in(body), style="small")
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     for message in request.messages:
         role = "user" if isinstance(message, UserMessage) else "assistant"

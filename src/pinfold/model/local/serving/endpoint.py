@@ -14,14 +14,14 @@ from pinfold.events import Json, PinfoldError, plain_json
 from pinfold.model.local.serving.asking import (
     Body,
     Refusal,
-    checked_body,
-    checked_prompt,
+    check_body,
+    check_prompt,
     in_words,
-    quoted_in,
     tools_in,
+    user_texts_in,
 )
 from pinfold.model.local.serving.backend import Backend
-from pinfold.model.local.serving.sifting import Chunk, sifted, sifted_whole
+from pinfold.model.local.serving.sifting import Chunk, extract_calls, extract_calls_from_reply
 from pinfold.model.wire.payload import an_object
 
 if TYPE_CHECKING:
@@ -42,25 +42,25 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def models(_request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_described(backend)]})
+        return JSONResponse({"object": "list", "data": [_describe_model(backend)]})
 
     async def model(request: Request) -> Response:
         if (name := request.path_params["name"]) != backend.name:
             raise Refusal(
                 f"there is no model {name!r}; this is {backend.name}", status=404, code="model_not_found"
             )
-        return JSONResponse(_described(backend))
+        return JSONResponse(_describe_model(backend))
 
     async def embeddings(request: Request) -> Response:
         return JSONResponse(await backend.embed(an_object(await _body(request))))
 
     async def chat(request: Request) -> Response:
-        return await _answered(backend, checked_body(await _body(request)))
+        return await _respond(backend, check_body(await _body(request)))
 
     async def completions(request: Request) -> Response:
-        return await _answered(backend, checked_prompt(await _body(request)))
+        return await _respond(backend, check_prompt(await _body(request)))
 
-    def guarded(
+    def guard_handler(
         handler: Callable[[Request], Awaitable[Response]],
     ) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -77,11 +77,11 @@ def endpoint(backend: Backend, key: str | None) -> Starlette:
     return Starlette(
         routes=[
             Route("/health", health),
-            Route("/v1/models", guarded(models)),
-            Route("/v1/models/{name:path}", guarded(model)),
-            Route("/v1/chat/completions", guarded(chat), methods=["POST"]),
-            Route("/v1/completions", guarded(completions), methods=["POST"]),
-            Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
+            Route("/v1/models", guard_handler(models)),
+            Route("/v1/models/{name:path}", guard_handler(model)),
+            Route("/v1/chat/completions", guard_handler(chat), methods=["POST"]),
+            Route("/v1/completions", guard_handler(completions), methods=["POST"]),
+            Route("/v1/embeddings", guard_handler(embeddings), methods=["POST"]),
         ]
     )
 
@@ -109,17 +109,17 @@ async def _body(request: Request) -> Json:
         raise Refusal(f"the request is no JSON: {error}") from error
 
 
-async def _answered(backend: Backend, body: Body) -> Response:
+async def _respond(backend: Backend, body: Body) -> Response:
     from starlette.responses import JSONResponse, StreamingResponse
 
-    tools, quoted = tools_in(body), quoted_in(body)
+    tools, quoted = tools_in(body), user_texts_in(body)
     sent = in_words(body) if tools and not backend.tells_tools else body
     if not body.get("stream"):
         answer = await backend.answer(sent)
-        return JSONResponse(sifted_whole(answer, tools, quoted) if tools else answer)
+        return JSONResponse(extract_calls_from_reply(answer, tools, quoted) if tools else answer)
     chunks = backend.chunks(sent)
     if tools:
-        chunks = sifted(chunks, tools, quoted)
+        chunks = extract_calls(chunks, tools, quoted)
     # Only with the first of them is it known that there will be an answer.
     first = await anext(chunks, None)
     return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
@@ -137,7 +137,7 @@ async def _events(first: Chunk | None, rest: AsyncGenerator[Chunk]) -> AsyncGene
         yield "data: [DONE]\n\n"
 
 
-def _described(backend: Backend) -> Json:
+def _describe_model(backend: Backend) -> Json:
     size = {"max_model_len": backend.context} if backend.context else {}
     return {
         "id": backend.name,

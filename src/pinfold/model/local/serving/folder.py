@@ -117,7 +117,7 @@ class TransformersBackend:
         }
         if is_chat:
             yield {**base, "choices": [_choice({"role": "assistant", "content": ""})]}
-        async with self._alone, aclosing(self._generated(inputs, settings)) as pieces:
+        async with self._alone, aclosing(self._generate(inputs, settings)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, str):
                     said = _choice({"content": piece}) if is_chat else _text_choice(piece)
@@ -144,7 +144,7 @@ class TransformersBackend:
             vectors, tokens = await anyio.to_thread.run_sync(self._vectors, texts)
         packed = body.get("encoding_format") == "base64"
         data = [
-            {"object": "embedding", "index": at, "embedding": _packed(vector) if packed else vector}
+            {"object": "embedding", "index": at, "embedding": _encode_vector(vector) if packed else vector}
             for at, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -200,7 +200,7 @@ class TransformersBackend:
             settings["seed"] = seed
         return settings
 
-    async def _generated(self, inputs: Any, settings: dict[str, Any]) -> AsyncGenerator[str | _End]:
+    async def _generate(self, inputs: Any, settings: dict[str, Any]) -> AsyncGenerator[str | _End]:
         """In a thread; whoever stops listening stops it at the next token."""
         loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | _End]()
         stop = threading.Event()
@@ -280,5 +280,5 @@ def _plain(message: Body) -> dict[str, Json]:
     return {**message, "content": text_of(message)}
 
 
-def _packed(vector: Sequence[float]) -> str:
+def _encode_vector(vector: Sequence[float]) -> str:
     return base64.b64encode(array.array("f", vector).tobytes()).decode()

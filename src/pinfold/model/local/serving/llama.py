@@ -36,19 +36,19 @@ class LlamaBackend:
         self._client: httpx2.AsyncClient | None = None
 
     async def chunks(self, body: Body) -> AsyncGenerator[Chunk]:
-        async with self._asked(_path(body), {**body, "stream": True}) as response:
+        async with self._request(_path(body), {**body, "stream": True}) as response:
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
                 if data and data != "[DONE]":
-                    yield _parsed(data.encode())
+                    yield _parse_chunk(data.encode())
 
     async def answer(self, body: Body) -> Chunk:
-        async with self._asked(_path(body), body) as response:
-            return _parsed(await response.aread())
+        async with self._request(_path(body), body) as response:
+            return _parse_chunk(await response.aread())
 
     async def embed(self, body: Body) -> Json:
-        async with self._asked("embeddings", body) as response:
-            return {**_parsed(await response.aread()), "model": self.name}
+        async with self._request("embeddings", body) as response:
+            return {**_parse_chunk(await response.aread()), "model": self.name}
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -56,7 +56,7 @@ class LlamaBackend:
         self._host.release()
 
     @asynccontextmanager
-    async def _asked(self, path: str, body: Body) -> AsyncGenerator[httpx2.Response]:
+    async def _request(self, path: str, body: Body) -> AsyncGenerator[httpx2.Response]:
         """The answer, with a status of success. One whose process has ended is started again. Raises Refusal."""
         import httpx2
 
@@ -99,7 +99,7 @@ def _path(body: Body) -> str:
     return "completions" if "prompt" in body else "chat/completions"
 
 
-def _parsed(data: bytes) -> Chunk:
+def _parse_chunk(data: bytes) -> Chunk:
     try:
         return msgspec.json.decode(data, type=dict[str, Json])
     except msgspec.MsgspecError as error:
@@ -107,7 +107,7 @@ def _parsed(data: bytes) -> Chunk:
 
 
 def _refusal(status: int, data: bytes) -> Refusal:
-    said = an_object(_parsed(data).get("error"))
+    said = an_object(_parse_chunk(data).get("error"))
     words, kind = str(said.get("message") or f"llama.cpp answered {status}"), str(said.get("type") or "")
     code = "context_length_exceeded" if kind == "exceed_context_size_error" else kind
     return Refusal(words, status=status, code=code)

@@ -32,7 +32,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ServeOptions:
     """What is to be served, and where."""
 
     what: str
@@ -46,7 +46,7 @@ class Serving:
 
 
 async def serve(
-    serving: Serving,
+    serving: ServeOptions,
     *,
     folder: Path,
     state: Path,
@@ -62,7 +62,7 @@ async def serve(
         raise CannotServe(
             f"at {serving.host} anybody who reaches this machine could use the model: give it a --key"
         )
-    with listening(serving.host, serving.port) as opened:
+    with bind_socket(serving.host, serving.port) as opened:
         backend = await _backend(serving, folder, state, uv, notice)
         try:
             await _run(backend, serving, opened, on_ready)
@@ -70,7 +70,7 @@ async def serve(
             await backend.aclose()
 
 
-def listening(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """Raises CannotServe."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,7 +87,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def _run(
-    backend: Backend, serving: Serving, opened: socket.socket, on_ready: Callable[[str, str], None]
+    backend: Backend, serving: ServeOptions, opened: socket.socket, on_ready: Callable[[str, str], None]
 ) -> None:
     import uvicorn
 
@@ -107,9 +107,9 @@ async def _run(
 
 
 async def _backend(
-    serving: Serving, folder: Path, state: Path, uv: Path | None, notice: Callable[[str], None]
+    serving: ServeOptions, folder: Path, state: Path, uv: Path | None, notice: Callable[[str], None]
 ) -> Backend:
-    path, name = _found(serving.what, folder / "models")
+    path, name = _find_model(serving.what, folder / "models")
     if path.is_dir():
         from pinfold.model.local.serving.folder import TransformersBackend
 
@@ -141,7 +141,7 @@ async def _backend(
         raise
 
 
-def _found(what: str, models: Path) -> tuple[Path, str]:
+def _find_model(what: str, models: Path) -> tuple[Path, str]:
     """The file or folder that is meant, and what to call the model. Raises ModelError."""
     path = Path(what)
     if what in CATALOGUE and not path.exists():

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from pinfold.events import Json, ToolSchema, plain_json
-from pinfold.model.protocol.reading import read
+from pinfold.model.protocol.reading import parse_reply
 from pinfold.model.wire.payload import a_list, a_text, an_object
 
 Chunk: TypeAlias = dict[str, Json]
@@ -17,7 +17,7 @@ _MARKS = re.compile(r"[`~<{\[]")
 """A call may begin with any of these."""
 
 
-class Sifter:
+class CallExtractor:
     """One choice of one reply. Text goes on as it comes until it might be a call; then it waits for the end."""
 
     def __init__(self, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class Sifter:
 
     def end(self) -> tuple[str, list[Json]]:
         """The rest of the text, or the calls that it was."""
-        calls = () if self._is_native else read(self._text, self._tools, quoted=self._quoted).calls
+        calls = () if self._is_native else parse_reply(self._text, self._tools, quoted=self._quoted).calls
         if not calls:
             return self._up_to(len(self._text)), []
         return "", [
@@ -74,22 +74,24 @@ class Sifter:
         return self._line if may_become else len(self._text)
 
 
-async def sifted(
+async def extract_calls(
     chunks: AsyncGenerator[Chunk], tools: Sequence[ToolSchema], quoted: Sequence[str]
 ) -> AsyncGenerator[Chunk]:
     """Chunks of a streamed reply."""
-    choices: dict[int, Sifter] = {}
+    choices: dict[int, CallExtractor] = {}
     async with aclosing(chunks):
         async for chunk in chunks:
             passed: list[Json] = []
             for choice in map(an_object, a_list(chunk.get("choices"))):
                 number = choice.get("index")
-                sifter = choices.setdefault(number if isinstance(number, int) else 0, Sifter(tools, quoted))
-                passed.append(_passed(choice, sifter))
+                sifter = choices.setdefault(
+                    number if isinstance(number, int) else 0, CallExtractor(tools, quoted)
+                )
+                passed.append(_extract_from_choice(choice, sifter))
             yield {**chunk, "choices": passed}
 
 
-def _passed(choice: dict[str, Json], sifter: Sifter) -> Json:
+def _extract_from_choice(choice: dict[str, Json], sifter: CallExtractor) -> Json:
     delta = dict(an_object(choice.get("delta")))
     if delta.get("tool_calls"):
         sifter.native()
@@ -106,12 +108,12 @@ def _passed(choice: dict[str, Json], sifter: Sifter) -> Json:
     return {**choice, "delta": delta, "finish_reason": "tool_calls"}
 
 
-def sifted_whole(answer: Chunk, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> Chunk:
+def extract_calls_from_reply(answer: Chunk, tools: Sequence[ToolSchema], quoted: Sequence[str]) -> Chunk:
     """A reply that was not streamed."""
     choices: list[Json] = []
     for choice in map(an_object, a_list(answer.get("choices"))):
         message = an_object(choice.get("message"))
-        sifter = Sifter(tools, quoted)
+        sifter = CallExtractor(tools, quoted)
         if message.get("tool_calls"):
             sifter.native()
         said = sifter.text(a_text(message.get("content")))
