@@ -1,4 +1,4 @@
-"""The gates a change must pass. Run by ./check inside .venv, with the standard library only."""
+"""The gates a change must pass. Run by ./check inside .venv, with the standard library and grimp only."""
 
 import argparse
 import ast
@@ -13,12 +13,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Literal, TypeAlias, assert_never, get_args
 from xml.etree import ElementTree as ET
+
+import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "pinfold"
@@ -206,6 +209,22 @@ def too_long(path: Path) -> Iterator[str]:
                 yield f"{where}:{node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES}"
 
 
+def modules_import_in_no_circle() -> Outcome:
+    """Late imports count, those for annotations do not. The guest is left out: it still has circles."""
+    graph = grimp.build_graph("pinfold", exclude_type_checking_imports=True, cache_dir=None)
+    outside = [name for name in graph.modules if not name.startswith("pinfold.guest")]
+    circle = circle_in({name: graph.find_modules_directly_imported_by(name) for name in outside})
+    return Failed(f"imports go round: {' -> '.join(circle)}") if circle else Passed()
+
+
+def circle_in(imports: Mapping[str, Iterable[str]]) -> list[str]:
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return error.args[1][::-1]  # it names what is imported before its importer
+    return []
+
+
 # Gates on packaging
 
 
@@ -375,6 +394,7 @@ STAGES: tuple[tuple[tuple[Gate, ...], ...], ...] = (
             Gate("ruff check", "lint", command(BIN / "ruff", "check")),
             Gate("ruff format", "lint", command(BIN / "ruff", "format", "--check")),
             Gate("import contracts", "lint", command(BIN / "lint-imports", "--no-logo")),
+            Gate("no import circles", "lint", modules_import_in_no_circle),
             Gate("version is the top of CHANGELOG", "lint", version_is_the_top_of_the_changelog),
             Gate("golden logs unchanged", "lint", golden_logs_are_unchanged),
             Gate("files and functions are small", "lint", files_and_functions_are_small),

@@ -38,6 +38,8 @@ requires-python = ">=3.11"
 name = "pinfold"
 version = "1"
 source = { editable = "." }
+[package.metadata.requires-dev]
+dev = []
 """
 BACKEND = """
 import pathlib, zipfile
@@ -161,6 +163,14 @@ def test_the_first_run_sets_up_and_starts_pinfold_where_the_user_is(machine: Mac
     code, out, err = machine.run(machine.checkout / "pinfold", "a b", cwd=tmp_path)
     assert (code, out) == (0, f"{machine.checkout}/src/pinfold/__main__.py {tmp_path} a b\n"), err
     assert "pinfold: installing the dependencies ...\n" in err
+
+
+def test_a_benchmark_gets_the_dependencies_of_development_and_nothing_else_does(machine: Machine) -> None:
+    stamp = machine.checkout / ".venv" / ".pinfold-dev"
+    machine.run()
+    assert not stamp.exists()
+    code, _, err = machine.run(machine.checkout / "pinfold", "bench")
+    assert (code, stamp.exists()) == (0, True), err
 
 
 def test_a_second_run_needs_no_uv_and_no_python3_and_says_nothing(machine: Machine) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,12 +15,13 @@ from pinfold.app.environment import python_for_cells
 from pinfold.app.equipping import equipped
 from pinfold.app.errors import ConfigError
 from pinfold.app.hands import SandboxAndTools
-from pinfold.app.mcp.session import Around
+from pinfold.app.mcp.session import Around, project_file
 from pinfold.app.models import Asked
 from pinfold.app.mounts import data_inside, refuse_overlap
 from pinfold.app.options import Options
-from pinfold.app.paths import input_of, up_dir, warm_dir
+from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
 from pinfold.app.prompt import system_prompt
+from pinfold.app.toolbox import ToolOptions
 from pinfold.events import Mode, SessionOpened
 from pinfold.log import Log
 from pinfold.model import Profile
@@ -85,6 +87,19 @@ def around(options: Options, log: Log, past: SessionOpened | None, ground: Groun
         calling=options.calling,
         journal=log,
     )
+
+
+async def servers_for(
+    options: ToolOptions, around: Around, tasks: TaskGroup
+) -> tuple[SessionServers | None, tuple[str, ...]]:
+    """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
+    if options.mcp is None and options.more_mcp is None and not (config_dir() / "mcp.json").exists():
+        return None, ()
+    from pinfold.app.mcp.files import servers_named
+    from pinfold.app.mcp.servers import serve
+
+    named = servers_named(options.mcp, project_file(around.workspace), options.more_mcp)
+    return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
 def workspace_of(options: Options, past: SessionOpened | None) -> Path:

@@ -14,14 +14,13 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.assembling import around, assembled, ground_for
+from pinfold.app.assembling import around, assembled, ground_for, servers_for
 from pinfold.app.checkpoints import Checkpoints
 from pinfold.app.coming_back import came_back
 from pinfold.app.discreet import DiscreetLog
 from pinfold.app.errors import CheckpointError, ConfigError
 from pinfold.app.hands import SandboxAndTools
 from pinfold.app.looking import Sight, seen
-from pinfold.app.mcp.session import servers_for
 from pinfold.app.models import NoModel, Pauses, Purse, asked_of, native_form
 from pinfold.app.options import Options, Standing
 from pinfold.app.switching import Switching

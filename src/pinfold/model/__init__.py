@@ -1,16 +1,9 @@
 """Context in, text and calls out. No provider's format leaves this room."""
 
+from pinfold.model.chain import model_named
 from pinfold.model.errors import BadScript, ModelError, NoKey, NotInstalled, UnknownModel
 from pinfold.model.lines import KeptCall, KeptReply
-from pinfold.model.names import (
-    BUILTIN,
-    Access,
-    destination_of,
-    full_name,
-    model_named,
-    parse_model_name,
-    profile_of,
-)
+from pinfold.model.names import BUILTIN, Access, destination_of, full_name, parse_model_name, profile_of
 from pinfold.model.replay import ReplayModel, record
 from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import ANSWER_FORM, DIRECT, SERVICES, key_variables, ollama_url

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import Access, ModelRef, address_of, key_for, key_hint, traits_for
+from pinfold.model.names import (
+    FILES,
+    Access,
+    ModelRef,
+    address_of,
+    key_for,
+    key_hint,
+    parse_model_name,
+    traits_for,
+)
+from pinfold.model.replay import ReplayModel
+from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import DIRECT, SERVICES
 
 
@@ -22,8 +34,17 @@ class Model(Protocol):
     async def aclose(self) -> None: ...
 
 
-def build_model(name: str, meant: ModelRef, access: Access) -> Model:
-    """Raises ModelError."""
+def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
+    """The model called `name`; `served` are the request ids it gave out earlier in the session. Raises ModelError."""
+    access = access or Access()
+    meant = parse_model_name(name, access)
+    if meant.provider in FILES:
+        kind = ScriptedModel if meant.provider == "scripted" else ReplayModel
+        return kind.from_file(Path(meant.model), served)
+    return _build(name, meant, access)
+
+
+def _build(name: str, meant: ModelRef, access: Access) -> Model:
     calls, profile = traits_for(meant, access)
     model = _add_prices(_make_wire_model(name, meant, access), meant)
     if calls != "native":
@@ -74,10 +95,10 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
-        from pinfold.model.providers import direct
-        from pinfold.model.reaching import check_installed
+        from pinfold.model.providers import direct, known
 
-        check_installed(name, access)  # before a key is asked for that would be of no use yet
+        # Before a key is asked for that would be of no use yet.
+        known.check_installed(known.provider_named(meant.provider))
         made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()

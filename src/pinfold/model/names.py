@@ -1,27 +1,23 @@
-"""From a model's name to the model."""
+"""What the name of a model means: its provider, its address, its key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
 from pinfold.model.errors import NoKey, UnknownModel
-from pinfold.model.replay import ReplayModel
-from pinfold.model.scripted import ScriptedModel
 from pinfold.model.services import ALSO, BARE, DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.traits import Profile, Traits, traits_of
-
-if TYPE_CHECKING:
-    from pinfold.model.chain import Model
 
 Protocol: TypeAlias = Literal["auto", "native", "text"]
 BUILTIN = ("builtin", "builtin-small", "smollm2")
 """Those whose weights can be pulled."""
-_FILES = {"scripted": ScriptedModel.from_file, "replay": ReplayModel.from_file}
+FILES = ("scripted", "replay")
+"""Those that are read from a file."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ALIASES = 8
 """How often one alias may lead to another."""
@@ -89,7 +85,7 @@ def parse_model_name(name: str, access: Access | None = None) -> ModelRef:
     for separator in (":", "/"):
         scheme, found, rest = name.partition(separator)
         provider = ALSO.get(scheme, scheme)
-        if found and rest and (provider in (*SERVICES, *DIRECT, *_FILES, "ollama")):
+        if found and rest and (provider in (*SERVICES, *DIRECT, *FILES, "ollama")):
             return ModelRef(provider, rest)
     for beginning, provider in BARE.items():
         if name.startswith(beginning):
@@ -101,9 +97,9 @@ def _hint(name: str, aliases: Mapping[str, str]) -> str:
     from difflib import get_close_matches
 
     scheme = name.partition(":")[0]
-    providers = (*SERVICES, *DIRECT, *ALSO, *_FILES, "ollama")
+    providers = (*SERVICES, *DIRECT, *ALSO, *FILES, "ollama")
     if near := get_close_matches(scheme, (*providers, *BUILTIN, *aliases), n=1):
-        what = "FILE" if near[0] in _FILES else "MODEL" if near[0] in providers else ""
+        what = "FILE" if near[0] in FILES else "MODEL" if near[0] in providers else ""
         return f"did you mean {near[0]}{what and f':{what}'}?"
     first, dash, rest = name.partition("-")
     families = [beginning.removesuffix("-") for beginning in BARE if beginning.endswith("-")]
@@ -117,7 +113,7 @@ def _hint(name: str, aliases: Mapping[str, str]) -> str:
 def full_name(name: str) -> str:
     """The same name from every folder: a relative file becomes an absolute one."""
     scheme, colon, rest = name.partition(":")
-    return f"{scheme}:{Path(rest).absolute()}" if colon and rest and scheme in _FILES else name
+    return f"{scheme}:{Path(rest).absolute()}" if colon and rest and scheme in FILES else name
 
 
 def profile_of(name: str, access: Access) -> Profile:
@@ -130,7 +126,7 @@ def profile_of(name: str, access: Access) -> Profile:
 
 def traits_for(meant: ModelRef, access: Access) -> Traits:
     """By its name, unless the user has said otherwise."""
-    if meant.provider in _FILES:
+    if meant.provider in FILES:
         calls, profile = Traits("native", "full")
     elif meant.provider == "builtin":
         calls, profile = Traits("text", "small")
@@ -140,17 +136,6 @@ def traits_for(meant: ModelRef, access: Access) -> Traits:
         "native" if meant.provider in DIRECT else calls if access.protocol == "auto" else access.protocol,
         profile if access.profile == "auto" else access.profile,
     )
-
-
-def model_named(name: str, served: Sequence[str] = (), access: Access | None = None) -> Model:
-    """The model called `name`; `served` are the request ids it gave out earlier in the session. Raises ModelError."""
-    access = access or Access()
-    meant = parse_model_name(name, access)
-    if meant.provider in _FILES:
-        return _FILES[meant.provider](Path(meant.model), served)
-    from pinfold.model.chain import build_model
-
-    return build_model(name, meant, access)
 
 
 def key_for(meant: ModelRef, access: Access) -> str | None:
@@ -190,13 +175,13 @@ def destination_of(name: str, access: Access) -> str:
 
     Empty for one that runs on this machine.
     """
-    if name in _FILES:
+    if name in FILES:
         return ""
     try:
         meant = parse_model_name(name, access)
     except UnknownModel:
         return name
-    if meant.provider in ("builtin", *_FILES):
+    if meant.provider in ("builtin", *FILES):
         return ""
     if meant.provider in DIRECT:
         return meant.provider

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 
 from pinfold.events import RequestFailed
+from pinfold.model.chain import model_named
 from pinfold.model.errors import UnknownModel
-from pinfold.model.names import Access, address_of, key_for, key_hint, model_named, parse_model_name
+from pinfold.model.names import Access, address_of, key_for, key_hint, parse_model_name
 from pinfold.model.services import DIRECT
 
 

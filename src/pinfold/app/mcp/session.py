@@ -1,28 +1,19 @@
-"""From the options of a session to its MCP servers. Loads nothing of them where none is named."""
+"""The session that MCP servers serve, as they see it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from pinfold.app.models import Asked, Calling, Purse
-from pinfold.app.paths import config_dir
-from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Journal
 from pinfold.events import Noticed, Reply, Request, RequestFailed, Sent, plain_json
 from pinfold.model import destination_of
 from pinfold.sandbox import Limits, Provider
 
-if TYPE_CHECKING:
-    from pinfold.app.mcp.servers import SessionServers
-
 
 class Around(Struct, frozen=True, kw_only=True):
-    """The session they serve."""
-
     workspace: Path
     provider: Provider
     limits: Limits
@@ -48,16 +39,3 @@ class Around(Struct, frozen=True, kw_only=True):
 
 def project_file(workspace: Path) -> str:
     return str(workspace / ".mcp.json")
-
-
-async def servers_for(
-    options: ToolOptions, around: Around, tasks: TaskGroup
-) -> tuple[SessionServers | None, tuple[str, ...]]:
-    """They live among `tasks`. And a line for each that cannot be used. Raises ConfigError."""
-    if options.mcp is None and options.more_mcp is None and not (config_dir() / "mcp.json").exists():
-        return None, ()
-    from pinfold.app.mcp.files import servers_named
-    from pinfold.app.mcp.servers import serve
-
-    named = servers_named(options.mcp, project_file(around.workspace), options.more_mcp)
-    return await tasks.start(serve, named, around) if named.specs else None, named.faults

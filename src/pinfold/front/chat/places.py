@@ -40,8 +40,7 @@ from pinfold.events import (
 )
 from pinfold.front.chat.downloads import Watching, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
-from pinfold.front.cli.flags import flags_of
-from pinfold.front.cli.running import mounted
+from pinfold.front.cli.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line
 
 TURNS = 20
@@ -132,7 +131,7 @@ def _place(given: Mapping[str, Any], name: str | None) -> Place:
             flags["run.mode"] = "ask"
         options = new_session_options(session, given["workspace"], flags)
         options = replace(options, title=given.get("title"))
-    options = replace(options, unattended=False, **mounted(dict(given)))
+    options = replace(options, unattended=False, **mount_settings(dict(given)))
     return Place(session=session, folder=folder, options=options, is_new=name is None)
 
 

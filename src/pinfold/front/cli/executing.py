@@ -40,11 +40,12 @@ from pinfold.front.cli.flags import (
     flags_of,
     mode_option,
     mount_option,
+    mount_settings,
     sandbox_option,
     unmasked_option,
     workspace_option,
 )
-from pinfold.front.cli.running import build_if_needed, mounted, stop_on_signal
+from pinfold.front.cli.running import build_if_needed, stop_on_signal
 from pinfold.front.cli.showing import JsonLines, is_closed
 from pinfold.front.cli.streams import Streams, exit_code
 
@@ -89,7 +90,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
     options = new_session_options(session, given["workspace"], flags_of(given))
     # It is the user's own code that keeps them, and a name is for the session's variables.
     toolbox = replace(options.toolbox, remembers=True)
-    options = replace(options, toolbox=toolbox, **mounted(given))
+    options = replace(options, toolbox=toolbox, **mount_settings(given))
     try:
         return run(lambda: own(None, session, options))
     finally:
@@ -132,7 +133,7 @@ def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[T
     if not given["target"]:
         return nullcontext()
     writable = [given["workspace"] or Path.cwd()]
-    writable += [mount.path for mount in mounted(given)["mounts"] or () if mount.writable]
+    writable += [mount.path for mount in mount_settings(given)["mounts"] or () if mount.writable]
     if name is not None:
         with suppress(NoSuchSession):
             session, folder = Shelf().find(name)
@@ -175,7 +176,7 @@ async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
                 session = new_session_id()
                 options = replace(new_session_options(session, given["workspace"], flags), title=name)
                 folder = shelf.place(session)
-            options = replace(options, **mounted(given))
+            options = replace(options, **mount_settings(given))
             link = await stack.enter_async_context(attach(folder, session, options))
         yield link
 

@@ -120,6 +120,17 @@ def from_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return brings(tells(command))
 
 
+def mount_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """What of the host's a session may see, checked, as options of it; None leaves it as it was."""
+    from pinfold.app import existing, mounts_of, named_paths
+
+    return {
+        "data": existing(named_paths(given["data"])) if given["data"] else None,
+        "mounts": mounts_of(given["mount"]) if given["mount"] else None,
+        "allow_unmasked": given["allow_unmasked"],
+    }
+
+
 def flags_of(given: dict[str, Any]) -> dict[str, Any]:
     """Command-line flags by the configuration key they stand for."""
     return {

@@ -42,7 +42,7 @@ _COMMANDS = {
     "secret": ("secret", "Keep secrets for tools and requests."),
     "policy": ("policy", "Say what policy would do with a command, and why."),
     "demo": ("demo", "See what Pinfold does: a recorded model, a real sandbox."),
-    "bench": ("bench", "Measure Pinfold, offline and repeatably."),
+    "bench": ("bench", "Run a benchmark of a Pinfold checkout."),
     "config": ("configuration", "Show and change the configuration."),
     "completion": ("completion", "Make bash, zsh or fish complete all of these."),
 }

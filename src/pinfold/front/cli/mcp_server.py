@@ -17,11 +17,12 @@ from pinfold.front.cli.flags import (
     flags_of,
     mode_option,
     mount_option,
+    mount_settings,
     sandbox_option,
     unmasked_option,
     workspace_option,
 )
-from pinfold.front.cli.running import mounted, with_model
+from pinfold.front.cli.running import with_model
 from pinfold.text import presentable_line
 
 
@@ -79,7 +80,7 @@ def mcp_server_command(
         raise click.UsageError("--model goes with --agent")
     # What is not named now is not offered either, whatever a session had that goes on.
     nothing: dict[str, Any] = {"data": {}, "mounts": ()}
-    seen = nothing | {key: value for key, value in mounted(given).items() if value is not None}
+    seen = nothing | {key: value for key, value in mount_settings(given).items() if value is not None}
     flags = flags_of(given)
     if with_agent:
         flags["model.name"] = _model(given["workspace"], flags)

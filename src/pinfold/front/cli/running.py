@@ -24,12 +24,9 @@ from pinfold.app import (
     attach,
     background,
     current_folder,
-    existing,
     forget_scratch,
     forget_unbegun,
     input_of,
-    mounts_of,
-    named_paths,
     new_session_options,
     own,
     resumed_options,
@@ -55,7 +52,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.cli.flags import flags_of, from_options, turn_options
+from pinfold.front.cli.flags import flags_of, from_options, mount_settings, turn_options
 from pinfold.front.cli.giving import Given, prompt_from
 from pinfold.front.cli.showing import JsonLines, Plain
 from pinfold.text import presentable_line
@@ -79,15 +76,6 @@ def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Cal
 
 def _say_line(text: str) -> None:
     click.echo(presentable_line(f"pinfold: {text}"), err=True)
-
-
-def mounted(given: dict[str, Any]) -> dict[str, Any]:
-    """What of the host's a session may see, checked, as options of it; None leaves it as it was."""
-    return {
-        "data": existing(named_paths(given["data"])) if given["data"] else None,
-        "mounts": mounts_of(given["mount"]) if given["mount"] else None,
-        "allow_unmasked": given["allow_unmasked"],
-    }
 
 
 @click.command("run")
@@ -132,7 +120,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     schema = None if given["output_schema"] is None else read_schema(given["output_schema"])
-    options = replace(options, title=given["title"], answer_schema=schema, **mounted(given))
+    options = replace(options, title=given["title"], answer_schema=schema, **mount_settings(given))
     options = with_model(options)
     # Hundreds of megabytes are fetched where somebody sees it, or for the model that fetches more itself.
     if options.model in BUILTIN or sys.stderr.isatty():
@@ -194,7 +182,7 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         return chat_here({**given, "session": session, "ephemeral": False, "title": None})
     found, folder = Shelf().find(session)
     options = resumed_options(found, folder, given["workspace"], flags_of(given))
-    options = replace(options, **mounted(given))
+    options = replace(options, **mount_settings(given))
     say = Say(turn=new_turn_id(), text=prompt) if prompt else None
 
     def command_for(standing: Standing) -> Command:

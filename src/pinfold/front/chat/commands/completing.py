@@ -12,8 +12,8 @@ from pinfold.app.checkpoints import checkpoints_in
 from pinfold.app.family import Kin, all_kin
 from pinfold.app.story import Story, entries_of, story_of
 from pinfold.events import PinfoldError, SessionId
-from pinfold.front.chat.commands import COMMANDS
 from pinfold.front.chat.commands.own import found_in
+from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from pinfold.front.chat.commands import COMMANDS, GROUPS
-from pinfold.front.chat.commands.own import found_in, notices
+from pinfold.front.chat.commands.own import found_in, no_such, notices
+from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.chat.commands.writing import BadWords, remark, tell
 from pinfold.front.pages import cut
 from pinfold.text import presentable_line
@@ -69,13 +68,3 @@ def _one(talk: Talk, name: str) -> None:
         )
     else:
         raise BadWords(no_such(name, talk))
-
-
-def no_such(name: str, talk: Talk) -> str:
-    """In one line, with the nearest there is."""
-    known = [*(command.name for command in COMMANDS.values()), *found_in(talk.workspace).commands]
-    near = get_close_matches(name.lower(), known, n=1) or [
-        one for one in known if name and one.startswith(name)
-    ]
-    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
-    return f"there is no command /{name}; {hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import anyio.to_thread
 
 from pinfold.app.own_commands import OwnCommands, filled_in, own_commands
 from pinfold.events import PinfoldError
-from pinfold.front.chat.commands import COMMANDS
+from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import join_names
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def notices(workspace: Path) -> Iterator[str]:
 
 async def obey_own(talk: Talk, name: str, arguments: str) -> bool:
     """Raises PinfoldError."""
-    from pinfold.front.chat.commands.helping import no_such
     from pinfold.front.chat.commands.writing import BadWords, complain
 
     found = await anyio.to_thread.run_sync(lambda: found_in(talk.workspace, again=True))
@@ -68,3 +68,13 @@ async def obey_own(talk: Talk, name: str, arguments: str) -> bool:
         )
     complain(talk, no_such(name, talk))
     return False
+
+
+def no_such(name: str, talk: Talk) -> str:
+    """In one line, with the nearest there is."""
+    known = [*(command.name for command in COMMANDS.values()), *found_in(talk.workspace).commands]
+    near = get_close_matches(name.lower(), known, n=1) or [
+        one for one in known if name and one.startswith(name)
+    ]
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+    return f"there is no command /{name}; {hint}"

@@ -1,1 +1,0 @@
-"""Six servers that the public set does not have."""

@@ -1,0 +1,143 @@
+"""The commands of the chat, each with the module that does it, which is loaded when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.talk import Talk
+
+Group: TypeAlias = Literal["conversation", "undo", "look", "settings", "sessions"]
+GROUPS: Mapping[Group, str] = {
+    "conversation": "Conversation",
+    "undo": "Undo and branches",
+    "look": "Look inside",
+    "settings": "Settings",
+    "sessions": "Sessions",
+}
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    name: str
+    usage: str
+    """With its arguments, as /help shows it."""
+    words: str
+    """What it does, in one line."""
+    group: Group
+    run: Callable[[Talk, str], Awaitable[None]]
+    """Given what stands behind its name. Raises PinfoldError, whose one line is shown."""
+    at_rest: bool = False
+    """It waits for the end of a turn, or is refused; the others may be obeyed while one runs."""
+    complete: Callable[[Talk, str], Iterable[str]] | None = None
+    """Whole arguments that begin with what is typed so far."""
+
+
+_Row: TypeAlias = tuple[Group, str, str, str, str, str]
+"""Group, name, arguments, what it does, the module it lives in, its completer."""
+
+
+def _loaded(module: str, name: str) -> Callable[..., Awaitable[None]]:
+    async def run(talk: Talk, rest: str) -> None:
+        await getattr(import_module(f"{__package__}.{module}"), name)(talk, rest)
+
+    return run
+
+
+def _completer(name: str) -> Callable[[Talk, str], Iterable[str]]:
+    def complete(talk: Talk, typed: str) -> Iterable[str]:
+        return getattr(import_module(f"{__package__}.completing"), name)(talk, typed)
+
+    return complete
+
+
+_TABLE: tuple[_Row, ...] = (
+    ("conversation", "help", "[COMMAND]", "this list, or one of them", "helping", "commands"),
+    ("conversation", "clear", "", "fresh context; variables and files stay", "going", ""),
+    ("conversation", "new", "", "a new session in this folder", "going", ""),
+    ("conversation", "output", "[CELL]", "all of a long output: the last, or a cell's", "seeing", "cells"),
+    ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "seeing", ""),
+    ("conversation", "copy", "[FILE]", "the last answer: to the clipboard, or a file", "local_files", ""),
+    ("conversation", "exit", "", "leave; the session is kept", "going", ""),
+    (
+        "undo",
+        "undo",
+        "[N | to CELL]",
+        "take back the last cell, or N, or all after CELL",
+        "rewinding",
+        "undo",
+    ),
+    ("undo", "redo", "", "take the last undo back", "rewinding", ""),
+    (
+        "undo",
+        "rewind",
+        "[TURN [WHAT]]",
+        "to before a turn: all, chat, files, variables",
+        "rewinding",
+        "rewind",
+    ),
+    ("undo", "fork", "[TITLE]", "a second session that goes on from here", "going", ""),
+    ("undo", "branches", "", "forks of this session, and where it came from", "going", ""),
+    (
+        "undo",
+        "checkpoint",
+        "[on | off | N]",
+        "git checkpoints: list, on, off, back to N",
+        "rewinding",
+        "checkpoint",
+    ),
+    ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "seeing", ""),
+    ("look", "files", "", "what the session changed, and the folder's top", "files", ""),
+    ("look", "diff", "[all|CELL]", "how files changed: in short, whole, or by a cell", "files", "cells"),
+    ("look", "open", "[FILE | N]", "show a file, or figure N, in its program", "local_files", "files"),
+    ("look", "tools", "[WORDS]", "tools that code can call", "seeing", ""),
+    ("look", "mcp", "[trust SERVER]", "MCP servers, their state and problems", "servers", "servers"),
+    ("look", "cost", "", "tokens and dollars, by model", "seeing", ""),
+    ("look", "sent", "", "what left this machine, and where to", "seeing", ""),
+    ("settings", "model", "[NAME]", "which models can be had; change to one", "steering", "models"),
+    ("settings", "mode", "[NAME]", "what may run unasked", "steering", "modes"),
+    ("settings", "grants", "[revoke N]", "what you have allowed; take it back", "steering", "grants"),
+    ("settings", "add", "PATH[:rw]", "let code see one more path, or write there", "mounts", ""),
+    ("settings", "data", "[NAME=]PATH", "give code data to read, at /mnt/datasets/NAME", "mounts", ""),
+    ("settings", "init", "", "write an AGENTS.md from a look at this folder", "local_files", ""),
+    ("settings", "doctor", "", "what works here, and how to fix the rest", "steering", ""),
+    ("settings", "map", "", "this session: model, sandbox, tools, what is allowed", "steering", ""),
+    ("sessions", "sessions", "[WORDS]", "sessions on this machine", "going", ""),
+    ("sessions", "resume", "[SESSION]", "go on with another session", "going", "sessions"),
+    ("sessions", "rename", "TITLE", "give this session a name", "going", ""),
+    ("sessions", "export", "FORMAT [FILE]", "write this session to a file", "going", "formats"),
+)
+
+
+_AT_REST = (
+    "clear",
+    "new",
+    "undo",
+    "redo",
+    "rewind",
+    "fork",
+    "branches",
+    "checkpoint",
+    "resume",
+    "add",
+    "data",
+)
+
+
+def _command(row: _Row) -> Command:
+    group, name, arguments, words, module, completer = row
+    return Command(
+        name=name,
+        usage=f"/{name} {arguments}".rstrip(),
+        words=words,
+        group=group,
+        run=_loaded(module, f"{name}_command"),
+        at_rest=name in _AT_REST,
+        complete=_completer(completer) if completer else None,
+    )
+
+
+COMMANDS: Mapping[str, Command] = {row[1]: _command(row) for row in _TABLE}
