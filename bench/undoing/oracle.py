@@ -127,6 +127,8 @@ class Told:
     """Cells that were started and whose end nobody saw."""
     done: list[str] = field(default_factory=list[str])
     """Tokens of calls that went well."""
+    ends: dict[int, str] = field(default_factory=dict[int, str])
+    """How each cell ended, where that was not well."""
     lost: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """What was named when the session was opened again, each with the last cell before."""
     given: set[int] = field(default_factory=set[int])
@@ -156,6 +158,8 @@ class Told:
                         told.cells[cell] = codes[id_]
                     case ActionFinished(id=id_, outcome="outcome_unknown") if id_ in numbers:
                         told.unknown.add(numbers[id_])
+                    case ActionFinished(id=id_, error=str(error), outcome=outcome) if id_ in numbers:
+                        told.ends[numbers[id_]] = f"{outcome}: {error[-300:]}"
                     case ActionFinished(id=id_, outcome="ok") if id_ in tokens:
                         told.done.append(tokens[id_])
                     case _:
@@ -199,7 +203,8 @@ class Reference:
         differing = [name for name in with_all.keys() | seen.keys() if with_all.get(name) != seen.get(name)]
         shown = {name: (str(with_all.get(name))[:80], str(seen.get(name))[:80]) for name in sorted(differing)}
         return (
-            f"expected and seen: {shown}; cells {[*told.cells]}, gone {self.gone}, unknown {open_cells}",
+            f"expected and seen: {shown}; cells {[*told.cells]}, gone {self.gone}, unknown {open_cells}; "
+            f"lost {told.lost}, ended badly {told.ends}",
             [],
         )
 
