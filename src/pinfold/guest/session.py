@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
 from .copies import Copies
@@ -27,7 +25,6 @@ from .kernel import (
     landlock_abi,
     leave_old_root,
     loopback_up,
-    populate,
     prctl,
     run_elsewhere,
     seccomp,
@@ -132,8 +129,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
         guest.rehearse()
         with suppress(Exception):  # then it takes as long as any first time
             touch_pandas()
-    code = iter([] if ahead else settings.get("code", []))
-    _map_until(word, code)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")
@@ -141,7 +136,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     files = _file_rules()
     seccomp(bytes.fromhex(settings["filter"]))
     os.close(gate)
-    _map_until(word, code)
     request = _begun(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
@@ -153,14 +147,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
         files.restrict()
     guest.serve()
     os._exit(0)
-
-
-def _map_until(word: int, code: Iterator[tuple[int, int]]) -> None:
-    """Something is said: until then, what a first cell with a table is likely to run."""
-    said = select.poll()
-    said.register(word, select.POLLIN)
-    while not said.poll(0) and (part := next(code, None)):
-        populate(*part)
 
 
 def _begun(word: int) -> Request:

@@ -22,12 +22,11 @@ from .kernel import (
     prctl,
     trim,
 )
-from .layout import code_of, gathered, settled
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import found
 from .session import become_session
-from .warm import touch_pandas, warm
+from .warm import warm
 from .zygotes import LONE_SESSIONS
 
 PAUSE_S = 0.02
@@ -58,7 +57,7 @@ def main(arguments: list[str]) -> None:
             if not is_warm:
                 is_warm = True
                 import_libraries()
-            _settle(settings)
+            _settle()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -105,22 +104,18 @@ def _prepare(settings: Request) -> None:
     gc.freeze()
     trim()
     if settings["warm"] == "now":
-        _settle(settings)  # before the sessions of the pool are made: every page written later is there twice
+        _settle()  # before the sessions of the pool are made: every page written later is there twice
     reseed()
 
 
-def _settle(settings: Request) -> None:
+def _settle() -> None:
     """Takes a fifth of a second, which nobody should wait for."""
     immortalise()
     trim()
-    settled()
-    settings["code"] = code_of(touch_pandas)
 
 
 def import_libraries() -> None:
-    room = gathered()
     warm()
-    del room
     gc.collect()
     gc.freeze()
     trim()
