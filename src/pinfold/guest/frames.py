@@ -13,14 +13,11 @@ from _socket import (  # the whole of `socket` takes milliseconds to import
 )
 from json import JSONDecoder, dumps
 from struct import Struct
-from time import perf_counter as _now
 
 LENGTHS = Struct("<II")
 CHUNK_BYTES = 1 << 20
 FRAME_BYTES = 1 << 12
 """Most frames are smaller; room for bigger ones would have to be made anew for each."""
-AWAKE_S = 0.0005
-"""What comes one after the other comes within this time."""
 LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
 
@@ -28,7 +25,6 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_yield = os.sched_yield
 Header = dict[str, object]
 _parsed: Callable[[str, int], tuple[Header, int]] = JSONDecoder().scan_once  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 """The part of `json.loads` that is not Python; the rest takes longer than a header does."""
@@ -37,16 +33,6 @@ _parsed: Callable[[str, int], tuple[Header, int]] = JSONDecoder().scan_once  # p
 def framed(header: str, body: bytes) -> bytes:
     encoded = header.encode()
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
-
-
-def _awaited(poll: select.poll) -> bool:
-    """Awake: a core that sleeps takes longer to wake than a short cell runs."""
-    until = _now() + AWAKE_S
-    while _now() < until:
-        if poll.poll(0):
-            return True
-        _yield()
-    return False
 
 
 class Channel:
@@ -97,14 +83,14 @@ class Channel:
 
     def wait(self) -> None:
         """Until the host speaks or goes. The place where a stray signal of the program's may raise harmlessly."""
-        if not (self._read or _awaited(self._poll)):
+        if not self._read:
             self._poll.poll()
 
     def looker(self) -> Callable[[float], bool]:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        return lambda seconds: bool(self._read or (seconds and _awaited(poll)) or poll.poll(seconds * 1000))
+        return lambda seconds: bool(self._read or poll.poll(seconds * 1000))
 
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""

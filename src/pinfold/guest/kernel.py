@@ -10,7 +10,6 @@ import fcntl
 import os
 import socket
 import struct
-from contextlib import suppress
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
@@ -79,15 +78,6 @@ def clone(flags: int) -> int:
     flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
     rest = (_number_at, 0) if _X86 else (0, _number_at)
     return _call(_CLONE, "clone", flags, 0, 0, *rest)
-
-
-def run_elsewhere(pid: int) -> None:
-    """A child just made is begun on another processor. Not every kernel sees to it: it would wait until this one is idle."""
-    allowed = os.sched_getaffinity(0)
-    if others := allowed - {_libc.sched_getcpu()}:
-        with suppress(OSError):  # it has ended, or a rule forbids it
-            os.sched_setaffinity(pid, others)
-            os.sched_setaffinity(pid, allowed)
 
 
 def trim() -> None:

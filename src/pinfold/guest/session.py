@@ -26,7 +26,6 @@ from .kernel import (
     leave_old_root,
     loopback_up,
     prctl,
-    run_elsewhere,
     seccomp,
     set_hostname,
 )
@@ -73,8 +72,6 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
     if ahead:  # it is put into a control group meanwhile, and what it forks is born there
         _pass(gate)
     runner = fork()
-    if runner:
-        run_elsewhere(runner)
     if not ahead:
         _pass(gate)
     if runner:

@@ -87,7 +87,6 @@ class Launcher:
         if self._socket is not None:
             with suppress(OSError):  # then `open` says so
                 self._socket.send(b'{"op": "soon"}')
-                os.sched_yield()  # or it would wait for us, where both have one core
 
     async def open(self, request: Mapping[str, Any]) -> Ends:
         """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
@@ -215,8 +214,7 @@ async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keepi
 
 async def _greet(guest: Guest, limit_s: float) -> None:
     try:
-        guest.look()
-        end = await (asyncio.wait_for(guest.end(), limit_s) if guest.is_busy else guest.end())
+        end = await asyncio.wait_for(guest.end(), limit_s)
     except TimeoutError as error:
         raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
     if isinstance(end, Death):
