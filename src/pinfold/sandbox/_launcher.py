@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox import warm
-from pinfold.sandbox._asking import LauncherGone, asked, question, received
+from pinfold.sandbox._asking import LauncherGone, asked
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeper_ports import Keeping
@@ -93,14 +93,6 @@ class Launcher:
         await self.ready()
         assert self._socket is not None
         return self._ends(*await asked(self._socket, b'{"op": "open"}', request, ANSWER_S))
-
-    def open_now(self, request: Mapping[str, Any]) -> Ends:
-        """For a thread, of one that is ready; waits. Raises SandboxUnavailable."""
-        if self._socket is None:
-            raise LauncherGone("the launcher of sessions has ended")
-        with question(self._socket, b'{"op": "open"}', request) as answer:
-            answer.settimeout(ANSWER_S)
-            return self._ends(*received(answer))
 
     def _ends(self, answer: bytes, fds: list[int]) -> Ends:
         if not answer:
