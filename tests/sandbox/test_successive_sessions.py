@@ -20,14 +20,6 @@ pytestmark = [
 ]
 
 
-def names_in(folder: Path) -> set[str]:
-    return {place.name for place in folder.iterdir()}
-
-
-def kinds_in(folder: Path) -> set[str]:
-    return {name.partition(".")[0] for name in names_in(folder)}
-
-
 async def test_a_session_in_which_no_cell_ran_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,9 +27,8 @@ async def test_a_session_in_which_no_cell_ran_leaves_no_folder(
     await provider.probe()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with open_session(provider=provider):
-        assert kinds_in(tmp_path) == {"pinfold-workspace", "pinfold-versions"}
-        made = names_in(tmp_path)
-    assert not made & names_in(tmp_path)
+        assert any(place.name.startswith("pinfold-workspace") for place in tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_short_cells_one_after_the_other_leave_turns_to_others(tmp_path: Path) -> None:
