@@ -11,7 +11,7 @@ from .calls import Calls, use
 from .cells import Engine
 from .figures import BACKEND
 from .files import Files, Refused
-from .frames import LOST_CHANNEL, Channel, Header, framed
+from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
@@ -231,10 +231,9 @@ def _prepare() -> None:
 
 
 class Readied:
-    """A guest that needs only its workspace. After `rehearse`, its first cell is as fast as any."""
+    """A guest that needs only its workspace."""
 
     def __init__(self, channel_fd: int, copies: Copies | None = None) -> None:
-        self._fd = channel_fd
         self._copies = copies
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
@@ -248,18 +247,6 @@ class Readied:
         self._engine.finish = self._calls.finish
         use(self._calls)
         servers.install()
-
-    def rehearse(self) -> None:
-        """A cell that leaves nothing behind but memory that is already this process's own."""
-        from socket import socketpair  # only a session begun from a zygote has it already
-
-        ours, theirs = socketpair()
-        with ours, theirs:
-            self._channel.use(theirs.fileno())
-            ours.send(framed('{"id": 1, "op": "run"}', b"x = 1"))
-            Server(self._channel, self._calls, self._engine, files=Files("/")).serve_one()
-            self._channel.use(self._fd)
-        self._engine.forget()
 
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""

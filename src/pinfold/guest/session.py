@@ -1,7 +1,7 @@
 """A session coming to life: shut in step by step, from a fork of the zygote to a program that can do no harm.
 
 Two processes: the init (`init.py`), which keeps the power over the session's own mounts; and the runner, which has none
-and serves cells. Both are made before anyone has asked for the session; what it is for comes last, with `begin`.
+and serves cells. What the session is for comes last, with `begin`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from .proc import put
 from .requests import Request
 from .root import HOME, Root
 from .serve import Readied
-from .warm import touch_pandas
 from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000
@@ -48,11 +47,11 @@ OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
 
 
-def become_session(settings: Request, fds: list[int], *, ahead: bool) -> None:
-    """Never returns. `ahead`: nobody waits for it yet."""
+def become_session(settings: Request, fds: list[int]) -> None:
+    """Never returns."""
     channel = fds[1]
     try:
-        _live(settings, fds, ahead)
+        _live(settings, fds)
     except BaseException as error:
         text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         os.write(2, f"the session could not be confined: {text}\n".encode())
@@ -62,18 +61,15 @@ def become_session(settings: Request, fds: list[int], *, ahead: bool) -> None:
         os._exit(1)
 
 
-def _live(settings: Request, fds: list[int], ahead: bool) -> None:
+def _live(settings: Request, fds: list[int]) -> None:
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     close_all_but(gate, channel, control)
     word, begin = os.pipe()
     line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if ahead:  # it is put into a control group meanwhile, and what it forks is born there
-        _pass(gate)
+    _pass(gate)  # the launcher may put it into a control group first, and what it forks is born there
     runner = fork()
-    if not ahead:
-        _pass(gate)
     if runner:
         init.close()
         os.close(gate)
@@ -83,11 +79,11 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         _enter_root(settings)
         os.write(begin, READY)
         leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
-        Init(runner, control, begin, line).live(ahead=ahead)
+        Init(runner, control, begin, line).live()
     line.close()
     os.close(control)
     os.close(begin)
-    _be_runner(settings, gate, channel, word, copies=Copies(init), ahead=ahead)
+    _be_runner(settings, gate, channel, word, copies=Copies(init))
 
 
 def _pass(gate: int) -> None:
@@ -114,7 +110,7 @@ def _enter_root(settings: Request) -> None:
     os.mkdir(HOME, 0o755)
 
 
-def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies, ahead: bool) -> None:
+def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     set_hostname(b"pinfold")
@@ -122,10 +118,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)
-    if ahead:
-        guest.rehearse()
-        with suppress(Exception):  # then it takes as long as any first time
-            touch_pandas()
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")

@@ -29,11 +29,7 @@ from .session import become_session
 from .warm import warm
 from .zygotes import LONE_SESSIONS
 
-PAUSE_S = 0.02
-"""Before random numbers are seeded anew: the session just made goes first."""
 LEISURE_S = 0.5
-AHEAD = b"ahead"
-"""Asked for before anyone waits for it."""
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 
@@ -45,13 +41,9 @@ def main(arguments: list[str]) -> None:
     _stand_in_for_stdin()
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
-    had_leisure, is_seeded = settings["warm"] == "now", True
+    had_leisure = settings["warm"] == "now"
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
-        if not is_seeded:
-            select.select([launcher], [], [], PAUSE_S)
-            reseed()  # here rather than in the session, while nobody waits
-            is_seeded = True
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
             had_leisure = True
             if not is_warm:
@@ -72,7 +64,7 @@ def main(arguments: list[str]) -> None:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
-            become_session(settings, fds, ahead=message == AHEAD)
+            become_session(settings, fds)
         if unfit:
             launcher.send(json.dumps(unfit).encode())
         else:
@@ -81,7 +73,7 @@ def main(arguments: list[str]) -> None:
             os.close(pidfd)
         for fd in fds:
             os.close(fd)
-        is_seeded = False
+        reseed()  # for the next
 
 
 def _stand_in_for_stdin() -> None:

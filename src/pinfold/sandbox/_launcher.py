@@ -82,12 +82,6 @@ class Launcher:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def expect(self) -> None:
-        """A session will be asked for, once it is known which: it is begun meanwhile. Of one that is ready."""
-        if self._socket is not None:
-            with suppress(OSError):  # then `open` says so
-                self._socket.send(b'{"op": "soon"}')
-
     async def open(self, request: Mapping[str, Any]) -> Ends:
         """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
         await self.ready()

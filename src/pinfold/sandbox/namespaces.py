@@ -104,7 +104,6 @@ class Namespaces:
         if spec.view is not None and not self._launcher().views:
             await guests.release()
             raise SandboxUnavailable(NO_VIEWS)
-        self._launcher().expect()
         return await self._opened(guests, spec)
 
     async def probe(self, spec: Spec | None = None) -> None:
