@@ -90,28 +90,29 @@ class Server:
         source = body.decode("utf-8", "surrogatepass")
         cell: Any = header.get("cell")
         result = self._engine.run(source, begun, cell)
-        value = "null" if result.value is None else len(result.value)
-        error = "null" if result.error is None else len(result.error)
-        interrupted = "true" if result.interrupted else "false"
-        # Most of what `dumps` would take for it is not JSON.
-        reply = f'"id":{header["id"]},"status":"{result.status}","value":{value},"error":{error},"interrupted":{interrupted}'
+        reply: Header = {
+            "id": header["id"],
+            "status": result.status,
+            "value": None if result.value is None else len(result.value),
+            "error": None if result.error is None else len(result.error),
+            "interrupted": result.interrupted,
+        }
         body = (result.value or b"") + (result.error or b"")
         tree, copies = self._engine.tree, self._copies if cell is not None else None
         self._only_binds = tree is not None and only_binds(tree)
         if copies is not None and self._only_binds:
             copies = None
-            reply += ',"again":true'
+            reply["again"] = True
         if result.out_of_memory:
-            reply += ',"out_of_memory":true'
+            reply["out_of_memory"] = True
         if result.missing:
-            reply += f',"missing":{dumps(result.missing)}'
+            reply["missing"] = result.missing
         if lost := losses.take():
-            reply += f',"lost":{dumps(lost)}'
+            reply["lost"] = lost
         if result.displays:
-            sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
-            reply += f',"displays":{dumps(sizes)}'
+            reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
-        self._calls.reply(f"{{{reply}}}", body)
+        self._calls.reply(reply, body)
         self._engine.tree = None  # now, while the host is busy
         if copies is not None:
             self._leave_copy(copies, cell)
