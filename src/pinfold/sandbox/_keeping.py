@@ -19,9 +19,9 @@ from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, 
 from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
 from pinfold.sandbox._keeper_ports import ADVICE, KeeperReport, Mounts
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
-from pinfold.sandbox._watch import EMPTY, FOLDERS, Watch
 from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
+from pinfold.sandbox.inotify import FOLDERS, Watch
 
 _CHANGED = "was changed and could not be put back"
 _FOUGHT = 3
@@ -171,9 +171,16 @@ class Keeper:
         """`is_midway`: a cell runs on, and is to meet no error. What it has made of the table stays until its end, and
         what git obeys is made read-only then: git itself may be at work on it.
         """
-        happened = self._watch.events() if self._watch else None
-        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and self._later is NOTHING
-        if is_quiet and self._mounted and not self._loose and not self._made and not self._mounts:
+        happened = self._watch.changes() if self._watch else None
+        is_quiet = happened is not None and not any(happened) and names is NOTHING and self._later is NOTHING
+        if (
+            is_quiet
+            and self.sees_all
+            and self._mounted
+            and not self._loose
+            and not self._made
+            and not self._mounts
+        ):
             return
         self._leftovers = None
         self._forget_removed()
@@ -272,7 +279,7 @@ class Keeper:
             self._report.lose(folder, "could not be looked into")
         if new and self._watch:
             with suppress(OSError):  # whoever made it may make it again
-                self._watch.add(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
+                self._watch.add_all(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
 
     def _judge(self, paths: set[str], places: set[str]) -> None:
         for path in sorted(places):
@@ -479,8 +486,8 @@ class Keeper:
         written = [folder for gitdir in self._gitdirs() for folder in written_folders(self._top, gitdir)]
         secret = {f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}
         try:
-            self._watch.add(sorted(above))
-            self._watch.add(f"{self._top}/{folder}" for folder in written)
+            self._watch.add_all(sorted(above))
+            self._watch.add_all(f"{self._top}/{folder}" for folder in written)
         except OSError:
             self.sees_all = False
             return
@@ -488,14 +495,14 @@ class Keeper:
         with suppress(
             OSError
         ):  # more than can be watched: they are seen where the history of the files sees them
-            self._watch.add(sorted(secret))
+            self._watch.add_all(sorted(secret))
 
     def _watch_each(self, folders: list[str] | None, most: int) -> bool:
         """Whether all of them are watched."""
         if self._watch is None or folders is None or len(folders) > most:
             return False
         try:
-            self._watch.add(f"{self._top}/{folder}" if folder else self._top for folder in folders)
+            self._watch.add_all(f"{self._top}/{folder}" if folder else self._top for folder in folders)
         except OSError:
             return False
         return True
@@ -507,7 +514,7 @@ class Keeper:
             while waiting and self._watch:
                 path = waiting.pop()
                 folder = f"{self._top}/{path}" if path else self._top
-                if self._watch.add([folder]):
+                if self._watch.add_all([folder]):
                     waiting += folders_in(self._top, path)
         except OSError:
             self.sees_names, self._unseen = False, True
