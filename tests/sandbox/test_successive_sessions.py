@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +20,10 @@ pytestmark = [
 ]
 
 
+def names_in(folder: Path) -> list[str]:
+    return [place.name for place in folder.iterdir()]
+
+
 async def test_a_session_in_which_no_cell_ran_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -28,8 +31,8 @@ async def test_a_session_in_which_no_cell_ran_leaves_no_folder(
     await provider.probe()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with open_session(provider=provider):
-        assert any(name.startswith("pinfold-workspace") for name in os.listdir(tmp_path))
-    assert os.listdir(tmp_path) == []
+        assert any(name.startswith("pinfold-workspace") for name in names_in(tmp_path))
+    assert names_in(tmp_path) == []
 
 
 async def test_short_cells_one_after_the_other_leave_turns_to_others(tmp_path: Path) -> None:
