@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pinfold.sandbox.versions.entries import Delta, Entry, File, Folder, Link, Stamp, Uncovered
+from pinfold.sandbox.safe_files import Stamp
+from pinfold.sandbox.versions.entries import Delta, Entry, File, Folder, Link, Uncovered
 from pinfold.sandbox.versions.history import History, Users
 
 _AT_ONCE = 500

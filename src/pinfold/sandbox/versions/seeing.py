@@ -21,6 +21,7 @@ from time import monotonic
 
 from pinfold.sandbox._new_names import NOTHING, Names
 from pinfold.sandbox.inotify import FILES, OPENED, WRITTEN, Watch
+from pinfold.sandbox.safe_files import SafeFolder, Stamp, is_open_for_writing, reopened
 from pinfold.sandbox.secret_files import PATTERNS, is_masked
 from pinfold.sandbox.versions.entries import (
     UNMEASURED,
@@ -28,7 +29,6 @@ from pinfold.sandbox.versions.entries import (
     File,
     Folder,
     Link,
-    Stamp,
     Uncovered,
     Why,
     joined,
@@ -42,7 +42,6 @@ from pinfold.sandbox.versions.holes import written
 from pinfold.sandbox.versions.known import Known
 from pinfold.sandbox.versions.reading import TICK_NS, Read, file_of, is_fresh, read, reason
 from pinfold.sandbox.versions.store import NoRoom, Store
-from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
 
 LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
 """Folders that are looked into after all others at the start: what they hold a cell is least likely to change."""
@@ -88,7 +87,7 @@ class Seeing:
 
     def __init__(
         self,
-        top: Top,
+        top: SafeFolder,
         store: Store,
         *,
         largest: int,
