@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -65,96 +64,6 @@ def test_it_does_what_it_can_where_packages_are_missing(tmp_path: Path) -> None:
     if not bare.exists():
         pytest.skip(f"{bare} is not here")
     assert warmed(str(bare), tmp_path)[0].split()[:2] == ["1", "True"]
-
-
-LAYOUT = """
-import gc, os
-layout, kernel = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("layout", "kernel"))
-
-def huge():
-    with open("/proc/self/smaps_rollup") as table:
-        return next(int(line.split()[1]) >> 10 for line in table if line.startswith("AnonHugePages"))
-
-def arenas():
-    with open("/proc/self/maps") as table:
-        spans = [[int(part, 16) for part in line.split()[0].split("-")] for line in table if " rw-p " in line]
-    return max(end - start for start, end in spans) >> 20
-
-before = arenas()
-room = layout.gathered()
-widest = arenas()
-held = [bytes(100) for _ in range(100_000)]
-kept = [bytes(3000) for _ in range(1000)]
-gaps = kept[::2]
-del kept, room
-kernel.trim()
-end = kernel.heap_end()
-layout.settled()
-most = layout.ARENAS - 2
-print(before < most <= widest, huge())
-print(all(kernel.allocated(size) >= end for size in (2000, 3000, 5000)), arenas() < most)
-print(held == [bytes(100)] * 100_000 and all(one == bytes(3000) for one in gaps))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks at maps in /proc")
-def test_what_is_loaded_lies_together_and_what_was_not_needed_is_given_back() -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", INSIDE + LAYOUT, str(GUEST)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    together, filled, same = done.stdout.splitlines() or [done.stderr] * 3
-    assert together.startswith("True")
-    if tuple(map(int, platform.release().split(".")[:2])) >= (6, 1):
-        assert int(together.split()[1]) >= 4
-    assert filled == "True True"
-    assert same == "True"
-
-
-CODE = """
-import os, resource, sqlite3, time
-layout, kernel = (importlib.import_module(f"_pinfold_guest.{name}") for name in ("layout", "kernel"))
-
-def use():
-    sqlite3.connect(":memory:").execute("create table t as select 1 as one").fetchall()
-
-def faults(before):
-    told, tell = os.pipe()
-    if os.fork() == 0:
-        for part in before:
-            kernel.populate(*part)
-        count = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        use()
-        os.write(tell, str(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - count).encode())
-        os._exit(0)
-    os.wait()
-    return int(os.read(told, 99))
-
-use()
-layout.settled()
-idle, used = layout.code_of(lambda: None), layout.code_of(use)
-size = lambda code: sum(size for _, size in code)
-print(0 < size(idle) < size(used), faults(used) < faults(idle))
-with open("/proc/self/maps") as table:
-    rows = [line.split() for line in table]
-pairs = zip(rows, rows[1:])
-print(layout.code_of(lambda: time.sleep(60), 0.1))
-print(sum(b[1] == "---p" and a[4] == b[4] != "0" and "w" not in a[1] for a, b in pairs))
-use()
-"""
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux" or tuple(map(int, platform.release().split(".")[:2])) < (5, 14),
-    reason="the kernel maps nothing ahead",
-)
-def test_code_that_is_known_to_run_is_mapped_ahead_and_libraries_have_no_gaps() -> None:
-    command = [sys.executable, "-I", "-c", INSIDE + CODE, str(GUEST)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout == "True True\n[]\n0\n", done.stderr
 
 
 IMMORTAL = """

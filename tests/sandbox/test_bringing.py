@@ -22,7 +22,7 @@ from tests.sandbox.test_autorun_files import environment
 
 from pinfold.sandbox import Spec
 from pinfold.sandbox.namespaces import Namespaces
-from pinfold.sandbox.versions.top import Top
+from pinfold.sandbox.safe_files import SafeFolder
 from pinfold.sandbox.views import Change, LeftOut, bring_over, changes, seen
 from pinfold.sandbox.views.place import Place
 
@@ -366,6 +366,6 @@ def test_since_can_be_given(workspace: Path, view: Path) -> None:
 
 
 def test_the_kind_of_a_file_system_is_known(workspace: Path) -> None:
-    top = Top(workspace)
+    top = SafeFolder(workspace)
     assert top.file_system > 0
     top.close()

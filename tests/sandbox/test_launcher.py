@@ -96,40 +96,6 @@ async def test_zygotes_are_replaced_and_sessions_of_the_old_one_live_on(workspac
         await first.close()
 
 
-async def test_a_session_that_is_expected_is_begun_before_it_is_asked_for(workspace: Path) -> None:
-    provider = Namespaces(pool=0)
-    await provider.probe()
-    launcher = provider._launcher()  # pyright: ignore[reportPrivateUsage]
-    process = launcher._process  # pyright: ignore[reportPrivateUsage]
-    assert process is not None
-
-    async def one_session() -> int:
-        """The init of the only session there is, once there is one only."""
-        with anyio.fail_after(10):
-            while True:
-                inits = [pid for zygote in children(process.pid) for pid in children(zygote)]
-                if len(inits) == 1 and children(inits[0]):
-                    return inits[0]
-                await anyio.lowlevel.checkpoint()
-
-    for _ in range(3):  # one is begun, however often it is said
-        launcher.expect()
-    begun = await one_session()
-    session = await provider.open(Spec(workspace=workspace))
-    try:
-        assert await value(session, "6 * 7") == "42"
-        assert await one_session() == begun
-    finally:
-        await session.close()
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-    except OSError:
-        return []
-
-
 async def test_after_the_launcher_died_sessions_say_so_and_new_ones_begin(workspace: Path) -> None:
     provider = Namespaces(pool=1)
     session = await provider.open(Spec(workspace=workspace))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock, get_ident
 from json import loads
-from json.encoder import encode_basestring_ascii as _quoted
 
 from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
@@ -69,7 +68,7 @@ class Calls:
     def fd(self) -> int:
         return self._channel.fd
 
-    def reply(self, header: str, body: bytes) -> None:
+    def reply(self, header: Header, body: bytes) -> None:
         """The cell's end: no frame of a call comes after it."""
         self._cell = None
         with self._frames:
@@ -213,7 +212,7 @@ class Calls:
             cell.unanswered += 1
             slot.number = cell.count
             cell.waiting[slot.number] = slot
-            header = f'{{"id":{cell.id},"status":"call","call":{slot.number},"tool":{_quoted(slot.tool)}}}'
+            header: Header = {"id": cell.id, "status": "call", "call": slot.number, "tool": slot.tool}
             self._whole(self._channel.send, header, slot.body)
             slot.body = b""
 

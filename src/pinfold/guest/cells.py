@@ -169,13 +169,6 @@ class Engine:
             return error
         return None
 
-    def forget(self) -> None:
-        """That a first cell ran, which did nothing but bind `x`."""
-        del self.namespace["x"]
-        self.origins = Origins(self.namespace)
-        linecache.cache.pop("<cell 1>", None)
-        self._count = 0
-
     def idle(self, wait: Callable[[], None]) -> None:
         """Wait for work. A timer the program left behind may raise here: it is shown and changes nothing."""
         try:

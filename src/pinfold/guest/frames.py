@@ -11,16 +11,13 @@ from _socket import (  # the whole of `socket` takes milliseconds to import
     SOL_SOCKET,
     socket,
 )
-from json import JSONDecoder, dumps
+from json import JSONDecoder, JSONEncoder
 from struct import Struct
-from time import perf_counter as _now
 
 LENGTHS = Struct("<II")
 CHUNK_BYTES = 1 << 20
 FRAME_BYTES = 1 << 12
 """Most frames are smaller; room for bigger ones would have to be made anew for each."""
-AWAKE_S = 0.0005
-"""What comes one after the other comes within this time."""
 LOST_CHANNEL = 70
 """Exit code when the program closed or replaced the channel's descriptor."""
 
@@ -28,25 +25,14 @@ TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_yield = os.sched_yield
 Header = dict[str, object]
-_parsed: Callable[[str, int], tuple[Header, int]] = JSONDecoder().scan_once  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-"""The part of `json.loads` that is not Python; the rest takes longer than a header does."""
+# Bound now: a program may replace what `json.dumps` and `json.loads` use.
+_encode, _decode = JSONEncoder().encode, JSONDecoder().decode
 
 
-def framed(header: str, body: bytes) -> bytes:
-    encoded = header.encode()
+def framed(header: Header, body: bytes) -> bytes:
+    encoded = _encode(header).encode()
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
-
-
-def _awaited(poll: select.poll) -> bool:
-    """Awake: a core that sleeps takes longer to wake than a short cell runs."""
-    until = _now() + AWAKE_S
-    while _now() < until:
-        if poll.poll(0):
-            return True
-        _yield()
-    return False
 
 
 class Channel:
@@ -83,11 +69,10 @@ class Channel:
             return None
         if len(data) > end:
             self._read = data[end:]
-        return _parsed(data[LENGTHS.size : start].decode(), 0)[0], data[start:end]
+        return _decode(data[LENGTHS.size : start].decode()), data[start:end]
 
-    def send(self, header: Header | str, body: bytes = b"") -> None:
-        """A header is JSON, or will be."""
-        frame = memoryview(framed(header if type(header) is str else dumps(header), body))
+    def send(self, header: Header, body: bytes = b"") -> None:
+        frame = memoryview(framed(header, body))
         # The program may have closed our descriptor and opened a file of its own under that number.
         if os.fstat(self._fd).st_ino != self._inode:
             os._exit(LOST_CHANNEL)
@@ -97,14 +82,14 @@ class Channel:
 
     def wait(self) -> None:
         """Until the host speaks or goes. The place where a stray signal of the program's may raise harmlessly."""
-        if not (self._read or _awaited(self._poll)):
+        if not self._read:
             self._poll.poll()
 
     def looker(self) -> Callable[[float], bool]:
         """Waits so many seconds for the host to say something more. For one thread; `wait` is the main one's."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        return lambda seconds: bool(self._read or (seconds and _awaited(poll)) or poll.poll(seconds * 1000))
+        return lambda seconds: bool(self._read or poll.poll(seconds * 1000))
 
     def waiting(self) -> bool:
         """Whether the host has said something more. While a cell starts this can only be an interrupt."""

@@ -87,8 +87,8 @@ class Init:
             b"leftovers": self._tell_leftovers,
         }
 
-    def live(self, *, ahead: bool) -> None:
-        """Never returns. `ahead`: nobody waits for it yet."""
+    def live(self) -> None:
+        """Never returns."""
         prctl(PR_SET_DUMPABLE, 0)
         bound_capabilities(CAPABILITIES)
         hold_capabilities((WRITES_ANY, BINDS_LOW, *CAPABILITIES))
@@ -99,8 +99,6 @@ class Init:
         signal.signal(signal.SIGCHLD, _only_wake)
         for source in (self._host, wake, self._kept.line):
             self._poll.register(source, select.POLLIN)
-        if ahead:
-            self._rehearse()
         self._reap()
         while True:
             for fd, _ in self._poll.poll(self._patience()):
@@ -118,17 +116,6 @@ class Init:
                 else:
                     self._hear()
             self._look()
-
-    def _rehearse(self) -> None:
-        """Memory shared with the zygote is copied when it is first touched: now rather than while a host waits."""
-        attach({"mounts": [], "view": []}, [])
-        guard({"masked": [], "pinned": [], "protected": []})
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:
-            socket.send_fds(ours, [json.dumps({"a": [1]}).encode()], [1])
-            message, fds, _, _ = socket.recv_fds(theirs, MESSAGE_BYTES, 64)
-            json.loads(message)
-            os.close(fds[0])
 
     def _hear(self) -> None:
         message, fds, _, _ = socket.recv_fds(self._host, MESSAGE_BYTES, 64)

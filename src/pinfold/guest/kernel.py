@@ -10,7 +10,6 @@ import fcntl
 import os
 import socket
 import struct
-from contextlib import suppress
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_PARENT = 0x8000
@@ -31,10 +30,6 @@ _OPEN_TREE_CLONE = 1
 _RESOLVE_NO_SYMLINKS = 4
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _LISTENER = 8
-HUGE = 2 << 20
-_MADV_POPULATE_READ, _MADV_COLLAPSE = 22, 25
-_PRIVATE_ANONYMOUS_UNCOUNTED = 0x4022
-_MAP_FAILED = (1 << 64) - 1
 _X86 = os.uname().machine == "x86_64"
 _CLONE = 56 if _X86 else 220
 _PIVOT_ROOT = 155 if _X86 else 41
@@ -46,7 +41,6 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_libc.mmap.restype = _libc.malloc.restype = _libc.sbrk.restype = ctypes.c_void_p
 
 
 def _where_number_is() -> int:
@@ -86,66 +80,10 @@ def clone(flags: int) -> int:
     return _call(_CLONE, "clone", flags, 0, 0, *rest)
 
 
-def run_elsewhere(pid: int) -> None:
-    """A child just made is begun on another processor. Not every kernel sees to it: it would wait until this one is idle."""
-    allowed = os.sched_getaffinity(0)
-    if others := allowed - {_libc.sched_getcpu()}:
-        with suppress(OSError):  # it has ended, or a rule forbids it
-            os.sched_setaffinity(pid, others)
-            os.sched_setaffinity(pid, allowed)
-
-
 def trim() -> None:
     """Give memory that libc holds free back: a fork would have to copy the tables of it."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(ctypes.c_size_t(0))
-
-
-def reserved(size: int) -> int:
-    """A place in this process's memory that nothing else is given."""
-    arguments = (
-        ctypes.c_void_p(),
-        ctypes.c_size_t(size),
-        0,
-        _PRIVATE_ANONYMOUS_UNCOUNTED,
-        -1,
-        ctypes.c_long(0),
-    )
-    place = _libc.mmap(*arguments) or 0
-    return _checked(-1, "mmap") if place == _MAP_FAILED else place
-
-
-def released(place: int, size: int) -> None:
-    _checked(_libc.munmap(ctypes.c_void_p(place), ctypes.c_size_t(size)), "munmap")
-
-
-def protect(place: int, size: int, mode: str) -> None:
-    """`mode` as /proc/self/maps has it."""
-    bits = sum(bit for letter, bit in (("r", 1), ("w", 2), ("x", 4)) if letter in mode)
-    _libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(size), bits)
-
-
-def populate(place: int, size: int) -> None:
-    """Map what lies there, to be read, if the kernel can (Linux 5.14)."""
-    _libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), _MADV_POPULATE_READ)
-
-
-def collapse(place: int) -> None:
-    """Make a huge page of what lies there, if the kernel can (Linux 6.1)."""
-    _libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(HUGE), _MADV_COLLAPSE)
-
-
-def allocated(size: int) -> int:
-    """By C's own allocator; 0 if it has none."""
-    return _libc.malloc(ctypes.c_size_t(size)) or 0
-
-
-def freed(place: int) -> None:
-    _libc.free(ctypes.c_void_p(place))
-
-
-def heap_end() -> int:
-    return _libc.sbrk(ctypes.c_long(0)) or 0
 
 
 def unshare(flags: int) -> None:

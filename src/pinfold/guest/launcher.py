@@ -65,8 +65,6 @@ class Launcher:
         """Where to say that the pool is full."""
         self._ungrouped: deque[Seed] = deque()
         """Handed out in a hurry: moving a process between groups takes the kernel ten milliseconds and more."""
-        self._prepared = -1
-        """The id whose table of owners is there before its session."""
         self._next: Zygote | None = None
         self._quiet_at = 0.0
 
@@ -144,9 +142,6 @@ class Launcher:
             self._asked += 1
             self._wanted.append((wanted, [paper, reply]))
             self._match()
-        elif request["op"] == "soon":  # while the host still finds out what to ask for
-            if not self._pool and self._zygote.unborn <= len(self._wanted):
-                self._plant(ahead=False)
         elif request["op"] == "warm":
             os.close(fds[0])
             self._warming.append(fds[1])
@@ -214,25 +209,14 @@ class Launcher:
 
     def _plant(self, *, ahead: bool) -> None:
         """`ahead` of anyone who waits for it."""
-        seed = Seed(self._zygote, self._next_outer)
+        outer = FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
+        seed = Seed(self._zygote, outer)
         self._count += 1
         try:
             seed.plant(ahead=ahead)
         except OSError:
             return  # the zygote is gone, and its socket says so next
         self._zygote.unborn_seeds.append(seed)
-        self._prepare_owner(seed.outer)  # while the zygote is busy, where there was no quiet before
-
-    @property
-    def _next_outer(self) -> int:
-        """The id the next session has outside."""
-        return FIRST_ID + 1 + self._count % SESSION_IDS if self._is_root else self._uid
-
-    def _prepare_owner(self, outer: int) -> None:
-        if self._owners is not None and self._prepared != outer:
-            self._prepared = outer
-            with suppress(OSError):  # it is tried again when it is needed
-                self._owners.prepare(self._uid, os.getegid(), outer)
 
     def _on_zygote(self, zygote: Zygote) -> None:
         answer, received = zygote.answer()
@@ -364,15 +348,13 @@ class Launcher:
     def _patience(self) -> float:
         if self._groups is not None and not self._groups.sweep():
             return SWEEP_S
-        has_work = self._lacking > 0 or self._has_leisurely_work
-        if has_work and not self._zygote.unborn and all(seed.is_ready for seed in self._pool):
+        if (
+            (self._lacking > 0 or self._ungrouped)
+            and not self._zygote.unborn
+            and all(seed.is_ready for seed in self._pool)
+        ):
             return max(0.0, self._tend_at - time.monotonic())
         return -1
-
-    @property
-    def _has_leisurely_work(self) -> bool:
-        lacks_owner = self._owners is not None and self._prepared != self._next_outer
-        return bool(self._ungrouped) or lacks_owner
 
     @property
     def _tend_at(self) -> float:
@@ -393,11 +375,8 @@ class Launcher:
             os.close(reply)
         if self._lacking > 0:
             self._plant(ahead=True)
-        elif self._has_leisurely_work and time.monotonic() >= self._tend_at:
-            if self._ungrouped:
-                self._group_late(self._ungrouped.popleft())
-            else:
-                self._prepare_owner(self._next_outer)
+        elif self._ungrouped and time.monotonic() >= self._tend_at:
+            self._group_late(self._ungrouped.popleft())
 
     def _end(self) -> None:
         self._alive = False

@@ -229,9 +229,7 @@ def _be_runner(settings: Request, request: Request, channel: int, word: socket.s
     socket.send_fds(word, [b"1"], [listener])
     os.close(listener)
     word.close()
-    guest = Readied(channel)
-    guest.rehearse()
-    guest.serve()
+    Readied(channel).serve()
     os._exit(0)
 
 

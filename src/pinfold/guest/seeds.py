@@ -23,6 +23,7 @@ class Seed:
         self.group: Group | None = None
         self.memory = 0
         self.is_ahead = False
+        """Of anyone who waits for it."""
         self.gate, self._gate = socket.socketpair()
         self.channel, self._channel = socket.socketpair()
         self.control, self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -36,18 +37,17 @@ class Seed:
         return self.gate.fileno() == -1
 
     def plant(self, *, ahead: bool) -> None:
-        """`ahead` of anyone who waits for it."""
         self.is_ahead = ahead
         inside = (self._gate, self._channel, self._control)
         gate, channel, control = (end.fileno() for end in inside)
-        self.zygote.ask([gate, channel, self._stdout, self._stderr, control], ahead=ahead)
+        self.zygote.ask([gate, channel, self._stdout, self._stderr, control])
         for end in inside:
             end.close()
         os.close(self._stdout)
         os.close(self._stderr)
 
     def let_go(self) -> None:
-        self.gate.send(b"1" if self.is_ahead else b"11")  # one for each of its processes
+        self.gate.send(b"1")
 
     def ends(self) -> list[int]:
         return [self.channel.fileno(), self.control.fileno(), self.stdout, self.stderr, self.pidfd]

@@ -11,7 +11,7 @@ from .calls import Calls, use
 from .cells import Engine
 from .figures import BACKEND
 from .files import Files, Refused
-from .frames import LOST_CHANNEL, Channel, Header, framed
+from .frames import LOST_CHANNEL, Channel, Header
 from .interrupts import Interrupts
 from .inventory import inventory
 from .lifeline import tie_to
@@ -90,28 +90,29 @@ class Server:
         source = body.decode("utf-8", "surrogatepass")
         cell: Any = header.get("cell")
         result = self._engine.run(source, begun, cell)
-        value = "null" if result.value is None else len(result.value)
-        error = "null" if result.error is None else len(result.error)
-        interrupted = "true" if result.interrupted else "false"
-        # Most of what `dumps` would take for it is not JSON.
-        reply = f'"id":{header["id"]},"status":"{result.status}","value":{value},"error":{error},"interrupted":{interrupted}'
+        reply: Header = {
+            "id": header["id"],
+            "status": result.status,
+            "value": None if result.value is None else len(result.value),
+            "error": None if result.error is None else len(result.error),
+            "interrupted": result.interrupted,
+        }
         body = (result.value or b"") + (result.error or b"")
         tree, copies = self._engine.tree, self._copies if cell is not None else None
         self._only_binds = tree is not None and only_binds(tree)
         if copies is not None and self._only_binds:
             copies = None
-            reply += ',"again":true'
+            reply["again"] = True
         if result.out_of_memory:
-            reply += ',"out_of_memory":true'
+            reply["out_of_memory"] = True
         if result.missing:
-            reply += f',"missing":{dumps(result.missing)}'
+            reply["missing"] = result.missing
         if lost := losses.take():
-            reply += f',"lost":{dumps(lost)}'
+            reply["lost"] = lost
         if result.displays:
-            sizes = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
-            reply += f',"displays":{dumps(sizes)}'
+            reply["displays"] = [[(mime, len(data)) for mime, data in one.items()] for one in result.displays]
             body = b"".join([body, *(data for one in result.displays for data in one.values())])
-        self._calls.reply(f"{{{reply}}}", body)
+        self._calls.reply(reply, body)
         self._engine.tree = None  # now, while the host is busy
         if copies is not None:
             self._leave_copy(copies, cell)
@@ -231,10 +232,9 @@ def _prepare() -> None:
 
 
 class Readied:
-    """A guest that needs only its workspace. After `rehearse`, its first cell is as fast as any."""
+    """A guest that needs only its workspace."""
 
     def __init__(self, channel_fd: int, copies: Copies | None = None) -> None:
-        self._fd = channel_fd
         self._copies = copies
         self._channel = Channel(channel_fd)
         sys.argv[:] = [""]
@@ -248,18 +248,6 @@ class Readied:
         self._engine.finish = self._calls.finish
         use(self._calls)
         servers.install()
-
-    def rehearse(self) -> None:
-        """A cell that leaves nothing behind but memory that is already this process's own."""
-        from socket import socketpair  # only a session begun from a zygote has it already
-
-        ours, theirs = socketpair()
-        with ours, theirs:
-            self._channel.use(theirs.fileno())
-            ours.send(framed('{"id": 1, "op": "run"}', b"x = 1"))
-            Server(self._channel, self._calls, self._engine, files=Files("/")).serve_one()
-            self._channel.use(self._fd)
-        self._engine.forget()
 
     def serve(self) -> None:
         """Serve cells in this process, from its current folder on, until the host hangs up."""

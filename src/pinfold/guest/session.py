@@ -1,7 +1,7 @@
 """A session coming to life: shut in step by step, from a fork of the zygote to a program that can do no harm.
 
 Two processes: the init (`init.py`), which keeps the power over the session's own mounts; and the runner, which has none
-and serves cells. Both are made before anyone has asked for the session; what it is for comes last, with `begin`.
+and serves cells. What the session is for comes last, with `begin`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
 from .copies import Copies
@@ -27,9 +25,7 @@ from .kernel import (
     landlock_abi,
     leave_old_root,
     loopback_up,
-    populate,
     prctl,
-    run_elsewhere,
     seccomp,
     set_hostname,
 )
@@ -38,7 +34,6 @@ from .proc import put
 from .requests import Request
 from .root import HOME, Root
 from .serve import Readied
-from .warm import touch_pandas
 from .watches import OF_ONE, bound_watches
 
 INNER_ID = 1000
@@ -52,11 +47,11 @@ OOM_SCORE = "500"
 """Out of memory, the program goes before its init."""
 
 
-def become_session(settings: Request, fds: list[int], *, ahead: bool) -> None:
-    """Never returns. `ahead`: nobody waits for it yet."""
+def become_session(settings: Request, fds: list[int]) -> None:
+    """Never returns."""
     channel = fds[1]
     try:
-        _live(settings, fds, ahead)
+        _live(settings, fds)
     except BaseException as error:
         text = f"{getattr(error, 'filename', None) or type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         os.write(2, f"the session could not be confined: {text}\n".encode())
@@ -66,20 +61,15 @@ def become_session(settings: Request, fds: list[int], *, ahead: bool) -> None:
         os._exit(1)
 
 
-def _live(settings: Request, fds: list[int], ahead: bool) -> None:
+def _live(settings: Request, fds: list[int]) -> None:
     gate, channel, stdout, stderr, control = fds
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     close_all_but(gate, channel, control)
     word, begin = os.pipe()
     line, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if ahead:  # it is put into a control group meanwhile, and what it forks is born there
-        _pass(gate)
+    _pass(gate)  # the launcher may put it into a control group first, and what it forks is born there
     runner = fork()
-    if runner:
-        run_elsewhere(runner)
-    if not ahead:
-        _pass(gate)
     if runner:
         init.close()
         os.close(gate)
@@ -89,11 +79,11 @@ def _live(settings: Request, fds: list[int], ahead: bool) -> None:
         _enter_root(settings)
         os.write(begin, READY)
         leave_old_root()  # the kernel takes its time, and the runner goes on meanwhile; not to the program
-        Init(runner, control, begin, line).live(ahead=ahead)
+        Init(runner, control, begin, line).live()
     line.close()
     os.close(control)
     os.close(begin)
-    _be_runner(settings, gate, channel, word, copies=Copies(init), ahead=ahead)
+    _be_runner(settings, gate, channel, word, copies=Copies(init))
 
 
 def _pass(gate: int) -> None:
@@ -120,7 +110,7 @@ def _enter_root(settings: Request) -> None:
     os.mkdir(HOME, 0o755)
 
 
-def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies, ahead: bool) -> None:
+def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies: Copies) -> None:
     os.setsid()
     prctl(PR_SET_DUMPABLE, 1)  # or /proc/self would not be the program's own
     set_hostname(b"pinfold")
@@ -128,12 +118,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     drop_capabilities()
     default_signals()
     guest = Readied(channel, copies)
-    if ahead:
-        guest.rehearse()
-        with suppress(Exception):  # then it takes as long as any first time
-            touch_pandas()
-    code = iter([] if ahead else settings.get("code", []))
-    _map_until(word, code)
     if os.read(word, len(READY)) != READY:  # the init is building the root, for both
         os._exit(0)
     os.chdir("/")
@@ -141,7 +125,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
     files = _file_rules()
     seccomp(bytes.fromhex(settings["filter"]))
     os.close(gate)
-    _map_until(word, code)
     request = _begun(word)
     os.environ.update(request["environment"])
     for name, limit in request["limits"].items():
@@ -153,14 +136,6 @@ def _be_runner(settings: Request, gate: int, channel: int, word: int, *, copies:
         files.restrict()
     guest.serve()
     os._exit(0)
-
-
-def _map_until(word: int, code: Iterator[tuple[int, int]]) -> None:
-    """Something is said: until then, what a first cell with a table is likely to run."""
-    said = select.poll()
-    said.register(word, select.POLLIN)
-    while not said.poll(0) and (part := next(code, None)):
-        populate(*part)
 
 
 def _begun(word: int) -> Request:

@@ -22,21 +22,17 @@ class Owners:
     """User namespaces that are only tables: what `uid` owns on disk, `outer` owns in the mount."""
 
     def __init__(self) -> None:
-        self._ready: dict[tuple[int, int, int], int] = {}
-
-    def prepare(self, uid: int, gid: int, outer: int) -> None:
-        """Made ahead of need: it takes a fork."""
-        self._ready[uid, gid, outer] = _mapped_namespace(uid, gid, outer)
+        self._made: dict[tuple[int, int, int], int] = {}
 
     def take(self, uid: int, gid: int, outer: int) -> int:
         """A descriptor of the caller's own; every mount of a session that has the same owner is given the same table."""
-        if (uid, gid, outer) not in self._ready:
-            self.prepare(uid, gid, outer)
-        return os.dup(self._ready[uid, gid, outer])
+        if (uid, gid, outer) not in self._made:
+            self._made[uid, gid, outer] = _mapped_namespace(uid, gid, outer)
+        return os.dup(self._made[uid, gid, outer])
 
     def forget(self, outer: int) -> None:
-        for key in [key for key in self._ready if key[2] == outer]:
-            os.close(self._ready.pop(key))
+        for key in [key for key in self._made if key[2] == outer]:
+            os.close(self._made.pop(key))
 
 
 def opened_tree(item: Request, outer: int, owners: Owners | None) -> int:

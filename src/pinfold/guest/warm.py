@@ -62,14 +62,6 @@ def _imported(name: str) -> bool:
     return True
 
 
-def touch_pandas() -> None:
-    """What most first cells with a table touch; memory they share with the zygote is copied now rather than then."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None:
-        frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1, 2, 3]})
-        repr(frame.groupby("key")["value"].sum())
-
-
 def _use_pandas() -> None:
     pandas = sys.modules["pandas"]
     frame = pandas.DataFrame({"key": ["a", "b", "a"], "value": [1.0, 2.0, 3.0], "count": [1, 2, 3]})

@@ -22,19 +22,14 @@ from .kernel import (
     prctl,
     trim,
 )
-from .layout import code_of, gathered, settled
 from .randomness import reseed
 from .requests import MESSAGE_BYTES, Request, read_request
 from .root import found
 from .session import become_session
-from .warm import touch_pandas, warm
+from .warm import warm
 from .zygotes import LONE_SESSIONS
 
-PAUSE_S = 0.02
-"""Before random numbers are seeded anew: the session just made goes first."""
 LEISURE_S = 0.5
-AHEAD = b"ahead"
-"""Asked for before anyone waits for it."""
 FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 
 
@@ -46,19 +41,15 @@ def main(arguments: list[str]) -> None:
     _stand_in_for_stdin()
     _prepare(settings)
     launcher.send(json.dumps(fitness()).encode())
-    had_leisure, is_seeded = settings["warm"] == "now", True
+    had_leisure = settings["warm"] == "now"
     sessions, is_warm = 0, settings["warm"] != "later"
     while True:
-        if not is_seeded:
-            select.select([launcher], [], [], PAUSE_S)
-            reseed()  # here rather than in the session, while nobody waits
-            is_seeded = True
         if not had_leisure and not select.select([launcher], [], [], LEISURE_S)[0]:
             had_leisure = True
             if not is_warm:
                 is_warm = True
                 import_libraries()
-            _settle(settings)
+            _settle()
         message, fds, _, _ = socket.recv_fds(launcher, MESSAGE_BYTES, 8)
         if not message:
             return
@@ -73,7 +64,7 @@ def main(arguments: list[str]) -> None:
             unfit, pid = {"error": f"{error.filename}: {error.strerror}"}, -1
         if pid == 0:
             launcher.detach()
-            become_session(settings, fds, ahead=message == AHEAD)
+            become_session(settings, fds)
         if unfit:
             launcher.send(json.dumps(unfit).encode())
         else:
@@ -82,7 +73,7 @@ def main(arguments: list[str]) -> None:
             os.close(pidfd)
         for fd in fds:
             os.close(fd)
-        is_seeded = False
+        reseed()  # for the next
 
 
 def _stand_in_for_stdin() -> None:
@@ -105,22 +96,18 @@ def _prepare(settings: Request) -> None:
     gc.freeze()
     trim()
     if settings["warm"] == "now":
-        _settle(settings)  # before the sessions of the pool are made: every page written later is there twice
+        _settle()  # before the sessions of the pool are made: every page written later is there twice
     reseed()
 
 
-def _settle(settings: Request) -> None:
+def _settle() -> None:
     """Takes a fifth of a second, which nobody should wait for."""
     immortalise()
     trim()
-    settled()
-    settings["code"] = code_of(touch_pandas)
 
 
 def import_libraries() -> None:
-    room = gathered()
     warm()
-    del room
     gc.collect()
     gc.freeze()
     trim()

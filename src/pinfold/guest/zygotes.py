@@ -70,9 +70,9 @@ class Zygote:
     def hello(self) -> bytes:
         return self._socket.recv(MESSAGE_BYTES) or b'{"error": "the zygote did not start"}'
 
-    def ask(self, fds: list[int], *, ahead: bool) -> None:
-        """For a session; `ahead` of anyone who waits for it."""
-        socket.send_fds(self._socket, [b"ahead" if ahead else b"now"], fds)
+    def ask(self, fds: list[int]) -> None:
+        """For a session."""
+        socket.send_fds(self._socket, [b"session"], fds)
         self.sessions += 1
 
     def answer(self) -> tuple[bytes, list[int]]:

@@ -41,13 +41,10 @@ from pinfold.sandbox.contract import (
     data_places,
     default_memory,
 )
-from pinfold.sandbox.scratch import scratch
 
 TYPE_CHECKING = False  # what it would import is heavy
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-    from pinfold.sandbox.folders import Folder
 
 __all__ = [
     "Answer",
@@ -197,16 +194,20 @@ async def open_session(
     """
     chosen = provider_named(provider) if isinstance(provider, str) else provider
     sources, bounds = named_paths(data), limits or Limits()
-    folder: Folder | None = None
-    if workspace is not None:
-        path = Path(workspace).absolute()  # noqa: ASYNC240 - looks at nothing
-        session = await chosen.open(Spec(workspace=path, data=sources, limits=bounds))
-    else:
-        session, folder = await scratch(chosen, bounds, sources)
+    folder = None
+    if workspace is None:
+        from pinfold.sandbox.folders import Folder
+
+        folder = Folder("workspace")
+        workspace = folder.path
+    path = Path(workspace).absolute()  # noqa: ASYNC240 - looks at nothing
     try:
-        yield session
+        session = await chosen.open(Spec(workspace=path, data=sources, limits=bounds))
+        try:
+            yield session
+        finally:
+            await session.close()
     finally:
-        await session.close()
         if folder is not None:
             from anyio import CancelScope, to_thread
 

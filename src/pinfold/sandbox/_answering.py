@@ -17,7 +17,6 @@ from pinfold.sandbox.channel import ANSWERS_BYTES, GuestCall
 from pinfold.sandbox.contract import Answer, CommandOutcome, OnCall
 
 GONE = "the cell that made the call has ended, or does not wait for it any more"
-GIVE_WAY_S = 0.002
 DROPPED = "nobody waits for this call any more"
 _working_on: ContextVar[int | None] = ContextVar("working_on", default=None)
 """The call that what runs now is for, by its number."""
@@ -50,12 +49,6 @@ class Answering:
         self._on_call = on_call
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[asyncio.Task[None], _Call]] = {}
-        self._way_at = 0.0
-        self._looking: asyncio.Task[None] | None = None
-        """For the next call, and will answer it."""
-        self._next: tuple[GuestCall, _Call] | None = None
-        """That it has found."""
-        self._is_over = False
         self._failure: Exception | None = None
         self._turn = asyncio.Lock()
         self._given = 0
@@ -70,7 +63,6 @@ class Answering:
         try:
             await self._guest.called(self._take)
         finally:
-            self._is_over = True
             await self._give_up()
         if self._failure is not None:
             raise self._failure
@@ -79,20 +71,10 @@ class Answering:
         if isinstance(call, GuestCall):
             self._deadline.pause()
             worked_on = _Call()
-            if (task := self._looking) is not None and self._next is None:
-                self._next = call, worked_on
-            else:
-                task = self._loop.create_task(self._answer_on(call, worked_on))
+            task = self._loop.create_task(self._answer(call, worked_on))
             self._open[call.number] = task, worked_on
         elif call in self._open:
             self._open[call][1].drop()
-
-    async def _answer_on(self, call: GuestCall, worked_on: _Call) -> None:
-        """This one, and those that come one right after the other: a turn of the event loop for each would cost more."""
-        task, _ = self._open[call.number]
-        await self._answer(call, worked_on)
-        while following := self._look(task):
-            await self._answer(*following)
 
     async def _answer(self, call: GuestCall, worked_on: _Call) -> None:
         _working_on.set(call.number)
@@ -117,19 +99,6 @@ class Answering:
             return answer
         words = f"a cell can be given {ANSWERS_BYTES >> 20:,} MB by tools, and this one has; go on in another cell"
         return encoded(Answer(status="failed", value=words))
-
-    def _look(self, task: asyncio.Task[None]) -> tuple[GuestCall, _Call] | None:
-        """A program that makes one call after the other makes the next before the event loop would go round."""
-        if self._open or self._is_over:
-            return None
-        now = perf_counter()
-        if now >= self._way_at:
-            self._way_at = now + GIVE_WAY_S  # others get their turn
-            return None
-        self._looking = task
-        self._guest.look()
-        found, self._looking, self._next = self._next, None, None
-        return found
 
     async def _give_up(self) -> None:
         given_up = list(self._open.values())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinfold.sandbox._paper import MESSAGE_BYTES, paper
@@ -27,37 +26,22 @@ async def asked(
     *,
     who: str = LAUNCHER,
 ) -> tuple[bytes, list[int]]:
-    """What it answers, and the descriptors that come with it. Raises SandboxUnavailable."""
-    with question(peer, message, request, fds, who=who) as answer:
-        await _readable(answer, limit_s)
-        return received(answer)
+    """Send a request, and `fds`, with a socket of its own for the answer. Returns that and its descriptors.
 
-
-@contextmanager
-def question(
-    peer: socket.socket,
-    message: bytes,
-    request: Mapping[str, Any],
-    fds: Sequence[int] = (),
-    *,
-    who: str = LAUNCHER,
-) -> Generator[socket.socket]:
-    """Send a request, and `fds`, with a socket of its own for the answer, which is then nobody else's. Raises SandboxUnavailable."""
+    Raises SandboxUnavailable.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, paper(request) as fd:
         try:
             socket.send_fds(peer, [message], [fd, theirs.fileno(), *fds])
             theirs.close()
-            yield ours
+            await _readable(ours, limit_s)
+            words, given, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 8)
         except (BrokenPipeError, ConnectionError) as error:
             raise LauncherGone(f"{who} is gone: {error}") from error
         except OSError as error:  # a timeout is one
             raise SandboxUnavailable(f"{who} does not answer: {error}") from error
-
-
-def received(answer: socket.socket) -> tuple[bytes, list[int]]:
-    words, fds, _, _ = socket.recv_fds(answer, MESSAGE_BYTES, 8)
-    return words, fds
+    return words, given
 
 
 async def _readable(peer: socket.socket, limit_s: float) -> None:

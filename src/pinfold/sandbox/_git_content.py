@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pinfold.sandbox._beneath import Content, File, Folder, entries_of
+from pinfold.sandbox._contents import Content, File, Folder
 from pinfold.sandbox._gitdir import WRITTEN, is_plain_config, plain_part, pushes_elsewhere
+from pinfold.sandbox.safe_files import entries_of
 
 _LINK_FOLDERS = 2000
 """Of one git folder, that are searched for links."""

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from pinfold.sandbox._awake import Ear
 from pinfold.sandbox._body import Body, Report
 from pinfold.sandbox._deaths import Death, End, how_it_died
 from pinfold.sandbox._keeper_ports import Keeping
@@ -41,8 +40,6 @@ EXIT_S = 0.5
 """Between the end of the channel and the end of the process; longer means the program closed the channel."""
 EXIT_POLL_S = 0.005
 """Where the kernel has no pidfd."""
-SHORT_S = 0.0002
-"""A request as short as this is waited for on the spot: its answer comes sooner than the event loop would go round."""
 END_S = 2.5
 """For the session's init to end the program and say so; then the whole session is ended."""
 KILL_S = 5.0
@@ -69,15 +66,12 @@ class Guest:
         self.death: Death | None = None
         self._loop = asyncio.get_running_loop()
         self._channel = channel
-        self._ear = Ear(channel.fileno())
         self._reader = ReplyReader()
         self._outbox: deque[memoryview] = deque()
         self._id = 0
         self._busy = False
         self._closing = False
         self._end: End | None = None
-        self._calls: list[GuestCall | int] = []
-        """That came before anybody took them."""
         self._takes: OnGuestCall | None = None
         self._nested: tuple[int, asyncio.Future[Ran | None]] | None = None
         """The command somebody waits for, by its number."""
@@ -175,11 +169,6 @@ class Guest:
         """The open request has not ended."""
         return self._busy
 
-    def look(self, limit_s: float = SHORT_S) -> None:
-        """Wait for the end of a short request, holding up everything else for an instant."""
-        if self._channel.fileno() >= 0 and self._ear.hears(limit_s):
-            self._on_channel()
-
     async def end(self) -> End:
         """How the open request ended; the first is the hello. May be awaited again after a cancellation."""
         while self._end is None:
@@ -190,10 +179,7 @@ class Guest:
     async def called(self, take: OnGuestCall) -> None:
         """Until the open request has ended, or `hear_no_more`: each call of it, and each that is dropped, as it comes."""
         self._takes = take
-        calls, self._calls = self._calls, []
         try:
-            for call in calls:
-                take(call)
             while self._end is None and self._takes is not None:
                 self._waiter = self._loop.create_future()
                 await self._waiter
@@ -304,7 +290,6 @@ class Guest:
     ) -> None:
         self._end = self.death
         self._busy = True
-        self._calls.clear()
         self._reader.expect(request_id, statuses, reply_bytes, on_call, on_piece)
 
     def _resolve(self, end: End) -> None:
@@ -327,8 +312,6 @@ class Guest:
     def _on_call(self, call: GuestCall | int) -> None:
         if self._takes is not None:
             self._takes(call)
-        else:
-            self._calls.append(call)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -380,7 +363,6 @@ class Guest:
         try:
             self._accept(data)
         except ChannelBroken as broken:
-            self._calls.clear()
             self._loop.remove_reader(self._channel.fileno())
             self.kill(f"its channel was broken: {broken}")
 

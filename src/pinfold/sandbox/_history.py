@@ -71,10 +71,7 @@ class FileHistory:
         self._filled = Event()
         self._closing = Event()
         self._fill_until = monotonic() + FILL_S
-        if self._scratch and not self.coverage.unread:  # done sooner than a thread is begun
-            self._fill()
-        else:
-            Thread(target=self._fill, daemon=True, name="pinfold-versions").start()
+        Thread(target=self._fill, daemon=True, name="pinfold-versions").start()
 
     def _fill(self) -> None:
         try:
@@ -194,9 +191,9 @@ class FileHistory:
         return f"Git keeps copies that code in the session can read: {_names(found)}. Masking hides the files only."
 
     async def close(self) -> None:
-        await anyio.to_thread.run_sync(self.close_now)
+        await anyio.to_thread.run_sync(self._close)
 
-    def close_now(self) -> None:
+    def _close(self) -> None:
         self._closing.set()
         self._versions.close()
         if self._scratch:

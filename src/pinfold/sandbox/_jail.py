@@ -12,7 +12,6 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
-from pinfold.sandbox._ahead import Ahead, Begun
 from pinfold.sandbox._asking import LauncherGone
 from pinfold.sandbox._body import Jailed
 from pinfold.sandbox._guest import Guest
@@ -23,8 +22,7 @@ from pinfold.sandbox._keeping import Keeper
 from pinfold.sandbox._launcher import Ends, Launcher, begun
 from pinfold.sandbox._output import Output
 from pinfold.sandbox._request import Mounted, mounts_of, request
-from pinfold.sandbox.contract import Limits, SandboxUnavailable, Spec
-from pinfold.sandbox.folders import Folder
+from pinfold.sandbox.contract import SandboxUnavailable, Spec
 from pinfold.sandbox.views.keeping import ViewKeeper
 from pinfold.sandbox.views.place import Place
 
@@ -34,56 +32,14 @@ TRIES = 3
 Probe: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Source:
-    """Where sessions of one kind come from, for all of this process."""
-
-    def __init__(self, launcher: Launcher, ahead: int) -> None:
-        self.launcher = launcher
-        self.ahead = Ahead(self._begin, ahead)
-        self.asked = False
-        """For a scratch session."""
-
-    def _begin(self, limits: Limits) -> Begun:
-        """In a thread. Raises SandboxUnavailable."""
-        made = Folder("workspace")
-        try:
-            spec = Spec(workspace=made.path, limits=limits)
-            mounts = mounts_of(spec)
-            ends = self.launcher.open_now(request(spec, mounts, None))
-        except BaseException:
-            made.remove()
-            raise
-        body = Jailed(ends.control, ends.pidfd)
-        keeper, history = keeper_of(mounts, body), FileHistory.where_possible(made.path)
-        begun = Begun(ends=ends, keeper=keeper, history=history, folder=made, limits=limits)
-        if not begun.says_hello(limits.start_s):
-            begun.close()
-            raise SandboxUnavailable("a session begun ahead did not start")
-        return begun
-
-
 class Guests:
     """Launches the guests of one session."""
 
-    def __init__(
-        self,
-        launcher: Launcher,
-        spec: Spec,
-        probe: Probe | None = None,
-        begun: Begun | None = None,
-        *,
-        is_scratch: bool = False,
-    ) -> None:
-        """`probe` proves the launcher, if it is not the one whose proof this session is. `begun`: the first is there.
-
-        `is_scratch`: the workspace is new and empty.
-        """
+    def __init__(self, launcher: Launcher, spec: Spec, probe: Probe | None = None) -> None:
+        """`probe` proves the launcher, if it is not the one whose proof this session is."""
         self._launcher = launcher
         self._probe = probe
         self._spec = spec
-        self._begun = begun
-        self._history = begun.history if begun else None
-        self._begins_history = is_scratch and not begun
         self._walk: asyncio.Future[list[Mounted]] | None = None
         self._early_history: asyncio.Future[FileHistory | str] | None = None
         self._view: Place | None = None
@@ -109,10 +65,7 @@ class Guests:
     async def history_taken(self) -> FileHistory | str | None:
         """That of the workspace's files, if it has begun; from now on the caller's."""
         early, self._early_history = self._early_history, None
-        if early:
-            return await early
-        history, self._history = self._history, None
-        return history
+        return await early if early else None
 
     @property
     def _is_small(self) -> bool:
@@ -121,11 +74,6 @@ class Guests:
         return _is_small(spec.workspace) and not spec.data and not spec.mounts and not spec.view
 
     async def launch(self) -> Guest:
-        if self._begun:
-            first, self._begun = self._begun, None
-            guest = self._guest(first.ends)
-            guest.keeper = first.keeper
-            return await begun(guest, self._spec.limits)
         if not self._spec.workspace.is_dir():
             raise SandboxUnavailable(
                 f"the workspace {str(self._spec.workspace)!r} is not a folder; create it first"
@@ -145,12 +93,7 @@ class Guests:
         async def keep() -> Keeping:
             made_by = _view_keeper if spec.view else keeper_of
             make = functools.partial(made_by, mounts, Jailed(ends.control, ends.pidfd))
-            keeper = make() if is_small else await anyio.to_thread.run_sync(make)
-            if self._begins_history:
-                # That of an empty folder has begun before a thread would be reached; the session is not there yet.
-                self._begins_history = False
-                self._history = FileHistory.where_possible(spec.workspace)
-            return keeper
+            return make() if is_small else await anyio.to_thread.run_sync(make)
 
         return await begun(guest, spec.limits, keep if spec.writable else None)
 

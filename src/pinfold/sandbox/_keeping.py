@@ -14,14 +14,14 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from pinfold.sandbox._beneath import Below, Content, File, Odd
+from pinfold.sandbox._contents import Content, Contents, File, Odd
 from pinfold.sandbox._git_content import is_plain, is_pointer_within, links_in, made_plain, written_folders
 from pinfold.sandbox._gitdir import REBASE, is_gitdir, rebase_commands
 from pinfold.sandbox._keeper_ports import ADVICE, KeeperReport, Mounts
 from pinfold.sandbox._new_names import NOTHING, Found, NameCheck, Names, folders_in, names_of
-from pinfold.sandbox._watch import EMPTY, FOLDERS, Watch
 from pinfold.sandbox._workspace import STEERING, Guards, followed, guards_of_gitdir, is_within, mountable
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
+from pinfold.sandbox.inotify import FOLDERS, Watch
 
 _CHANGED = "was changed and could not be put back"
 _FOUGHT = 3
@@ -54,7 +54,7 @@ class Keeper:
         self._ask_leftovers = leftovers
         self._leftovers: bool | None = None
         """As answered in this check."""
-        self._below = Below(top)
+        self._contents = Contents(top)
         self._running = False
         self._mounts = Mounts()
         cut = len(self._shown) + 1
@@ -68,10 +68,10 @@ class Keeper:
             if path == f"{self._shown}/.git" and self._status(".git") is None:
                 self._places[".git"] = None
             else:
-                self._was[path[cut:]] = self._below.read(path[cut:])
+                self._was[path[cut:]] = self._contents.read(path[cut:])
         self._loose: set[str] = set()
         """Paths that were absent, or replaced, or may have been: the session may have had its hands on them."""
-        self._shared = {path for path in self._was if self._below.is_shared(path)}
+        self._shared = {path for path in self._was if self._contents.is_shared(path)}
         """Files with another name, by which the session may write them; no mount is in its way there."""
         self._made: dict[str, set[str]] = {}
         """Git folders that the session made, and what is kept in each. No mount holds them: it may remove them again."""
@@ -151,7 +151,7 @@ class Keeper:
             self._report.lose(path, _CHANGED)
         self._fought.clear()
         while self._bytecode:
-            self._below.put_back(self._bytecode.pop(), None)
+            self._contents.put_back(self._bytecode.pop(), None)
         self._tell_rebases()
         self._running = False
         return self._report.take_lines()
@@ -160,7 +160,7 @@ class Keeper:
         return self._report.parting(lambda path: self._status(path) is not None)
 
     def close(self) -> None:
-        self._below.close()
+        self._contents.close()
         for place in self._places.values():
             if place:
                 os.close(place.fd)
@@ -171,9 +171,16 @@ class Keeper:
         """`is_midway`: a cell runs on, and is to meet no error. What it has made of the table stays until its end, and
         what git obeys is made read-only then: git itself may be at work on it.
         """
-        happened = self._watch.events() if self._watch else None
-        is_quiet = happened is EMPTY and names is NOTHING and self.sees_all and self._later is NOTHING
-        if is_quiet and self._mounted and not self._loose and not self._made and not self._mounts:
+        happened = self._watch.changes() if self._watch else None
+        is_quiet = happened is not None and not any(happened) and names is NOTHING and self._later is NOTHING
+        if (
+            is_quiet
+            and self.sees_all
+            and self._mounted
+            and not self._loose
+            and not self._made
+            and not self._mounts
+        ):
             return
         self._leftovers = None
         self._forget_removed()
@@ -272,7 +279,7 @@ class Keeper:
             self._report.lose(folder, "could not be looked into")
         if new and self._watch:
             with suppress(OSError):  # whoever made it may make it again
-                self._watch.add(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
+                self._watch.add_all(sorted({f"{self._top}/{path}".rpartition("/")[0] for path in new}))
 
     def _judge(self, paths: set[str], places: set[str]) -> None:
         for path in sorted(places):
@@ -280,7 +287,7 @@ class Keeper:
         for path in sorted(paths & self._was.keys()):
             if self._is_untouched(path):
                 continue
-            was, now = self._was[path], self._below.read(path)
+            was, now = self._was[path], self._contents.read(path)
             if now != was:
                 if self._is_the_users(path, was, now):
                     self._was[path] = now
@@ -294,7 +301,7 @@ class Keeper:
     def _is_untouched(self, path: str) -> bool:
         if self._was[path] is None:
             return self._status(path) is None
-        return self._below.is_untouched(path)
+        return self._contents.is_untouched(path)
 
     def _is_the_users(self, path: str, was: Content, now: Content) -> bool:
         """Or does no harm, whoever made it."""
@@ -327,7 +334,7 @@ class Keeper:
         done = "been removed" if was is None else "been put back"
         if isinstance(was, Odd) or (isinstance(was, File) and was.data is None):
             self._report.lose(path, _CHANGED)
-        elif self._below.put_back(path, was) and self._below.read(path) == was:
+        elif self._contents.put_back(path, was) and self._contents.read(path) == was:
             self._fought.discard(path)
             why = f": {self._rows[path].program} would obey it" if path in self._rows else ""
             self._say(path, words if words and was is not None else f"was {how} and has {done}{why}")
@@ -382,7 +389,7 @@ class Keeper:
     def _bring_back(self, path: str, place: _Place) -> None:
         where = os.readlink(f"/proc/self/fd/{place.fd}")  # noqa: PTH115
         inside = where.startswith(f"{self._top}/") and not where.endswith(" (deleted)")
-        if inside and self._below.rename(where[len(self._top) + 1 :], path):
+        if inside and self._contents.rename(where[len(self._top) + 1 :], path):
             self._say(path, "was put aside and has been put back")
         else:
             self._report.lose(path, "is gone or replaced and could not be put back")
@@ -406,7 +413,7 @@ class Keeper:
             self._made[path] = kept
         self._loose |= kept
         for name in sorted(kept):
-            now = self._below.read(name)
+            now = self._contents.read(name)
             if is_users:
                 self._was[name] = now
             else:
@@ -466,7 +473,7 @@ class Keeper:
     def _refuse_links(self, links: Iterable[str]) -> None:
         for link in links:
             if link not in self._links and link not in self._was:
-                gone = self._below.put_back(link, None)
+                gone = self._contents.put_back(link, None)
                 words = "was made a link and has been removed"
                 self._say(link, words if gone else f"was made a link and could not be removed; {ADVICE}")
 
@@ -479,8 +486,8 @@ class Keeper:
         written = [folder for gitdir in self._gitdirs() for folder in written_folders(self._top, gitdir)]
         secret = {f"{self._top}/{path}".rpartition("/")[0] for path in self._masked}
         try:
-            self._watch.add(sorted(above))
-            self._watch.add(f"{self._top}/{folder}" for folder in written)
+            self._watch.add_all(sorted(above))
+            self._watch.add_all(f"{self._top}/{folder}" for folder in written)
         except OSError:
             self.sees_all = False
             return
@@ -488,14 +495,14 @@ class Keeper:
         with suppress(
             OSError
         ):  # more than can be watched: they are seen where the history of the files sees them
-            self._watch.add(sorted(secret))
+            self._watch.add_all(sorted(secret))
 
     def _watch_each(self, folders: list[str] | None, most: int) -> bool:
         """Whether all of them are watched."""
         if self._watch is None or folders is None or len(folders) > most:
             return False
         try:
-            self._watch.add(f"{self._top}/{folder}" if folder else self._top for folder in folders)
+            self._watch.add_all(f"{self._top}/{folder}" if folder else self._top for folder in folders)
         except OSError:
             return False
         return True
@@ -507,7 +514,7 @@ class Keeper:
             while waiting and self._watch:
                 path = waiting.pop()
                 folder = f"{self._top}/{path}" if path else self._top
-                if self._watch.add([folder]):
+                if self._watch.add_all([folder]):
                     waiting += folders_in(self._top, path)
         except OSError:
             self.sees_names, self._unseen = False, True

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from pinfold.sandbox import warm
-from pinfold.sandbox._asking import LauncherGone, asked, question, received
+from pinfold.sandbox._asking import LauncherGone, asked
 from pinfold.sandbox._deaths import Death
 from pinfold.sandbox._guest import Guest
 from pinfold.sandbox._keeper_ports import Keeping
@@ -82,26 +82,11 @@ class Launcher:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def expect(self) -> None:
-        """A session will be asked for, once it is known which: it is begun meanwhile. Of one that is ready."""
-        if self._socket is not None:
-            with suppress(OSError):  # then `open` says so
-                self._socket.send(b'{"op": "soon"}')
-                os.sched_yield()  # or it would wait for us, where both have one core
-
     async def open(self, request: Mapping[str, Any]) -> Ends:
         """Raises SandboxUnavailable, as LauncherGone if it is worth another try."""
         await self.ready()
         assert self._socket is not None
         return self._ends(*await asked(self._socket, b'{"op": "open"}', request, ANSWER_S))
-
-    def open_now(self, request: Mapping[str, Any]) -> Ends:
-        """For a thread, of one that is ready; waits. Raises SandboxUnavailable."""
-        if self._socket is None:
-            raise LauncherGone("the launcher of sessions has ended")
-        with question(self._socket, b'{"op": "open"}', request) as answer:
-            answer.settimeout(ANSWER_S)
-            return self._ends(*received(answer))
 
     def _ends(self, answer: bytes, fds: list[int]) -> Ends:
         if not answer:
@@ -215,8 +200,7 @@ async def begun(guest: Guest, limits: Limits, keep: Callable[[], Awaitable[Keepi
 
 async def _greet(guest: Guest, limit_s: float) -> None:
     try:
-        guest.look()
-        end = await (asyncio.wait_for(guest.end(), limit_s) if guest.is_busy else guest.end())
+        end = await asyncio.wait_for(guest.end(), limit_s)
     except TimeoutError as error:
         raise SandboxUnavailable(f"the session did not answer within {limit_s:g} s") from error
     if isinstance(end, Death):

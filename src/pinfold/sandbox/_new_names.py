@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
-from pinfold.sandbox._beneath import link_target, open_up
 from pinfold.sandbox._gitdir import DATA, NAMES, is_gitdir
 from pinfold.sandbox._workspace import Guards, Walk, is_within, stamp_of
 from pinfold.sandbox.autorun_files import GIT_FOLDER, Row
+from pinfold.sandbox.safe_files import link_target, open_up
 from pinfold.sandbox.secret_files import is_masked
 
 _MOST = 2_000_000

@@ -8,7 +8,6 @@ import os
 import struct
 import termios
 
-from pinfold.sandbox._kept import Kept
 from pinfold.sandbox.contract import OnOutput, Stream
 
 CHUNK_BYTES = 1 << 17
@@ -38,7 +37,7 @@ class Output:
         self._stream: Stream = stream
         self._cap = cap
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = Kept(cap)
+        self._parts: list[str] = []
         self._kept = 0
         self._dropped = 0
         self._on_output: OnOutput | None = None
@@ -54,7 +53,7 @@ class Output:
         self._on_output = on_output
         self.failure = None
         if on_output is not None:
-            for text in self._text.parts():
+            for text in self._parts:
                 self._tell(text)
 
     def read(self) -> bool:
@@ -89,8 +88,8 @@ class Output:
             self._tell(rest)
         else:
             self._keep(rest)
-        text, dropped = self._text.taken(), self._dropped
-        self._kept, self._dropped, self._on_output = 0, 0, None
+        text, dropped = "".join(self._parts), self._dropped
+        self._parts, self._kept, self._dropped, self._on_output = [], 0, 0, None
         return text, dropped
 
     def _add(self, data: bytes) -> None:
@@ -113,7 +112,7 @@ class Output:
 
     def _keep(self, text: str) -> None:
         if text:
-            self._text.add(text)
+            self._parts.append(text)
             self._tell(text)
 
     def _tell(self, text: str) -> None:

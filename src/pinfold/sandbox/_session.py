@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 
@@ -13,7 +12,7 @@ from pinfold.sandbox._commands import Command, not_run
 from pinfold.sandbox._deaths import Death, End
 from pinfold.sandbox._endings import Deadline, verdict
 from pinfold.sandbox._guest import Guest
-from pinfold.sandbox._slot import GIVE_WAY_S, GONE, Slot
+from pinfold.sandbox._slot import GONE, Slot
 from pinfold.sandbox._trail import COMMAND
 from pinfold.sandbox.channel import (
     ASK_STATUSES,
@@ -41,7 +40,6 @@ from pinfold.sandbox.contract import (
 )
 
 CELL_STATUSES = frozenset[GuestStatus]({"ok", "error", "interrupted"})
-SHORT_CELL_S = 0.0005
 BEFORE = "the variables are as before the cell"
 BACK = "variables and files are as before it"
 
@@ -71,16 +69,7 @@ class GuestSession(Slot):
             await anyio.lowlevel.checkpoint_if_cancelled()
             if not self._capabilities.calls:
                 on_call = None
-            outcome = await self._cell(guest, code, limit_s, on_output, on_call)
-        await self._give_way()
-        return outcome
-
-    async def _give_way(self) -> None:
-        """Short cells end without a turn of the event loop; others get theirs all the same."""
-        now = perf_counter()
-        if now >= self._way_at:
-            self._way_at = now + GIVE_WAY_S
-            await asyncio.sleep(0)
+            return await self._cell(guest, code, limit_s, on_output, on_call)
 
     async def _cell(
         self, guest: Guest, code: str, limit_s: float, on_output: OnOutput | None, on_call: OnCall | None
@@ -96,16 +85,10 @@ class GuestSession(Slot):
             self._growth.begin(guest.body.fd, guest.scratch, self._is_too_much)
         guest.post("run", source, CELL_STATUSES, CELL_BYTES, fields, calls=on_call is not None)
         self._runs = "cell"
-        self._deadline = None
-        overdue = False
+        self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
         try:
-            guest.look(SHORT_CELL_S)
-            if guest.is_busy:
-                self._deadline = deadline = Deadline(guest, limit_s, self._limits.interrupt_grace_s)
-                end = await self._settled(guest, deadline, on_call)
-                overdue, self._stopped_for = deadline.passed, deadline.why
-            else:
-                end = await guest.end()
+            end = await self._settled(guest, deadline, on_call)
+            self._stopped_for = deadline.why
         finally:
             self._runs = None
             if self._keeper:
@@ -127,7 +110,7 @@ class GuestSession(Slot):
         why, self._stopped_for = self._stopped_for, None
         status, error = verdict(
             end,
-            limit_s if overdue else None,
+            limit_s if deadline.passed else None,
             BEFORE if rolled_back else GONE,
             rolled_back=rolled_back,
             why=why,

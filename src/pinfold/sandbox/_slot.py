@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from time import perf_counter
 from typing import Any, Literal, Protocol, Self
 
 import anyio
@@ -27,7 +26,6 @@ from pinfold.sandbox.channel import ASK_STATUSES, ChannelBroken, Reply, command_
 from pinfold.sandbox.contract import Capabilities, Limits, NotSupported, OnCall, SandboxUnavailable
 
 GONE = "the variables are gone"
-GIVE_WAY_S = 0.005
 HASTE_S = 1.0
 """For looking at what a cell did that was cancelled."""
 AFTER = "the variables are as after the last cell"
@@ -78,7 +76,6 @@ class Slot:
         self._stopped_for: str | None = None
         """What has just run, before its time."""
         self._closed = False
-        self._way_at = perf_counter() + GIVE_WAY_S
         self._keeper: Keeping | None = None
         self._notices: tuple[str, ...] = ()
         """What the keeper said, until a cell's outcome has."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from pinfold.sandbox._beneath import entries_of, link_target
 from pinfold.sandbox.autorun_files import Match, Row
+from pinfold.sandbox.safe_files import entries_of, link_target
 
 MODULE = Row("site-packages/", "Python")
 """A module that a path file (`*.pth`) imports, or its bytecode: it runs at every start."""

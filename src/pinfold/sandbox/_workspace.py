@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import DATA, is_gitdir, obeyed, usual_hooks
-from pinfold.sandbox._watch import FOLDERS
 from pinfold.sandbox.contract import DATASETS, SERVERS, Mount, SandboxUnavailable
+from pinfold.sandbox.inotify import FOLDERS
 from pinfold.sandbox.name_patterns import NamePatterns
 from pinfold.sandbox.secret_files import NAMES, PATTERNS, is_masked
 

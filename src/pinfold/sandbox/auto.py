@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from pinfold.sandbox.contract import Capabilities, Limits, Provider, SandboxUnavailable, Session, Spec
-from pinfold.sandbox.folders import Folder
-from pinfold.sandbox.scratch import scratch
+from pinfold.sandbox.contract import Capabilities, Provider, SandboxUnavailable, Session, Spec
 
 
 class Probed(Provider, Protocol):
@@ -77,10 +75,6 @@ class Auto:
     async def open(self, spec: Spec) -> Session:
         level = await self.resolve(spec)
         return await level.open(spec)
-
-    async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
-        level = await self.resolve()
-        return await scratch(level, limits)
 
 
 _SETTINGS = {

@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pinfold.sandbox._beneath import remove_all
+from pinfold.sandbox.safe_files import remove_all
 
 _OURS = r"pinfold-(home|workspace|proof|bait|site|lite|versions|variables|views)\.[a-z0-9_]{8}"
 _UNNAMED = r"\.?pinfold-(workspace-|proof-|bait-|check-)?[a-z0-9_]{8}"

@@ -16,13 +16,13 @@ import anyio.to_thread
 
 from pinfold.sandbox._growth import growth_of
 from pinfold.sandbox._history import FileHistory
-from pinfold.sandbox._jail import Guests, Source, history_of
+from pinfold.sandbox._jail import Guests, history_of
 from pinfold.sandbox._launcher import GUEST, Launcher
 from pinfold.sandbox._saved import Saved
 from pinfold.sandbox._undo import UndoableSession
 from pinfold.sandbox.canaries import holes
 from pinfold.sandbox.contract import Capabilities, Limits, SandboxUnavailable, Session, Spec
-from pinfold.sandbox.folders import Folder, folder
+from pinfold.sandbox.folders import folder
 from pinfold.sandbox.seccomp import compile_filter
 from pinfold.sandbox.warm import socket_in
 
@@ -46,10 +46,6 @@ FILES = {
 TMP_BYTES = 1 << 30
 RECYCLE_AFTER = 1_000
 """Sessions of one zygote: they share its address layout and hash seed."""
-AHEAD = 1
-"""Scratch sessions begun before they are asked for, once two were."""
-
-
 REPLACE_S = 1.0
 """Before a launcher that was lost is replaced."""
 NO_VIEWS = "this kernel refuses overlayfs in user namespaces: no session can have a private view of the workspace here"
@@ -108,29 +104,7 @@ class Namespaces:
         if spec.view is not None and not self._launcher().views:
             await guests.release()
             raise SandboxUnavailable(NO_VIEWS)
-        self._launcher().expect()
         return await self._opened(guests, spec)
-
-    async def open_scratch(self, limits: Limits) -> tuple[Session, Folder]:
-        """A session in a new empty folder, which the caller removes. One begun ahead, where sessions come and go."""
-        await self.probe()
-        source = self._source()
-        begun = source.ahead.take(limits)
-        if not begun:
-            source.launcher.expect()
-        made = begun.folder if begun else Folder("workspace")
-        spec = Spec(workspace=made.path, limits=limits)
-        try:
-            guests = Guests(source.launcher, spec, self.probe, begun, is_scratch=True)
-            session = await self._opened(guests, spec)
-        except BaseException:
-            made.remove()
-            raise
-        if self._pool is None and not source.asked:
-            source.asked = True  # whoever asks once may never ask again
-        else:
-            source.ahead.refill_soon(limits)
-        return session, made
 
     async def probe(self, spec: Spec | None = None) -> None:
         """Make sure that sessions can be had and are shut in. Raises SandboxUnavailable.
@@ -171,20 +145,12 @@ class Namespaces:
         """Prove it and fill the pool, before anyone asks for a session. Raises SandboxUnavailable."""
         await self.probe()
         await self._launcher().warm()
-        if self._pool:
-            await anyio.to_thread.run_sync(self._source().ahead.fill)
-            await self._launcher().warm()
 
     def _launcher(self) -> Launcher:
-        return self._source().launcher
-
-    def _source(self) -> Source:
         key = (type(self), self._python, self._pool, self._program, self._guest)
-        if key not in _sources:
-            _sources[key] = Source(
-                Launcher(self._settings(), self._guest), AHEAD if self._pool is None else self._pool
-            )
-        return _sources[key]
+        if key not in _launchers:
+            _launchers[key] = Launcher(self._settings(), self._guest)
+        return _launchers[key]
 
     async def _opened(self, guests: Guests, spec: Spec) -> Session:
         async def history() -> FileHistory | str:
@@ -237,14 +203,14 @@ class Namespaces:
         }
 
 
-_sources: dict[tuple[type, Path, int | None, bytes, Path], Source] = {}
+_launchers: dict[tuple[type, Path, int | None, bytes, Path], Launcher] = {}
+"""Of all of this process."""
 
 
 @atexit.register
-def _end_sources() -> None:
-    for source in _sources.values():
-        source.ahead.close()
-        source.launcher.end()
+def _end_launchers() -> None:
+    for launcher in _launchers.values():
+        launcher.end()
 
 
 def entered(python: Path) -> Path:

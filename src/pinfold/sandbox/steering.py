@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pinfold.sandbox._beneath import FILE_BYTES, Below, File
+from pinfold.sandbox._contents import FILE_BYTES, Contents, File
 from pinfold.sandbox._workspace import STEERING
 from pinfold.sandbox.autorun_files import Match, match
 from pinfold.sandbox.contract import FileRefused
@@ -49,11 +49,11 @@ def steers_agent(path: str) -> bool:
 
 def read_steering(path: str, workspace: Path) -> bytes | None:
     """Its content, None if it is not there. Raises FileRefused."""
-    below = Below(str(workspace))
+    contents = Contents(str(workspace))
     try:
-        content = below.read(path)
+        content = contents.read(path)
     finally:
-        below.close()
+        contents.close()
     if content is None:
         return None
     if not isinstance(content, File) or content.data is None:
@@ -63,15 +63,15 @@ def read_steering(path: str, workspace: Path) -> bytes | None:
 
 def write_steering(path: str, data: bytes, workspace: Path) -> None:
     """Never through a link. Raises FileRefused."""
-    below = Below(str(workspace))
+    contents = Contents(str(workspace))
     try:
-        now = below.read(path)
+        now = contents.read(path)
         if now is None:
             stat = workspace.stat()
             now = File(data=None, mode=0o644, owner=(stat.st_uid, stat.st_gid))
         if not isinstance(now, File):
             raise FileRefused(f"{path} is no plain file, and cannot be written")
-        if not below.write(path, replace(now, data=data, stamp=None)):
+        if not contents.write(path, replace(now, data=data, stamp=None)):
             raise FileRefused(f"{path} could not be written: something on the way to it is no folder")
     finally:
-        below.close()
+        contents.close()

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from tests.sandbox.versions.cells import Cells, history, tree
 
+from pinfold.sandbox.safe_files import SafeFolder, Stamp
 from pinfold.sandbox.versions import Changes, NotCovered, Versions
-from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp
-from pinfold.sandbox.versions.top import Top
 
 pytestmark = pytest.mark.safety
 SECRET = "of the user's, outside"
@@ -32,8 +31,8 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def top(workspace: Path) -> Generator[Top]:
-    top = Top(workspace)
+def top(workspace: Path) -> Generator[SafeFolder]:
+    top = SafeFolder(workspace)
     yield top
     top.close()
 
@@ -42,15 +41,20 @@ def file(top: Path, name: str) -> Stamp:
     return Stamp.of((top / name).lstat())
 
 
-A_FILE = File("0" * 64, 1, 0o644, (os.getuid(), os.getgid()), 1)
 OWNER = (os.getuid(), os.getgid())
-WAYS_OUT: dict[str, Callable[[Top, str], object]] = {
+
+
+def put(top: SafeFolder, path: str, fill: Callable[[int], None], *, was: Stamp | None) -> None:
+    top.put_file(path, fill, mode=0o644, owner=OWNER, mtime_ns=1, was=was)
+
+
+WAYS_OUT: dict[str, Callable[[SafeFolder, str], object]] = {
     "looks": lambda top, path: top.status(path) or _refused(),
     "opens": lambda top, path: top.opened(path).__enter__(),
-    "writes": lambda top, path: top.put_file(path, A_FILE, lambda _: None, was=None),
-    "links": lambda top, path: top.put_link(path, Link("y", OWNER), was=None),
+    "writes": lambda top, path: put(top, path, lambda _: None, was=None),
+    "links": lambda top, path: top.put_link(path, "y", OWNER, was=None),
     "makes": lambda top, path: top.make_folder(path),
-    "closes": lambda top, path: top.give(path, Folder(0o700, OWNER)),
+    "closes": lambda top, path: top.give(path, 0o700, OWNER, is_folder=True),
     "lets read": lambda top, path: top.let_read(path),
     "removes": lambda top, path: top.remove(path, was=None),
     "removes folders": lambda top, path: top.remove_folder(path),
@@ -67,7 +71,12 @@ def _refused() -> None:
 @pytest.mark.parametrize("name", ["x", "sub", "new"])
 @pytest.mark.parametrize("lead", ["link", "folder/../link", "../outside", "folder/link"])
 def test_no_way_leads_through_a_link_or_above(
-    workspace: Path, outside: Path, top: Top, way: Callable[[Top, str], object], name: str, lead: str
+    workspace: Path,
+    outside: Path,
+    top: SafeFolder,
+    way: Callable[[SafeFolder, str], object],
+    name: str,
+    lead: str,
 ) -> None:
     (workspace / "link").symlink_to(outside)
     (workspace / "folder").mkdir()
@@ -80,13 +89,13 @@ def test_no_way_leads_through_a_link_or_above(
     assert tree(outside) == before
 
 
-def test_the_same_ways_do_their_work_inside(workspace: Path, top: Top) -> None:
+def test_the_same_ways_do_their_work_inside(workspace: Path, top: SafeFolder) -> None:
     (workspace / "folder").mkdir()
-    top.put_file("folder/x", A_FILE, lambda fd: os.close(os.dup(fd)), was=None)
+    put(top, "folder/x", lambda fd: os.close(os.dup(fd)), was=None)
     top.move("folder/x", "x", was=file(workspace, "folder/x"))
-    top.put_link("folder/y", Link("x", OWNER), was=None)
+    top.put_link("folder/y", "x", OWNER, was=None)
     top.make_folder("folder/z")
-    top.give("folder/z", Folder(0o750, OWNER))
+    top.give("folder/z", 0o750, OWNER, is_folder=True)
     assert tree(workspace).keys() == {"folder", "folder/y", "folder/z", "x"}
     top.remove("folder/y", was=file(workspace, "folder/y"))
     top.remove_folder("folder/z")
@@ -94,7 +103,7 @@ def test_the_same_ways_do_their_work_inside(workspace: Path, top: Top) -> None:
 
 
 def test_a_folder_swapped_for_a_link_while_a_file_is_written_keeps_the_file(
-    workspace: Path, outside: Path, top: Top
+    workspace: Path, outside: Path, top: SafeFolder
 ) -> None:
     (workspace / "folder").mkdir()
     before = tree(outside)
@@ -104,21 +113,21 @@ def test_a_folder_swapped_for_a_link_while_a_file_is_written_keeps_the_file(
         (workspace / "folder").rename(workspace / "moved")
         (workspace / "folder").symlink_to(outside)
 
-    top.put_file("folder/x", A_FILE, fill, was=None)
+    put(top, "folder/x", fill, was=None)
     assert tree(outside) == before
     assert (workspace / "moved" / "x").read_bytes() == b"1"
 
 
 def test_what_changed_after_it_was_seen_is_neither_replaced_nor_removed_nor_moved(
-    workspace: Path, top: Top
+    workspace: Path, top: SafeFolder
 ) -> None:
     (workspace / "x").write_text("one")
     seen = file(workspace, "x")
     (workspace / "x").write_text("two")
     for attempt in (
-        lambda: top.put_file("x", A_FILE, lambda _: None, was=seen),
-        lambda: top.put_file("x", A_FILE, lambda _: None, was=None),
-        lambda: top.put_link("x", Link("y", OWNER), was=seen),
+        lambda: put(top, "x", lambda _: None, was=seen),
+        lambda: put(top, "x", lambda _: None, was=None),
+        lambda: top.put_link("x", "y", OWNER, was=seen),
         lambda: top.remove("x", was=seen),
         lambda: top.move("x", "y", was=seen),
     ):
@@ -199,7 +208,7 @@ def change(workspace: Path) -> None:
 
 
 def test_each_write_is_made_inside_or_refused_while_links_come_and_go(
-    workspace: Path, outside: Path, top: Top
+    workspace: Path, outside: Path, top: SafeFolder
 ) -> None:
     (workspace / "d" / "sub").mkdir(parents=True)
     before = tree(outside)
@@ -209,7 +218,7 @@ def test_each_write_is_made_inside_or_refused_while_links_come_and_go(
         while min(made, refused) < 50 and time.monotonic() < until:
             try:
                 status = top.status("d/sub/x")
-                top.put_file("d/sub/x", A_FILE, lambda _: None, was=Stamp.of(status) if status else None)
+                put(top, "d/sub/x", lambda _: None, was=Stamp.of(status) if status else None)
                 made += 1
             except OSError:
                 refused += 1

@@ -6,7 +6,9 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
+
+from pinfold.sandbox.safe_files import Thing
 
 Why: TypeAlias = Literal[
     "too large",
@@ -23,28 +25,6 @@ Why: TypeAlias = Literal[
     "changed while it was read",
 ]
 """Why something is not covered."""
-
-
-class Stamp(NamedTuple):
-    """By which it is seen that a file is as it was, without reading it."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    mode: int
-
-    @staticmethod
-    def of(status: os.stat_result) -> Stamp:
-        return Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
-
-    @property
-    def thing(self) -> Thing:
-        return self[:3]
-
-
-Thing: TypeAlias = tuple[int, int, int]
-"""Inode, size and time of writing: a renamed file keeps these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +70,6 @@ UNMEASURED = Uncovered("changed before it was read", (0, 0, 0))
 Entry: TypeAlias = File | Folder | Link | Uncovered
 Delta: TypeAlias = dict[str, tuple[Entry | None, Entry | None]]
 """What each path was and what it became; None: not there. Paths are relative to the workspace, "" is the workspace."""
-
-
-SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
 def owner_of(status: os.stat_result) -> tuple[int, int]:

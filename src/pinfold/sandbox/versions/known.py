@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from pinfold.sandbox.safe_files import Stamp
 from pinfold.sandbox.versions.entries import (
     Delta,
     Entry,
     File,
     Folder,
-    Stamp,
     Uncovered,
     joined,
     name_of,

@@ -13,20 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from pinfold.sandbox.safe_files import SET_ID, Changed, SafeFolder, Stamp, Thing, name_aside, partial_name
 from pinfold.sandbox.versions.entries import (
-    SET_ID,
     Entry,
     File,
     Folder,
     Link,
-    Stamp,
-    Thing,
     Uncovered,
     is_below,
 )
 from pinfold.sandbox.versions.seeing import Seeing
 from pinfold.sandbox.versions.store import Store
-from pinfold.sandbox.versions.top import Changed, Top, name_aside, partial_name
 
 _Key: TypeAlias = str | Thing | tuple[str | None, int, tuple[int, int]] | None
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
@@ -47,7 +44,7 @@ class Putting:
     """`keeps_times`: files get the times they had, else the present. `aside`: what had to make way before, and may return."""
 
     def __init__(
-        self, top: Top, store: Store, seen: Seeing, *, keeps_times: bool, aside: Collection[str] = ()
+        self, top: SafeFolder, store: Store, seen: Seeing, *, keeps_times: bool, aside: Collection[str] = ()
     ) -> None:
         self._top = top
         self._store = store
@@ -234,7 +231,7 @@ class Putting:
                     self._top.make_folder(path)
                     self._seen.look_at(path)
             case Link():
-                self._top.put_link(path, wanted, was=self._now.stamps.get(path))
+                self._top.put_link(path, wanted.target, wanted.owner, was=self._now.stamps.get(path))
                 self._seen.look_at(path)
             case File():
                 self._make_file(path, wanted)
@@ -251,7 +248,7 @@ class Putting:
             wanted = replace(wanted, mode=wanted.mode & ~SET_ID)
             self.done.missed[path] = "its set-id bits are not given back"
         if isinstance(there, File) and there.digest == wanted.digest:
-            self._top.give(path, wanted)
+            self._top.give(path, wanted.mode, wanted.owner, is_folder=False)
             self._seen.look_at(path)
             return
         digest = wanted.digest
@@ -259,13 +256,18 @@ class Putting:
         if not self._keeps_times:
             wanted = replace(wanted, mtime_ns=time.time_ns())
         stamp = self._top.put_file(
-            path, wanted, lambda fd: self._store.copy(digest, fd), was=self._now.stamps.get(path)
+            path,
+            lambda fd: self._store.copy(digest, fd),
+            mode=wanted.mode,
+            owner=wanted.owner,
+            mtime_ns=wanted.mtime_ns,
+            was=self._now.stamps.get(path),
         )
         self._now.note(path, wanted, stamp, is_fresh=True)
 
     def _close(self, path: str, wanted: Entry | None) -> None:
         assert isinstance(wanted, Folder)
-        self._top.give(path, wanted)
+        self._top.give(path, wanted.mode, wanted.owner, is_folder=True)
         self._seen.look_at(path)
 
     def _try(self, step: Callable[[str, Entry | None], None], path: str, wanted: Entry | None) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pinfold.sandbox.versions.entries import File, Stamp, Uncovered, Why, mode_of, owner_of
+from pinfold.sandbox.safe_files import Stamp, is_open_for_writing
+from pinfold.sandbox.versions.entries import File, Uncovered, Why, mode_of, owner_of
 from pinfold.sandbox.versions.store import NoRoom, TooLarge
-from pinfold.sandbox.versions.top import is_open_for_writing
 
 TICK_NS = 20_000_000
 """Longer than the kernel's clock for files stands still."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 from pinfold.sandbox._new_names import NOTHING, Names
+from pinfold.sandbox.inotify import FILES, OPENED, WRITTEN, Watch
+from pinfold.sandbox.safe_files import SafeFolder, Stamp, is_open_for_writing, reopened
 from pinfold.sandbox.secret_files import PATTERNS, is_masked
 from pinfold.sandbox.versions.entries import (
     UNMEASURED,
@@ -27,7 +29,6 @@ from pinfold.sandbox.versions.entries import (
     File,
     Folder,
     Link,
-    Stamp,
     Uncovered,
     Why,
     joined,
@@ -41,8 +42,6 @@ from pinfold.sandbox.versions.holes import written
 from pinfold.sandbox.versions.known import Known
 from pinfold.sandbox.versions.reading import TICK_NS, Read, file_of, is_fresh, read, reason
 from pinfold.sandbox.versions.store import NoRoom, Store
-from pinfold.sandbox.versions.top import Top, is_open_for_writing, reopened
-from pinfold.sandbox.versions.watch import OPENED, WRITTEN, Watch
 
 LAST = frozenset({".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "venv"})
 """Folders that are looked into after all others at the start: what they hold a cell is least likely to change."""
@@ -88,7 +87,7 @@ class Seeing:
 
     def __init__(
         self,
-        top: Top,
+        top: SafeFolder,
         store: Store,
         *,
         largest: int,
@@ -122,7 +121,7 @@ class Seeing:
         self._compares_held = not top.tells_of_maps
         self._watch: Watch | None = None
         with suppress(OSError):
-            self._watch = Watch(watches)
+            self._watch = Watch(watches, FILES)
 
     @property
     def watches(self) -> bool:
@@ -417,7 +416,7 @@ class Seeing:
         if self._watch is None:
             return True
         try:
-            is_new = self._watch.add(fd, folder)
+            is_new = self._watch.add(folder, fd)
         except OSError:
             # Too many. From now on every look is at everything, this one too.
             self._watch.close()

@@ -14,6 +14,7 @@ from time import sleep
 
 from pinfold.sandbox._new_names import Names
 from pinfold.sandbox.contract import SandboxError, SandboxUnavailable
+from pinfold.sandbox.safe_files import SafeFolder, is_partial
 from pinfold.sandbox.versions.entries import Delta, is_below, is_git, whole
 from pinfold.sandbox.versions.history import History, Target, Users
 from pinfold.sandbox.versions.journal import Journal, Told
@@ -29,7 +30,6 @@ from pinfold.sandbox.versions.reports import (
 )
 from pinfold.sandbox.versions.seeing import MEASURED_AT_START, Effort, Seeing
 from pinfold.sandbox.versions.store import Store
-from pinfold.sandbox.versions.top import Top, is_partial
 
 FILE_CAP = 64 << 20
 """Bytes of one file; a larger one is not covered."""
@@ -92,7 +92,7 @@ class Versions:
         """Those that were said."""
         self._closed = False
         try:
-            self._top = Top(workspace)
+            self._top = SafeFolder(workspace)
         except OSError as error:
             raise SandboxUnavailable(f"{workspace} cannot be opened: {error.strerror}") from error
         self._effort = Effort(look_s, look_bytes)

@@ -7,11 +7,10 @@ import stat
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp
-from pinfold.sandbox.versions.top import Changed, Top
+from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp
+from pinfold.sandbox.versions.entries import File, Folder, Link
 from pinfold.sandbox.views.layer import Layer
 from pinfold.sandbox.views.place import layer_of, remember, remembered
 from pinfold.sandbox.views.planning import Plan, Planning, Wanted
@@ -55,7 +54,7 @@ def bring_over(workspace: Path, view: Path, *, since: Mapping[str, Stamp] | None
 class _Bringing:
     """First what is gone goes, the deepest first; then what is new comes; then folders get their modes."""
 
-    def __init__(self, top: Top, layer: Layer, plan: Plan) -> None:
+    def __init__(self, top: SafeFolder, layer: Layer, plan: Plan) -> None:
         self._top = top
         self._layer = layer
         self._plan = plan
@@ -91,20 +90,26 @@ class _Bringing:
             case Folder() if now is None:
                 self._top.make_folder(path)
             case Link():
-                self._top.put_link(path, wanted, was=was)
+                self._top.put_link(path, wanted.target, wanted.owner, was=was)
             case File() if path in self._plan.same_content:
-                self._top.give(path, wanted)
+                self._top.give(path, wanted.mode, wanted.owner, is_folder=False)
             case File():
                 # Not when the session wrote it: a build tool must see that it came now.
-                entry = replace(wanted, mtime_ns=self._now_ns)
-                self._top.put_file(path, entry, lambda fd: self._layer.copy(path, fd), was=was)
+                self._top.put_file(
+                    path,
+                    lambda fd: self._layer.copy(path, fd),
+                    mode=wanted.mode,
+                    owner=wanted.owner,
+                    mtime_ns=self._now_ns,
+                    was=was,
+                )
             case _:
                 return
         self._note(path)
 
     def _close(self, path: str, wanted: Wanted) -> None:
         if isinstance(wanted, Folder):
-            self._top.give(path, wanted)
+            self._top.give(path, wanted.mode, wanted.owner, is_folder=True)
             self._note(path)
 
     def _note(self, path: str) -> None:
@@ -130,10 +135,10 @@ def _how(plan: Plan, path: str) -> How:
 
 
 @contextmanager
-def _opened(workspace: Path, view: Path) -> Generator[tuple[Top, Layer]]:
+def _opened(workspace: Path, view: Path) -> Generator[tuple[SafeFolder, Layer]]:
     layer = layer_of(view)
     try:
-        top = Top(workspace.resolve())
+        top = SafeFolder(workspace.resolve())
         try:
             yield top, layer
         finally:

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from pinfold.sandbox._keeper_ports import Mounts
 from pinfold.sandbox._new_names import NOTHING, Names
-from pinfold.sandbox._watch import Watch
 from pinfold.sandbox._workspace import Guards
+from pinfold.sandbox.inotify import Watch
 from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.views.place import IN_VIEW
 
@@ -33,7 +33,7 @@ class ViewKeeper:
         folders.update(f"{top}/{folder}" for folder in guards.folders or () if folder)
         with suppress(OSError):
             self._watch = Watch()
-            self._watch.add([top, *sorted(folders - {top})])
+            self._watch.add_all([top, *sorted(folders - {top})])
 
     @property
     def fd(self) -> int | None:
@@ -63,7 +63,7 @@ class ViewKeeper:
         return ()
 
     def noticed(self, names: Names | None = NOTHING) -> None:  # noqa: ARG002
-        renamed, _ = (self._watch.events() if self._watch else None) or (set[str](), set[str]())
+        renamed, _ = (self._watch.changes() if self._watch else None) or (set[str](), set[str]())
         for path in sorted(renamed):
             if (secret := self._secret(path)) and self._remount:
                 self._remount(Mounts(masked=[secret]))  # each alone: one that is gone stops the others

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from pinfold.sandbox.versions.entries import File, Folder, Link, Stamp, joined, mode_of, owner_of
-from pinfold.sandbox.versions.top import Changed, Top, reopened
+from pinfold.sandbox.safe_files import Changed, SafeFolder, Stamp, reopened
+from pinfold.sandbox.versions.entries import File, Folder, Link, joined, mode_of, owner_of
 
 _OPAQUE, _REDIRECT = "user.overlay.opaque", "user.overlay.redirect"
 _METACOPY, _WHITEOUT = "user.overlay.metacopy", "user.overlay.whiteout"
@@ -37,7 +37,7 @@ class Layer:
 
     def __init__(self, files: Path, owner: int) -> None:
         """`owner`: what belongs to anybody else was not made by the session."""
-        self._top = Top(files)
+        self._top = SafeFolder(files)
         self._owner = owner
         self._opened_up: list[tuple[str, int]] = []
         self._stamps: dict[str, Stamp] = {}

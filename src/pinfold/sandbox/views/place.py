@@ -16,8 +16,8 @@ from typing import TypeAlias
 from pinfold.sandbox._workspace import Guards
 from pinfold.sandbox.contract import SandboxUnavailable
 from pinfold.sandbox.folders import removed
-from pinfold.sandbox.versions.entries import Stamp, is_below, mode_of
-from pinfold.sandbox.versions.top import Top
+from pinfold.sandbox.safe_files import SafeFolder, Stamp
+from pinfold.sandbox.versions.entries import is_below, mode_of
 from pinfold.sandbox.views.layer import Layer
 
 FILES, WORK, SINCE = "files", "work", "since"
@@ -143,7 +143,7 @@ def _checked(workspace: Path, view: Path) -> Path:
 
 
 def _file_system(folder: Path) -> int:
-    top = Top(folder)
+    top = SafeFolder(folder)
     try:
         return top.file_system
     finally:

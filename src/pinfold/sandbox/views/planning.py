@@ -14,12 +14,12 @@ from msgspec import Struct, field
 from pinfold.sandbox import autorun_files
 from pinfold.sandbox._gitdir import NAMES
 from pinfold.sandbox._workspace import guarded
+from pinfold.sandbox.safe_files import SafeFolder, Stamp, reopened
 from pinfold.sandbox.secret_files import is_masked
 from pinfold.sandbox.versions.entries import (
     File,
     Folder,
     Link,
-    Stamp,
     above,
     is_below,
     is_git,
@@ -29,7 +29,6 @@ from pinfold.sandbox.versions.entries import (
     whole,
 )
 from pinfold.sandbox.versions.holes import same_content
-from pinfold.sandbox.versions.top import Top, reopened
 from pinfold.sandbox.views.layer import Layer, Odd
 
 Wanted: TypeAlias = File | Folder | Link | None
@@ -56,7 +55,7 @@ class Plan(Struct, frozen=True):
 class Planning:
     """Of one workspace and one layer. Raises SandboxUnavailable where the workspace cannot be looked through."""
 
-    def __init__(self, workspace: Path, top: Top, layer: Layer) -> None:
+    def __init__(self, workspace: Path, top: SafeFolder, layer: Layer) -> None:
         self._top = top
         self._layer = layer
         self._guards = _Guarded(workspace, layer)

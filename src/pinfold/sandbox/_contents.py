@@ -1,16 +1,27 @@
-"""Reads, writes and removes below one folder, never through a link, whatever a session has put there or swaps meanwhile."""
+"""What lies at a path below one folder, as a value: read, compared and put back, by `safe_files`."""
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
 import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
+
+from pinfold.sandbox.safe_files import (
+    SafeFolder,
+    give,
+    make_file,
+    names_in,
+    open_up,
+    partial_name,
+    remove_all,
+)
 
 FILE_BYTES = 4 << 20
 """Of one file that is remembered; of a larger one only that it is there."""
@@ -53,16 +64,16 @@ _Sign: TypeAlias = tuple[str, int, int]
 """A path, its inode, and when that last changed."""
 
 
-class Below:
+class Contents:
     """Paths are relative to `top`, without `..`."""
 
     def __init__(self, top: str) -> None:
         self._top = top
-        self._fd = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = SafeFolder(Path(top), one_file_system=False)
         self._signs: dict[str, list[_Sign]] = {}
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._folder.close()
 
     def read(self, path: str) -> Content:
         """Also remembers how to tell without reading that it is still the same."""
@@ -91,18 +102,21 @@ class Below:
 
     def _read(self, path: str) -> Content:
         try:
-            parent, name = self._parent(path)
+            with self._folder.place(path) as (parent, name):
+                return _read(parent, name, [FOLDER_ENTRIES], FOLDER_DEPTH)
         except FileNotFoundError:
             return None
-        except NotADirectoryError as error:
+        except NotADirectoryError:
             # Git would follow a link on the way; a file in the way leads nowhere.
-            return Odd() if os.path.islink(f"/proc/self/fd/{self._fd}/{error.filename2}") else None  # noqa: PTH114
-        except OSError:
+            return Odd() if any(map(self._is_link, _above(path))) else None
+        except OSError as error:
+            if error.errno == errno.ENOSYS:
+                raise  # nothing at all can be looked at
             return Odd()
-        try:
-            return _read(parent, name, [FOLDER_ENTRIES], FOLDER_DEPTH)
-        finally:
-            os.close(parent)
+
+    def _is_link(self, path: str) -> bool:
+        status = self._folder.status(path)
+        return status is not None and stat.S_ISLNK(status.st_mode)
 
     def put_back(self, path: str, content: Content) -> bool:
         """Whether it now is as `content` says. A link on the way to it is removed: none was there before."""
@@ -110,10 +124,8 @@ class Below:
             return False
         if self._placed(path, content, clear=True):
             return True
-        parts = path.split("/")
-        above = ["/".join([self._top, *parts[:count]]) for count in range(len(parts))]
         # A session may close a folder around what it has put there.
-        opened = [folder for folder in above if open_up(folder)]
+        opened = [folder for folder in ("", *_above(path)) if open_up(f"{self._top}/{folder}")]
         return bool(opened) and self._placed(path, content, clear=True)
 
     def write(self, path: str, content: File) -> bool:
@@ -122,92 +134,35 @@ class Below:
 
     def _placed(self, path: str, content: Content, *, clear: bool) -> bool:
         try:
-            parent, name = self._parent(path, clear=clear, make=content is not None)
+            for folder in _above(path):
+                with self._folder.place(folder) as (parent, name):
+                    if clear:
+                        _only_a_folder(parent, name)
+                    if content is not None:
+                        with suppress(FileExistsError):
+                            os.mkdir(name, 0o755, dir_fd=parent)
+            with self._folder.place(path) as (parent, name):
+                return _put(parent, name, content)
         except FileNotFoundError:
             return content is None
         except OSError:
             return False
-        try:
-            return _put(parent, name, content)
-        except OSError:
-            return False
-        finally:
-            os.close(parent)
 
     def rename(self, moved: str, path: str) -> bool:
         """Puts a folder that was put aside back in its place."""
         try:
-            source, name = self._parent(moved)
-            try:
-                parent, target = self._parent(path)
-                try:
-                    _remove(parent, target)
-                    os.rename(name, target, src_dir_fd=source, dst_dir_fd=parent)
-                finally:
-                    os.close(parent)
-            finally:
-                os.close(source)
+            with self._folder.place(moved) as (source, name), self._folder.place(path) as (parent, target):
+                _remove(parent, target)
+                os.rename(name, target, src_dir_fd=source, dst_dir_fd=parent)
         except OSError:
             return False
         return True
 
-    def _parent(self, path: str, *, clear: bool = False, make: bool = False) -> tuple[int, str]:
-        """The folder a path's last part is in."""
-        *folders, name = path.split("/")
-        here = os.open(".", _FOLDER, dir_fd=self._fd)
-        try:
-            for depth, folder in enumerate(folders, 1):
-                if clear:
-                    _only_a_folder(here, folder)
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(folder, 0o755, dir_fd=here)
-                try:
-                    below = os.open(folder, _FOLDER, dir_fd=here)
-                except NotADirectoryError as error:
-                    error.filename2 = "/".join(folders[:depth])
-                    raise
-                os.close(here)
-                here = below
-        except BaseException:
-            os.close(here)
-            raise
-        return here, name
 
-
-def open_up(path: str) -> bool:
-    """Make a folder that its owner has closed readable and writable for its owner. Whether that was needed, and done."""
-    try:
-        fd = os.open(path, _LOOK | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        mode = stat.S_IMODE(os.fstat(fd).st_mode)
-        if mode & 0o700 != 0o700:
-            os.chmod(f"/proc/self/fd/{fd}", mode | 0o700)  # noqa: PTH101
-            return True
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
-    return False
-
-
-def entries_of(folder: str) -> list[os.DirEntry[str]]:
-    """None of a folder that is not there or cannot be looked into."""
-    try:
-        with os.scandir(folder) as inside:
-            return list(inside)
-    except OSError:
-        return []
-
-
-def link_target(path: str) -> str | None:
-    """Where it leads; None if it is no link."""
-    try:
-        return os.readlink(path)  # noqa: PTH115 - no Path on the fast path
-    except OSError:
-        return None
+def _above(path: str) -> list[str]:
+    """The folders on the way, the nearest to the top first."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def _sign(path: str) -> _Sign:
@@ -257,7 +212,7 @@ def _read(parent: int, name: str, left: list[int], depth: int) -> Content:
         folder = os.open(".", _FOLDER, dir_fd=fd)
         try:
             entries: dict[str, Content] = {}
-            for entry in _names(folder):
+            for entry in names_in(folder):
                 if left[0] <= 0 or not depth:
                     return Odd()
                 entries[entry] = _read(folder, entry, left, depth - 1)
@@ -288,7 +243,7 @@ def _put(parent: int, name: str, content: Content) -> bool:
             folder = os.open(name, _FOLDER, dir_fd=parent)
             try:
                 whole = [_put(folder, entry, held) for entry, held in content.entries.items()]
-                _give(folder, content)
+                give(folder, content.mode, content.owner)
             finally:
                 os.close(folder)
             return all(whole)
@@ -296,28 +251,18 @@ def _put(parent: int, name: str, content: Content) -> bool:
 
 def _made(parent: int, content: File | Link) -> str:
     """Under a name of its own, so that the true name is never half there."""
-    name = f".pinfold-{secrets.token_hex(8)}"
+    name = partial_name()
     if isinstance(content, Link):
         os.symlink(content.target, name, dir_fd=parent)
         return name
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, 0o600, dir_fd=parent)
-    try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(content.data or b"")
-        _give(fd, content)
-    except BaseException:
-        os.unlink(name, dir_fd=parent)
-        raise
-    finally:
-        os.close(fd)
+    data = content.data or b""
+
+    def fill(fd: int) -> None:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(data)
+
+    os.close(make_file(parent, name, fill, mode=content.mode, owner=content.owner))
     return name
-
-
-def _give(fd: int, content: File | Folder) -> None:
-    with suppress(PermissionError):  # ours already, unless we are root
-        os.fchown(fd, *content.owner)
-    os.fchmod(fd, content.mode)
 
 
 def _clear_folder(parent: int, name: str) -> None:
@@ -329,63 +274,3 @@ def _clear_folder(parent: int, name: str) -> None:
 def _remove(parent: int, name: str) -> None:
     """Unless there is no end of it. Raises OSError."""
     remove_all(parent, name, most=_REMOVED)
-
-
-def remove_all(parent: int, name: str, *, most: int | None = None) -> None:
-    """However deep: what lies below is moved up, so that two descriptors are enough. Raises OSError."""
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        folder = _entered(parent, name)
-        try:
-            _empty(folder, most)
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=parent)
-
-
-def _empty(folder: int, most: int | None) -> None:
-    removed = 0
-    while names := _names(folder):
-        for name in names:
-            removed += 1
-            if most is not None and removed > most:
-                raise OSError(0, "there is no end of it")
-            with suppress(FileNotFoundError):
-                try:
-                    os.unlink(name, dir_fd=folder)
-                except (IsADirectoryError, PermissionError):
-                    _lift(folder, name)
-
-
-def _lift(folder: int, name: str) -> None:
-    below = _entered(folder, name)
-    try:
-        for inner in _names(below):
-            try:
-                os.unlink(inner, dir_fd=below)
-            except (IsADirectoryError, PermissionError):
-                os.close(_entered(below, inner))
-                os.rename(inner, secrets.token_hex(8), src_dir_fd=below, dst_dir_fd=folder)
-    finally:
-        os.close(below)
-    with suppress(OSError):  # something was made in it meanwhile: the next round finds it
-        os.rmdir(name, dir_fd=folder)
-
-
-def _entered(parent: int, name: str) -> int:
-    """A folder, opened and made ours to change."""
-    fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
-    try:
-        if stat.S_IMODE(os.fstat(fd).st_mode) & 0o700 != 0o700:
-            os.chmod(f"/proc/self/fd/{fd}", 0o700)  # noqa: PTH101
-        return os.open(".", _FOLDER, dir_fd=fd)
-    finally:
-        os.close(fd)
-
-
-def _names(folder: int) -> list[str]:
-    with os.scandir(folder) as inside:
-        return sorted(entry.name for entry in inside)

@@ -1,7 +1,7 @@
 """Opens, makes, moves and removes below one folder: never through a link, never out of it, whoever swaps what meanwhile.
 
-The kernel resolves every path (openat2) from a descriptor of the workspace that is held: below it, through folders only, on
-one file system. Then only single names are used, in the folder that was opened.
+The kernel resolves every path (openat2) from a descriptor of the folder that is held: below it, and through folders only.
+Then only single names are used, in the folder that was opened.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
-from pinfold.sandbox._beneath import remove_all
 from pinfold.sandbox._syscalls import X86_64
-from pinfold.sandbox.versions.entries import SET_ID, File, Folder, Link, Stamp, mode_of, name_of
 
+SET_ID = stat.S_ISUID | stat.S_ISGID
 _OPENAT2 = X86_64["openat2"]
 """The same on every machine."""
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
@@ -28,6 +28,8 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Also where a link is on the way: what it leads to is not ours."""
 _PARTIAL = ".pinfold-"
 _F_SETSIG = 10
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _TELLS_OF_MAPS = {0xEF53, 0x58465342, 0x9123683E}
 """ext4, xfs, btrfs: a write through a shared map shows in a file's times once its pages are clean."""
 
@@ -36,14 +38,37 @@ class Changed(OSError):
     """Somebody changed it after we last looked."""
 
 
+class Stamp(NamedTuple):
+    """By which it is seen that a file is as it was, without reading it."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int
+
+    @staticmethod
+    def of(status: os.stat_result) -> Stamp:
+        return Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
+
+    @property
+    def thing(self) -> Thing:
+        return self[:3]
+
+
+Thing: TypeAlias = tuple[int, int, int]
+"""Inode, size and time of writing: a renamed file keeps these."""
+
+
 class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-class Top:
-    """Paths are relative to the workspace; "" is the workspace itself. Whatever fails raises OSError."""
+class SafeFolder:
+    """Paths are relative to the folder; "" is the folder itself. Whatever fails raises OSError."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, one_file_system: bool = True) -> None:
+        self._resolve = _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | (_NO_XDEV if one_file_system else 0)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._folder = folder
         self._fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -54,7 +79,7 @@ class Top:
 
     @property
     def is_there(self) -> bool:
-        """Whether the workspace is still the folder it was."""
+        """Whether it is still the folder it was."""
         try:
             return os.path.samestat(self._folder.stat(), os.fstat(self._fd))
         except OSError:
@@ -74,9 +99,7 @@ class Top:
     @contextmanager
     def opened(self, path: str, flags: int = os.O_PATH) -> Generator[int]:
         """Not followed if it is a link itself, which only O_PATH opens."""
-        how = _How(
-            flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | _NO_XDEV
-        )
+        how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, self._resolve)
         name = os.fsencode(path or ".")
         fd = self._libc.syscall(_OPENAT2, self._fd, name, ctypes.byref(how), ctypes.sizeof(how))
         if fd < 0:
@@ -102,25 +125,34 @@ class Top:
         """The folder a path's last name is in, and that name. A folder that must be written is opened up until `finish`."""
         folder, _, name = path.rpartition("/")
         with self.opened(folder, os.O_PATH | os.O_DIRECTORY) as fd:
-            if writable and (mode := mode_of(os.fstat(fd))) & 0o300 != 0o300:
+            if writable and (mode := stat.S_IMODE(os.fstat(fd).st_mode)) & 0o300 != 0o300:
                 self._opened_up.setdefault(folder, mode)
-                _chmod(fd, mode | 0o700)
+                chmod(fd, mode | 0o700)
             yield fd, name
 
     def finish(self) -> None:
         """Folders that were opened up are as before; what is gone or no folder any more is passed over."""
         for folder, mode in self._opened_up.items():
             with suppress(OSError), self.opened(folder, os.O_PATH | os.O_DIRECTORY) as fd:
-                _chmod(fd, mode)
+                chmod(fd, mode)
         self._opened_up.clear()
 
     # Making
 
-    def put_file(self, path: str, entry: File, fill: Callable[[int], None], *, was: Stamp | None) -> Stamp:
-        """Takes the place of what is there, if that is still as it `was`, in one step."""
+    def put_file(
+        self,
+        path: str,
+        fill: Callable[[int], None],
+        *,
+        mode: int,
+        owner: tuple[int, int],
+        mtime_ns: int,
+        was: Stamp | None,
+    ) -> Stamp:
+        """Takes the place of what is there, if that is still as it `was`, in one step. Without set-id bits."""
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
-            made = _made(folder, partial, entry, fill)
+            made = make_file(folder, partial, fill, mode=mode & ~SET_ID, owner=owner, mtime_ns=mtime_ns)
             try:
                 _check(folder, name, was)
                 os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -132,13 +164,13 @@ class Top:
             finally:
                 os.close(made)
 
-    def put_link(self, path: str, entry: Link, *, was: Stamp | None) -> None:
+    def put_link(self, path: str, target: str, owner: tuple[int, int], *, was: Stamp | None) -> None:
         with self.place(path, writable=True) as (folder, name):
             partial = partial_name()
-            os.symlink(entry.target, partial, dir_fd=folder)
+            os.symlink(target, partial, dir_fd=folder)
             try:
                 with suppress(PermissionError):
-                    os.chown(partial, *entry.owner, dir_fd=folder, follow_symlinks=False)
+                    os.chown(partial, *owner, dir_fd=folder, follow_symlinks=False)
                 _check(folder, name, was)
                 os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -150,15 +182,15 @@ class Top:
         with self.place(path, writable=True) as (folder, name):
             os.mkdir(name, 0o700, dir_fd=folder)
 
-    def give(self, path: str, entry: File | Folder) -> None:
+    def give(self, path: str, mode: int, owner: tuple[int, int], *, is_folder: bool) -> None:
         """Mode and owner, to what is of the same kind. No file gets set-id bits: a session may have it mapped for writing."""
         with self.opened(path) as fd:
             status = os.fstat(fd)
-            if stat.S_ISDIR(status.st_mode) != isinstance(entry, Folder) or stat.S_ISLNK(status.st_mode):
+            if stat.S_ISDIR(status.st_mode) != is_folder or stat.S_ISLNK(status.st_mode):
                 raise Changed(0, "it is something else now", path)
             with suppress(PermissionError):
-                os.chown(f"/proc/self/fd/{fd}", *entry.owner)
-            _chmod(fd, entry.mode if isinstance(entry, Folder) else entry.mode & ~SET_ID)
+                os.chown(f"/proc/self/fd/{fd}", *owner)
+            chmod(fd, mode if is_folder else mode & ~SET_ID)
         self._opened_up.pop(path, None)
 
     def move(self, path: str, to: str, *, was: Stamp | None) -> Stamp:
@@ -193,7 +225,7 @@ class Top:
         with self.opened(path) as fd:
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
-                _chmod(fd, mode_of(status) | 0o400)
+                chmod(fd, stat.S_IMODE(status.st_mode) | 0o400)
 
 
 def partial_name() -> str:
@@ -202,7 +234,7 @@ def partial_name() -> str:
 
 
 def is_partial(path: str) -> bool:
-    return name_of(path).startswith(_PARTIAL)
+    return path.rpartition("/")[2].startswith(_PARTIAL)
 
 
 def name_aside(path: str) -> str:
@@ -228,13 +260,23 @@ def is_open_for_writing(fd: int) -> bool:
     return False
 
 
-def _made(folder: int, name: str, entry: File, fill: Callable[[int], None]) -> int:
+def make_file(
+    folder: int,
+    name: str,
+    fill: Callable[[int], None],
+    *,
+    mode: int,
+    owner: tuple[int, int],
+    mtime_ns: int | None = None,
+) -> int:
     """A new file, whole and closed, so that nothing tells of writing under its later name. Returns a descriptor of it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=folder)
     try:
         fill(fd)
-        _give(fd, entry)
+        give(fd, mode, owner)
+        if mtime_ns is not None:
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
         return os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC)
     except BaseException:
         with suppress(OSError):
@@ -253,12 +295,108 @@ def _check(folder: int, name: str, was: Stamp | None) -> None:
         raise Changed(0, "it was changed meanwhile", name)
 
 
-def _give(fd: int, entry: File) -> None:
+def give(fd: int, mode: int, owner: tuple[int, int]) -> None:
     with suppress(PermissionError):  # ours already, unless we are root
-        os.fchown(fd, *entry.owner)
-    os.fchmod(fd, entry.mode & ~SET_ID)
-    os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+        os.fchown(fd, *owner)
+    os.fchmod(fd, mode)
 
 
-def _chmod(fd: int, mode: int) -> None:
+def chmod(fd: int, mode: int) -> None:
+    """Of what was opened as a path."""
     os.chmod(f"/proc/self/fd/{fd}", mode)  # noqa: PTH101
+
+
+def open_up(path: str) -> bool:
+    """Make a folder that its owner has closed readable and writable for its owner. Whether that was needed, and done."""
+    try:
+        fd = os.open(path, _LOOK | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        if mode & 0o700 != 0o700:
+            chmod(fd, mode | 0o700)
+            return True
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return False
+
+
+def entries_of(folder: str) -> list[os.DirEntry[str]]:
+    """None of a folder that is not there or cannot be looked into."""
+    try:
+        with os.scandir(folder) as inside:
+            return list(inside)
+    except OSError:
+        return []
+
+
+def link_target(path: str) -> str | None:
+    """Where it leads; None if it is no link."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - no Path on the fast path
+    except OSError:
+        return None
+
+
+def remove_all(parent: int, name: str, *, most: int | None = None) -> None:
+    """However deep: what lies below is moved up, so that two descriptors are enough. Raises OSError."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        folder = _entered(parent, name)
+        try:
+            _empty(folder, most)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=parent)
+
+
+def _empty(folder: int, most: int | None) -> None:
+    removed = 0
+    while names := names_in(folder):
+        for name in names:
+            removed += 1
+            if most is not None and removed > most:
+                raise OSError(0, "there is no end of it")
+            with suppress(FileNotFoundError):
+                try:
+                    os.unlink(name, dir_fd=folder)
+                except (IsADirectoryError, PermissionError):
+                    _lift(folder, name)
+
+
+def _lift(folder: int, name: str) -> None:
+    below = _entered(folder, name)
+    try:
+        for inner in names_in(below):
+            try:
+                os.unlink(inner, dir_fd=below)
+            except (IsADirectoryError, PermissionError):
+                os.close(_entered(below, inner))
+                os.rename(inner, secrets.token_hex(8), src_dir_fd=below, dst_dir_fd=folder)
+    finally:
+        os.close(below)
+    with suppress(OSError):  # something was made in it meanwhile: the next round finds it
+        os.rmdir(name, dir_fd=folder)
+
+
+def _entered(parent: int, name: str) -> int:
+    """A folder, opened and made ours to change."""
+    fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
+    try:
+        if stat.S_IMODE(os.fstat(fd).st_mode) & 0o700 != 0o700:
+            chmod(fd, 0o700)
+        return os.open(".", _FOLDER, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def names_in(folder: int) -> list[str]:
+    """Of an open one, in order."""
+    with os.scandir(folder) as inside:
+        return sorted(entry.name for entry in inside)
