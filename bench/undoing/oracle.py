@@ -202,11 +202,8 @@ class Reference:
             return "", open_cells
         differing = [name for name in with_all.keys() | seen.keys() if with_all.get(name) != seen.get(name)]
         shown = {name: (str(with_all.get(name))[:80], str(seen.get(name))[:80]) for name in sorted(differing)}
-        return (
-            f"expected and seen: {shown}; cells {[*told.cells]}, gone {self.gone}, unknown {open_cells}; "
-            f"lost {told.lost}, ended badly {told.ends}",
-            [],
-        )
+        how = f"expected and seen: {shown}; cells {[*told.cells]}, gone {self.gone}, unknown {open_cells}"
+        return f"{how}; lost {told.lost}, ended badly {told.ends}", []
 
     def would_see(self, told: Told, seen: dict[str, Any]) -> bool:
         """A control: whether it shows if plain Python is not told of the last cell that is there."""
