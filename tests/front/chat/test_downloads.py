@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 from tests.front.chat.terminal import Terminal
-from tests.wheels import started
+from tests.wheels import Index, pinfold_in, started, uv
 
 from pinfold.model.local.catalogue import CATALOGUE
 
 pytestmark = pytest.mark.integration
+SECRET = "gsk_heron_at_the_pond"
 
 
 def test_a_model_that_needs_an_extra_has_it_offered_and_after_a_no_the_command_is_said(
@@ -23,6 +27,42 @@ def test_a_model_that_needs_an_extra_has_it_offered_and_after_a_no_the_command_i
     terminal.wait_on_screen("y yes")  # the keys are shown once they count
     terminal.feed("n")
     terminal.wait("cohere: models need the extra `cohere`: pinfold extras add cohere")
+
+
+def test_after_a_yes_the_extra_is_installed_and_the_key_that_is_missing_is_asked_for(
+    start: Callable[..., Terminal], index: Index, tmp_path: Path
+) -> None:
+    needs = "cohere; extra == 'cohere'\nProvides-Extra: cohere"
+    index.add("pinfold", files={"pinfold_stub.py": ""}, requires=(needs,))
+    index.add("cohere", files={"cohere.py": "", "pydantic_ai.py": ""})
+    python = tmp_path / "venv" / "bin" / "python"
+    uv("venv", tmp_path / "venv", "--python", sys.executable)
+    uv("pip", "install", "--python", python, "pinfold")
+    of_index = {name: value for name, value in os.environ.items() if name.startswith(("UV_", "NO_PROXY"))}
+    terminal = start("--model", "cohere:command-a", program=pinfold_in(python), **of_index)
+    terminal.wait_on_screen("y yes")
+    terminal.feed("y")
+    terminal.wait_on_screen("cohere needs a key (CO_API_KEY)")
+    terminal.wait(f"Installed the extra `cohere` into {tmp_path}"[:80])
+    assert list((tmp_path / "venv").rglob("cohere.py"))
+    terminal.wait_on_screen("key:")
+    terminal.feed("\x1b")
+    terminal.wait("pinfold: cohere wants a key: set CO_API_KEY, or choose another model")
+    assert terminal.exit_code() == 2
+
+
+def test_a_chat_that_begins_without_the_models_key_asks_for_it_and_keeps_it(
+    start: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    terminal = start("--model", "groq:heron-1")
+    terminal.wait_on_screen("groq needs a key (GROQ_API_KEY)")
+    terminal.wait_on_screen("key:")
+    terminal.enter(SECRET)
+    terminal.wait("GROQ_API_KEY is kept in")
+    terminal.wait_on_screen("groq:heron-1")
+    terminal.wait_on_screen("ask · ")
+    assert SECRET not in terminal.text()
+    assert "GROQ_API_KEY" in (tmp_path / "xdg" / "config" / "pinfold" / "secrets.json").read_text()
 
 
 def test_one_ctrl_c_leaves_while_weights_are_fetched(start: Callable[..., Terminal]) -> None:
