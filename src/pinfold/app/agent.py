@@ -39,6 +39,7 @@ from pinfold.events import (
     Event,
     Interrupt,
     Mode,
+    PinfoldError,
     Redo,
     Say,
     SessionId,
@@ -209,7 +210,10 @@ class Agent:
                 opened = asyncio.get_running_loop().create_future()
                 self._closing = asyncio.Event()
                 self._holder = asyncio.create_task(self._hold_open(opened))
-                await opened
+                try:
+                    await opened
+                except PinfoldError as error:  # raised in another task, whose frames are not the caller's
+                    raise error.with_traceback(None) from None
         return self
 
     async def _hold_open(self, opened: asyncio.Future[None]) -> None:
