@@ -24,6 +24,14 @@ sys.path += sys.argv.pop(1).split(":")
 from pinfold.__main__ import main
 main()
 """
+_WITH_LOCK = """
+import sys
+from pathlib import Path
+from pinfold.sandbox.environment import recipe
+recipe.LOCK = Path(sys.argv.pop(1))
+from pinfold.__main__ import main
+main()
+"""
 
 
 def uv(*args: str | Path) -> None:
@@ -34,6 +42,11 @@ def uv(*args: str | Path) -> None:
 def pinfold_in(python: Path) -> list[str]:
     """The real command, run by the Python of another installation."""
     return [str(python), "-c", _DRIVER, ":".join(path for path in sys.path if path)]
+
+
+def pinfold_with(lock: Path) -> list[str]:
+    """The real command, but that the usual packages are those of this lock."""
+    return [sys.executable, "-c", _WITH_LOCK, str(lock)]
 
 
 def wheel(name: str, version: str, files: Mapping[str, str | bytes], requires: tuple[str, ...] = ()) -> bytes:
