@@ -59,6 +59,20 @@ def test_a_script_that_cannot_begin_ends_in_a_short_traceback_and_one_line(
     assert last.endswith("nosuch.jsonl cannot be read: No such file or directory")
 
 
+async def test_each_way_to_close_ends_what_the_other_opened_or_says_how(workspace: Path, model: str) -> None:
+    agent = agent_of(workspace, model)
+    assert re.fullmatch(r"<Agent scripted:\S+, session s_\w+, not open>", repr(agent))
+    agent.run_sync("set x")
+    assert repr(agent).endswith(", open>")
+    await agent.close()
+    assert repr(agent).endswith(", not open>")
+    await agent.open()
+    with pytest.raises(PinfoldError, match=r"was opened in an event loop; use `await agent\.close"):
+        agent.close_sync()
+    await agent.close()
+    assert repr(agent).endswith(", not open>")
+
+
 def test_what_is_saved_as_json_is_json(workspace: Path, model: str, tmp_path: Path) -> None:
     with agent_of(workspace, model) as agent:
         agent.run_sync("set x")

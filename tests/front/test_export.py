@@ -101,6 +101,13 @@ def _displays(pinfold: Pinfold, workspace: Path) -> None:
     assert (one["title"], [match["place"] for match in one["matches"]]) == (name, ["agent"])
 
 
+def test_a_notebooks_failure_is_told_by_its_error_and_not_by_the_hint_under_it(
+    pinfold: Pinfold, workspace: Path
+) -> None:
+    done = pinfold("exec", *LOCAL, str(_book(workspace, "import nosuchheron")))
+    assert "cell 1 of 1 failed: ModuleNotFoundError: No module named 'nosuchheron'\n" in done.err
+
+
 def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(
     pinfold: Pinfold, workspace: Path
 ) -> None:
