@@ -114,6 +114,9 @@ def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(
     book = _book(workspace, "a = 1\nprint('a')", "", "1 / 0", "!echo shell\na + 1")
     done = pinfold("exec", *LOCAL, str(book), "--to", "out.ipynb")
     assert (done.code, done.out) == (1, "a\n")
+    assert "pinfold: saved out.ipynb\n" in done.err
+    assert "does not end in .ipynb" in pinfold("exec", *LOCAL, str(book), "--to", "out.html").err
+    assert not (workspace / "out.html").exists()
     assert "book.ipynb: cell 2 of 3 failed: ZeroDivisionError: division by zero" in done.err
     assert "1 cell after it not run" in done.err
     assert [len(cell) for cell in _outputs(workspace / "out.ipynb")] == [1, 0, 1, 0]
