@@ -180,9 +180,34 @@ drop_broken_venv() {
 
 # Adds and updates, and never removes: ./pinfold leaves what ./check brought, both bring the extras that were added.
 sync() {
-  local groups=--no-dev quiet=--quiet extras=() added= name project
+  if (($# > 1)); then # whoever adds an extra reads what uv says
+    sync_by_uv --color=never "$@"
+  elif [[ -t 2 ]]; then
+    sync_by_uv --color=never "$@" 2>&1 | one_line
+    return "${PIPESTATUS[0]}"
+  else
+    sync_by_uv --quiet "$@"
+  fi
+}
+
+one_line() { # how far uv is, in a line that is gone at the end; what else it says stays
+  local line
+  while IFS= read -r line; do
+    case ${line#"${line%%[! ]*}"} in
+      [+~-]' '*) ;;
+      Using* | Creating* | Resolved* | Download* | Buil[dt]* | Prepared* | Installed* | Uninstalled* | Audited* | Bytecode*)
+        printf '\r\033[Kpinfold: %.60s' "${line#"${line%%[! ]*}"}" >&2
+        ;;
+      *) printf '\r\033[K%s\n' "$line" >&2 ;;
+    esac
+  done
+  printf '\r\033[K' >&2
+}
+
+sync_by_uv() {
+  local groups=--no-dev quiet=$1 extras=() added= name project
+  shift
   [[ $1 == run ]] || groups=--group=dev
-  [[ -t 2 || $# -gt 1 ]] && quiet=--color=auto
   project=$(<"$root/pyproject.toml")
   [[ ! -r $state/extras ]] || added=$(<"$state/extras")
   for name in $added "${@:2}"; do

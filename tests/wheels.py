@@ -5,13 +5,48 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from pinfold.sandbox.environment.uv import find_uv
 
 PATIENCE_S = 30.0
+# What Pinfold needs comes behind what that Python has.
+_DRIVER = """
+import sys
+sys.path += sys.argv.pop(1).split(":")
+from pinfold.__main__ import main
+main()
+"""
+_WITH_LOCK = """
+import sys
+from pathlib import Path
+from pinfold.sandbox.environment import recipe
+recipe.LOCK = Path(sys.argv.pop(1))
+from pinfold.__main__ import main
+main()
+"""
+
+
+def uv(*args: str | Path) -> None:
+    done = subprocess.run([find_uv(), *args], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def pinfold_in(python: Path) -> list[str]:
+    """The real command, run by the Python of another installation."""
+    return [str(python), "-c", _DRIVER, ":".join(path for path in sys.path if path)]
+
+
+def pinfold_with(lock: Path) -> list[str]:
+    """The real command, but that the usual packages are those of this lock."""
+    return [sys.executable, "-c", _WITH_LOCK, str(lock)]
 
 
 def wheel(name: str, version: str, files: Mapping[str, str | bytes], requires: tuple[str, ...] = ()) -> bytes:

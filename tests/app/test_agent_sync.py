@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,41 @@ def test_a_script_needs_no_asyncio(workspace: Path, model: str) -> None:
         result = agent.run_sync("set x")
         assert (f"{result}", result.text) == ("set", "set")
         assert agent.run_sync("show x").text == "seen"
+
+
+@pytest.mark.parametrize(
+    ("use", "frames"),
+    [
+        ("with {}: pass", ["<module>", "__enter__", "call"]),
+        ("{}.run_sync('hi')", ["<module>", "run_sync", "call"]),
+    ],
+)
+def test_a_script_that_cannot_begin_ends_in_a_short_traceback_and_one_line(
+    workspace: Path, use: str, frames: list[str]
+) -> None:
+    made = "Agent(model='scripted:nosuch.jsonl', sandbox='unsafe-local', ephemeral=True)"
+    code = f"from pinfold import Agent\n{use.format(made)}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=workspace, check=False
+    )
+    first, *_, last = done.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert re.findall(r"^  File .*, in (\S+)$", done.stderr, re.MULTILINE) == frames
+    assert last.endswith("nosuch.jsonl cannot be read: No such file or directory")
+
+
+async def test_each_way_to_close_ends_what_the_other_opened_or_says_how(workspace: Path, model: str) -> None:
+    agent = agent_of(workspace, model)
+    assert re.fullmatch(r"<Agent scripted:\S+, session s_\w+, not open>", repr(agent))
+    agent.run_sync("set x")
+    assert repr(agent).endswith(", open>")
+    await agent.close()
+    assert repr(agent).endswith(", not open>")
+    await agent.open()
+    with pytest.raises(PinfoldError, match=r"was opened in an event loop; use `await agent\.close"):
+        agent.close_sync()
+    await agent.close()
+    assert repr(agent).endswith(", not open>")
 
 
 def test_what_is_saved_as_json_is_json(workspace: Path, model: str, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def agent_of(workspace: Path, model: str, **more: Any) -> Agent:
 async def test_the_model_is_told_which_variables_came_back_and_which_are_lost(
     workspace: Path, script: Any, cell: Any
 ) -> None:
-    first = script(cell("import socket\ns = socket.socket()\nitems = [1, 2]"), {"text": "set"})
+    first = script(cell("import socket\ns = socket.socket()\nitems = [1, 2]\n!true"), {"text": "set"})
     async with agent_of(workspace, first) as agent:
         await agent.run("set")
     second = script(

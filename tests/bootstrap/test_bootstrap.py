@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.front.chat.terminal import Terminal
 
 pytestmark = pytest.mark.integration
 
@@ -76,20 +77,23 @@ class Machine:
         (self.path / name).unlink(missing_ok=True)
         (self.path / name).symlink_to(target)
 
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": str(self.path),
+            "HOME": str(self.path.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "UV_OFFLINE": "1",
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_NO_INDEX": "1",
+            **self.settings,
+        }
+
     def start(self, *argv: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
-        home = self.path.parent
         return subprocess.Popen(
             argv or [self.checkout / "pinfold"],
-            cwd=cwd or home,
-            env={
-                "PATH": str(self.path),
-                "HOME": str(home),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "UV_OFFLINE": "1",
-                "PIP_CONFIG_FILE": "/dev/null",
-                "PIP_NO_INDEX": "1",
-                **self.settings,
-            },
+            cwd=cwd or self.path.parent,
+            env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -171,6 +175,32 @@ def test_a_benchmark_gets_the_dependencies_of_development_and_nothing_else_does(
     assert not stamp.exists()
     code, _, err = machine.run(machine.checkout / "pinfold", "bench")
     assert (code, stamp.exists()) == (0, True), err
+
+
+def test_on_a_terminal_the_first_run_has_one_line_for_how_far_it_is_and_none_for_each_package(
+    machine: Machine, tmp_path: Path
+) -> None:
+    terminal = Terminal([str(machine.checkout / "pinfold")], machine.env, tmp_path, columns=200)
+    try:
+        assert terminal.exit_code() == 0
+        assert b"\r\x1b[Kpinfold: Installed 1 package" in terminal.raw
+        first, done, ready, *_ = terminal.lines()
+        assert first == "pinfold: installing the dependencies ..."
+        assert done.startswith("pinfold: installing the dependencies ... done (")
+        assert ready.startswith("pinfold: ready (")
+    finally:
+        terminal.close()
+
+
+def test_on_a_terminal_why_nothing_could_be_installed_stays(machine: Machine, tmp_path: Path) -> None:
+    (machine.checkout / "uv.lock").write_text("nonsense", encoding="utf-8")
+    terminal = Terminal([str(machine.checkout / "pinfold")], machine.env, tmp_path, columns=200)
+    try:
+        assert terminal.exit_code() == 2
+        assert "error: " in terminal.text()
+        assert "pinfold: could not install the dependencies (see above)" in terminal.text()
+    finally:
+        terminal.close()
 
 
 def test_a_second_run_needs_no_uv_and_no_python3_and_says_nothing(machine: Machine) -> None:

@@ -269,6 +269,7 @@ async def test_a_call_that_stays_unreadable_is_no_answer() -> None:
     [
         (Reply(), "Your reply was empty."),
         (Reply(text=" \n", reasoning="hm"), "Your reply holds thoughts and no answer."),
+        (Reply(text="(no output)\n"), "`(no output)` says that your code printed nothing"),
         (Reply(reasoning="hm", finish="length"), "Your reply ended at the limit of tokens"),
     ],
 )

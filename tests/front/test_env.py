@@ -7,27 +7,17 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wheels import Index
+from tests.wheels import Index, pinfold_with
 
 from pinfold.app.obeyed import obeyed
 from pinfold.app.trust import trust
 
 pytestmark = pytest.mark.integration
-
-DRIVER = """
-import sys
-from pathlib import Path
-from pinfold.sandbox.environment import recipe
-recipe.LOCK = Path(sys.argv.pop(1))
-from pinfold.__main__ import main
-main()
-"""
 
 
 @pytest.fixture
@@ -38,7 +28,7 @@ def env(index: Index, tmp_path: Path, workspace: Path) -> Callable[..., subproce
 
     def run(*args: str, terminal: int | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", DRIVER, str(lock), "env", *args],
+            [*pinfold_with(lock), "env", *args],
             cwd=workspace,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if terminal is None else terminal,
@@ -135,7 +125,7 @@ def test_ctrl_c_ends_a_build_and_leaves_nothing(
     env: Any, index: Index, workspace: Path, tmp_path: Path
 ) -> None:
     index.hold()
-    argv = [sys.executable, "-c", DRIVER, str(tmp_path / "lock.txt"), "env", "build"]
+    argv = [*pinfold_with(tmp_path / "lock.txt"), "env", "build"]
     running = subprocess.Popen(argv, cwd=workspace, stderr=subprocess.PIPE, text=True)
     assert index.held.wait(20)
     running.send_signal(signal.SIGINT)
@@ -152,7 +142,7 @@ def exec_(env: Any, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PINFOLD_SANDBOX_BUILD")
 
     def run(code: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-c", DRIVER, str(tmp_path / "lock.txt"), "exec", "-c", code]
+        argv = [*pinfold_with(tmp_path / "lock.txt"), "exec", "-c", code]
         return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
 
     return run

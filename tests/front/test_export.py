@@ -101,12 +101,22 @@ def _displays(pinfold: Pinfold, workspace: Path) -> None:
     assert (one["title"], [match["place"] for match in one["matches"]]) == (name, ["agent"])
 
 
+def test_a_notebooks_failure_is_told_by_its_error_and_not_by_the_hint_under_it(
+    pinfold: Pinfold, workspace: Path
+) -> None:
+    done = pinfold("exec", *LOCAL, str(_book(workspace, "import nosuchheron")))
+    assert "cell 1 of 1 failed: ModuleNotFoundError: No module named 'nosuchheron'\n" in done.err
+
+
 def test_a_notebook_stops_at_the_cell_that_fails_and_goes_on_if_told_to(
     pinfold: Pinfold, workspace: Path
 ) -> None:
     book = _book(workspace, "a = 1\nprint('a')", "", "1 / 0", "!echo shell\na + 1")
     done = pinfold("exec", *LOCAL, str(book), "--to", "out.ipynb")
     assert (done.code, done.out) == (1, "a\n")
+    assert "pinfold: saved out.ipynb\n" in done.err
+    assert "does not end in .ipynb" in pinfold("exec", *LOCAL, str(book), "--to", "out.html").err
+    assert not (workspace / "out.html").exists()
     assert "book.ipynb: cell 2 of 3 failed: ZeroDivisionError: division by zero" in done.err
     assert "1 cell after it not run" in done.err
     assert [len(cell) for cell in _outputs(workspace / "out.ipynb")] == [1, 0, 1, 0]

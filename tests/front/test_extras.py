@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wheels import Index
+from tests.wheels import Index, pinfold_in, uv
 
 from pinfold.app.extras import EXTRAS, requirements
 from pinfold.front.cli.progress import TimeLeft
 from pinfold.sandbox.environment import Progress
 from pinfold.sandbox.environment.progress import progress_of_uv
-from pinfold.sandbox.environment.uv import find_uv
-
-# The real command, run by the Python of another installation: what Pinfold needs comes behind what that one has.
-DRIVER = """
-import sys
-sys.path += sys.argv.pop(1).split(":")
-from pinfold.__main__ import main
-main()
-"""
-BEHIND = ":".join(path for path in sys.path if path)
 
 
 @pytest.fixture
@@ -40,14 +30,9 @@ def offered(index: Index) -> Index:
     return index
 
 
-def uv(*args: str | Path) -> None:
-    done = subprocess.run([find_uv(), *args], check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
 def extras(python: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [python, "-c", DRIVER, BEHIND, "extras", *args],
+        [*pinfold_in(python), "extras", *args],
         capture_output=True,
         text=True,
         timeout=100,

@@ -210,7 +210,8 @@ def test_what_cannot_be_added_is_said_in_a_line_and_not_added(
         (2, ["x", "--env", "A=${NOT_SET_ANYWHERE}", "--", "cat"], "NOT_SET_ANYWHERE is not set; give it"),
         (2, ["a b/c", "--", "cat"], "cannot be a server's name"),
         (2, ["x"], "Missing argument"),
-        (1, ["x", "--", "no-such-program"], "there is no program 'no-such-program'"),
+        (2, ["x", "--reach", "network", "--", "cat"], "--reach network needs --host HOST"),
+        (1, ["x", "--", "no-such-program"], "there is no program 'no-such-program'; install it, or change"),
         (1, ["x", "--", "true"], "x did not start"),
     ]
     for code, given, words in bad:
@@ -218,8 +219,40 @@ def test_what_cannot_be_added_is_said_in_a_line_and_not_added(
         assert (done.code, done.out) == (code, ""), (given, done.err)
         assert words in done.err, given
         assert len(done.err.strip().splitlines()) == 1, done.err
+        assert str(file) not in done.err
     assert not file.exists()
-    assert len(bad) == 12
+    assert len(bad) == 13
+
+
+def test_a_downloader_without_a_way_out_is_said_before_it_is_started_and_when_it_fails(
+    pinfold: Pinfold, tmp_path: Path
+) -> None:
+    npx = tmp_path / "npx"
+    npx.write_text("#!/bin/sh\nexit 1\n")
+    npx.chmod(0o755)
+    hint = "npx downloads what it runs, and x may reach no host; to allow its registry: --host registry.npmjs.org"
+    first, failed = pinfold("mcp", "add", "x", "--reach", "nothing", "--", str(npx), "pkg").err.splitlines()
+    assert first == hint
+    assert failed.startswith("pinfold: x did not start: it ended with exit code 1")
+    assert f"; {hint}; nothing was added" in failed
+    assert "registry" not in pinfold("mcp", "add", "x", "--", str(npx), "pkg").err
+
+
+def test_on_a_terminal_a_server_that_takes_its_time_is_shown_to_be_waited_for(
+    tmp_path: Path, workspace: Path
+) -> None:
+    wait = f"until [ -e {workspace}/go ]; do sleep 0.01; done"
+    terminal = Terminal(
+        chat("mcp", "add", "x", "--", "sh", "-c", wait), environment(tmp_path), workspace, columns=200
+    )
+    try:
+        terminal.wait_on_screen("starting x · ")
+        (workspace / "go").touch()
+        terminal.wait("pinfold: x did not start")
+        assert terminal.exit_code() == 1
+        assert "starting x" not in terminal.text()
+    finally:
+        terminal.close()
 
 
 def test_a_server_is_added_unseen_only_when_asked_for(pinfold: Pinfold, file: Path) -> None:

@@ -145,6 +145,13 @@ async def test_a_missing_module_names_the_package(session: Session, code: str, p
     )
 
 
+async def test_pinfold_itself_is_not_looked_for_in_the_package_index(session: Session) -> None:
+    missing = "raise ModuleNotFoundError('x', name='pinfold')"
+    (*_, last) = await error_of(session, missing)
+    assert last == "Pinfold cannot be used inside its own sandbox; run this with a Python outside of it"
+    assert (await session.run(missing)).missing == ""
+
+
 @pytest.mark.parametrize(
     "code",
     ["import json.nosuch", "raise ModuleNotFoundError('x', name=5)", "import sys\nfrom sys import nosuch"],

@@ -39,6 +39,7 @@ from pinfold.events import (
     Event,
     Interrupt,
     Mode,
+    PinfoldError,
     Redo,
     Say,
     SessionId,
@@ -202,6 +203,12 @@ class Agent:
         self._opening, self._closing = asyncio.Lock(), asyncio.Event()
         self._thread: LoopThread | None = None
 
+    def __repr__(self) -> str:
+        model = self._options.model
+        name = model if model is None or isinstance(model, str) else model.name
+        parts = (name, f"session {self.session_id}", "open" if self._live else "not open")
+        return f"<Agent {', '.join(filter(None, parts))}>"
+
     async def open(self) -> Self:
         """The same as `async with`, for where `close` is called elsewhere. `run` opens it too."""
         async with self._opening:
@@ -209,7 +216,10 @@ class Agent:
                 opened = asyncio.get_running_loop().create_future()
                 self._closing = asyncio.Event()
                 self._holder = asyncio.create_task(self._hold_open(opened))
-                await opened
+                try:
+                    await opened
+                except PinfoldError as error:  # raised in another task, whose frames are not the caller's
+                    raise error.with_traceback(None) from None
         return self
 
     async def _hold_open(self, opened: asyncio.Future[None]) -> None:
@@ -224,6 +234,9 @@ class Agent:
 
     async def close(self) -> None:
         """End the session's process; what it did is kept, unless it is ephemeral."""
+        if self._thread is not None and not self._thread.is_here:
+            await asyncio.to_thread(self.close_sync)
+            return
         holder, self._holder = self._holder, None
         if holder is not None:
             self._closing.set()
@@ -261,6 +274,8 @@ class Agent:
         """As `with` does at its end. At the end of the program it is done for you."""
         thread = self._thread
         if thread is None:
+            if self._live is not None:
+                raise ConfigError("this agent was opened in an event loop; use `await agent.close()`")
             return
         atexit.unregister(self.close_sync)
         try:

@@ -28,9 +28,11 @@ async def came_back(hands: SandboxAndTools, state: State, entries: Iterable[Entr
         lost.append(
             f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}"
         )
+    # Names that begin with `_` are not listed among variables, and a loss is said of any.
+    listed = [it for it in back.labels if not it.name.startswith("_")]
     return {
-        "restored": tuple(it.name for it in back.labels if it.status == "restored"),
-        "replayed": tuple(it.name for it in back.labels if it.status == "replayed"),
+        "restored": tuple(it.name for it in listed if it.status == "restored"),
+        "replayed": tuple(it.name for it in listed if it.status == "replayed"),
         "lost": tuple(lost),
     }
 

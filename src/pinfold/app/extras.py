@@ -92,15 +92,15 @@ def requirements(name: str) -> list[str]:
     return [found[1] for line in declared if (found := marked.fullmatch(line.strip()))]
 
 
-def extra_for(model: str, calling: Calling, data: Mapping[str, Any] | None = None) -> str | None:
-    """The first that this model or these databases need and that is not there."""
+def extra_for(model: str, calling: Calling) -> str | None:
+    """The one that this model needs and that is not there."""
     from pinfold.model.reaching import check_installed
 
     try:
         check_installed(model, calling.access())
     except NotInstalled as missing:
         return missing.extra
-    return "sql" if data and missing_modules("sql") else None
+    return None
 
 
 def add_extras(names: Sequence[str], on_progress: OnProgress) -> None:

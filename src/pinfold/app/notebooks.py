@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -36,6 +37,7 @@ _TOLD = 20_000
 """Characters of it that the model is told, and of each cell or output at most a tenth."""
 _DEEPEST = 100
 _PYTHON = frozenset(("python", "ipython", "python3", "ipython3"))
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b")
 _Raw: TypeAlias = dict[str, Any]
 Show: TypeAlias = Callable[[Entry | Delta], None]
 
@@ -327,7 +329,9 @@ def told(notebook: Notebook, ran: list[Ran] | None) -> str:
 def failure_in_words(notebook: Notebook, one: Ran) -> str:
     """One line: which cell, and why."""
     lines = presentable(one.finished.error or one.finished.observation).strip().splitlines()
-    why = lines[-1].strip() if lines else one.finished.outcome
+    # Below the error stand hints, and the lines of a long text.
+    raised = [line for line in lines if _RAISED.match(line)]
+    why = (raised or lines or [one.finished.outcome])[-1].strip()
     total = len(notebook.programs)
     return f"{notebook.name}: cell {one.number} of {total} {_ended(one)}: {cap_text(why, 300)}"
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pinfold.engine import Performed
 from pinfold.events import Changed
 from pinfold.sandbox import Answer, Display, Outcome, Session, Variable
-from pinfold.text import BYTES_PER_TOKEN, cap_text, capped_lines, join_names
+from pinfold.text import BYTES_PER_TOKEN, NO_OUTPUT, cap_text, capped_lines, join_names
 
 NO_NETWORK = "the network (refused inside the sandbox)"
 _UNREACHABLE = (
@@ -23,7 +23,6 @@ _UNREACHABLE = (
 
 STDERR = "[stderr]"
 """Stands before what a cell wrote there."""
-NO_OUTPUT = "(no output)"
 _NO_WAY_OUT = "This session has no network."
 _ROLLED_BACK = "The session was rolled back: variables and files of the workspace are as before this code."
 _RESTARTED = "The interpreter was restarted: all variables are gone, files are as the code left them."

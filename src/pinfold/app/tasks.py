@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from pinfold.events import PinfoldError
+
 T = TypeVar("T")
 _STOP_S = 10.0
 """For what is cancelled to end."""
@@ -67,6 +69,8 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(run(), self._loop)
         try:
             return future.result()
+        except PinfoldError as error:  # whose words say all: what led to it here is of no use to the caller
+            raise error.with_traceback(None) from None
         except BaseException:
             if future.cancel():
                 ended.wait(_STOP_S)

@@ -31,6 +31,7 @@ from pinfold.events import (
     UserMessage,
     plain_json,
 )
+from pinfold.text import NO_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -170,7 +171,10 @@ async def _record_reply(core: Core, turn: TurnId, name: str, reply: Reply) -> No
 
 def _lacks(reply: Reply) -> str:
     """What the model is told of a reply with nothing in it that could be an answer."""
-    if reply.calls or reply.text.strip():
+    text = reply.text.strip()
+    if not reply.calls and text == NO_OUTPUT:
+        return f"`{NO_OUTPUT}` says that your code printed nothing; it is no answer. Print the result, or say in words what was done."
+    if reply.calls or text:
         return ""
     if reply.finish == "length":
         return "Your reply ended at the limit of tokens before there was an answer. Think less, and write the answer."

@@ -50,11 +50,17 @@ DISTRIBUTIONS = {
 }
 
 
+OWN_NAME = "pinfold"
+"""A session cannot open another; what the package index has of this name may be anybody's."""
+
+
 def package_of(missing: object) -> str:
     """What to install for the name of a ModuleNotFoundError; empty when installing would not help."""
     if type(missing) is not str or not missing.isprintable() or len(missing) > 100:
         return ""
     top = missing.partition(".")[0]
+    if top == OWN_NAME:
+        return ""
     if missing not in DISTRIBUTIONS and (top in sys.stdlib_module_names or top in sys.modules):
         return ""
     return DISTRIBUTIONS.get(missing) or DISTRIBUTIONS.get(top, top)

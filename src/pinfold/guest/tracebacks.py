@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 
 from .describe import described, is_data
 from .inventory import columns_of, is_librarys
-from .packages import package_of
+from .packages import OWN_NAME, package_of
 
 TYPE_CHECKING = False  # importing `typing` for it would cost a quarter of our start
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def explained(raised: BaseException, trace: TracebackType | None) -> str:
     _condense(told, notes)
     package = missing_package(raised)
     advice = f"`pip` name: {package}; `%pip install {package}` installs it\n" if package else ""
+    if isinstance(raised, ModuleNotFoundError) and raised.name == OWN_NAME:
+        advice = "Pinfold cannot be used inside its own sandbox; run this with a Python outside of it\n"
     return "".join(told.format()) + extra + advice
 
 

@@ -1,6 +1,6 @@
 """Text on its way to a sink: bounded, safe to print, free of secrets."""
 
-from pinfold.text.cap import BYTES_PER_TOKEN, cap_text, capped_lines, first_line
+from pinfold.text.cap import BYTES_PER_TOKEN, NO_OUTPUT, cap_text, capped_lines, first_line
 from pinfold.text.clean import printable, printable_line
 from pinfold.text.homes import homely
 from pinfold.text.lists import join_names, join_numbers, numerous
@@ -9,6 +9,7 @@ from pinfold.text.sinks import exact, exact_line, presentable, presentable_line
 
 __all__ = [
     "BYTES_PER_TOKEN",
+    "NO_OUTPUT",
     "cap_text",
     "capped_lines",
     "exact",

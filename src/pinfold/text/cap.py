@@ -4,6 +4,8 @@ from __future__ import annotations
 
 BYTES_PER_TOKEN = 4
 """About, as for English and code."""
+NO_OUTPUT = "(no output)"
+"""What a model is told where there is nothing to be capped."""
 
 
 def cap_text(text: str, limit: int, *, whole: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ def start(tmp_path: Path, workspace: Path) -> Generator[Callable[..., Terminal]]
         *args: str,
         replies: list[dict[str, Any]] | None = None,
         mode: str = "auto",
+        program: Sequence[str] = (),
         columns: int = 80,
         rows: int = 24,
         **env: str,
@@ -29,7 +30,8 @@ def start(tmp_path: Path, workspace: Path) -> Generator[Callable[..., Terminal]]
             script = tmp_path / "script.jsonl"
             script.write_text("".join(json.dumps(reply) + "\n" for reply in replies), encoding="utf-8")
             flags += ["--mode", mode, "--workspace", str(workspace), "--model", f"scripted:{script}"]
-        terminal = Terminal(chat(*flags), environment(tmp_path, **env), workspace, columns=columns, rows=rows)
+        argv = [*program, *flags] if program else chat(*flags)
+        terminal = Terminal(argv, environment(tmp_path, **env), workspace, columns=columns, rows=rows)
         started.append(terminal)
         return terminal
 

@@ -116,7 +116,7 @@ class Talking:
         assert answer in (None, *(value for value, _ in options))
         return answer
 
-    async def ask_secret(self, title: str, label: str) -> str:
+    async def ask_secret(self, title: str, label: str, command: str) -> str:  # noqa: ARG002
         self.asked.append(f"{title}\n{label}")
         return self.answers.pop(0) or ""
 

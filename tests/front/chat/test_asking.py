@@ -8,10 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.front.chat.terminal import Terminal, shell
+from tests.front.chat.terminal import Terminal, cell, shell
 
 from pinfold.app import RemoteSession
 from pinfold.events import ActionId, ApprovalDecided, ApprovalRequested, Decide, Entry, SessionId
+from pinfold.front.chat.asking import in_words
 
 pytestmark = pytest.mark.integration
 Start = Callable[..., Terminal]
@@ -110,6 +111,30 @@ def test_a_key_that_came_too_early_is_not_left_in_the_input_line(start: Start, w
     assert (workspace / "one").exists()
     terminal.wait_gone("esc stops")
     assert not any(line.startswith("> n") for line in terminal.screen())
+
+
+def test_a_server_is_called_what_the_user_calls_it() -> None:
+    same = "notes.note (while the server notes is the same program)"
+    assert in_words("tool: notes.note of server 72e55f13") == f"calls of {same}"
+    assert in_words("flow: notes.note of server 72e55f13") == f"sending to {same}"
+    assert in_words("tool: send_mail") == "calls of send_mail"
+
+
+def test_a_question_closes_the_menu_of_what_could_be_typed(start: Start, workspace: Path) -> None:
+    until_go = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.005)\n"
+    terminal = start(mode="ask", replies=[cell(until_go), shell("touch one"), {"text": "over"}])
+    terminal.wait_on_screen("ask · ")
+    terminal.enter("go")
+    terminal.wait_on_screen("esc stops")
+    terminal.feed("/mod")
+    terminal.wait_on_screen("which models can be had")
+    (workspace / "go").touch()
+    terminal.wait_on_screen("Allow this?")
+    assert "which models can be had" not in "\n".join(terminal.screen())
+    terminal.wait_on_screen(KEYS)
+    terminal.feed("y")
+    terminal.wait("over")
+    terminal.wait_on_screen("> /mod")
 
 
 def test_questions_are_answered_in_words_elsewhere_or_not_at_all(

@@ -53,6 +53,17 @@ def test_a_command_of_the_users_runs_in_the_session_is_told_to_the_model_and_und
     terminal.wait("again")
 
 
+def test_after_a_no_to_ones_own_command_nobody_is_to_be_told_what_to_do_instead(start: Start) -> None:
+    terminal = start(replies=[], mode="ask", columns=200)
+    terminal.wait_on_screen("ask · ")
+    terminal.enter("""!python3 -c 'import urllib.request as u; u.urlopen("http://heron.example")'""")
+    terminal.wait_on_screen("y once")
+    terminal.feed("n")
+    terminal.wait("heron.example:80 was not reached: the user said no")
+    terminal.wait_gone("esc stops")
+    assert "Tell the agent" not in terminal.raw.decode()
+
+
 def test_history_is_searched_and_the_input_edited_elsewhere(start: Start, tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nprintf ' and more' >> \"$1\"\n", encoding="utf-8")

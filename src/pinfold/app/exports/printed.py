@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from pinfold.app.observing import LAST_WORDS, NO_OUTPUT, STDERR
+from pinfold.app.observing import LAST_WORDS, STDERR
+from pinfold.text import NO_OUTPUT
 
 _OWN_NOTICES = re.compile(rf"(?:\n?\[(?:{'|'.join(LAST_WORDS)})[^\n]*\])+\Z")
 """Lines that no program is likely to print by chance."""

@@ -34,6 +34,8 @@ def entry_of(given: Entry) -> dict[str, Any]:
         raise ConfigError("--env, --reach and --host are for servers that are started here, not for a URL")
     if not is_url and given.headers:
         raise ConfigError("--header is for a URL; a command gets --env")
+    if given.reach == "network" and not given.hosts:
+        raise ConfigError("--reach network needs --host HOST, what it may reach")
     entry: dict[str, Any] = {"url": first} if is_url else {"command": first, "args": args}
     if is_url and transport:
         entry["type"] = transport

@@ -16,7 +16,7 @@ from pinfold.app.mcp.credentials import KeptCredentials
 from pinfold.app.mcp.failures import Failure, failure_of, note_failure, note_success
 from pinfold.app.mcp.files import Named, servers_named
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.mcp.placing import in_words
+from pinfold.app.mcp.placing import in_words, registry_hint
 from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.servers import connections
 from pinfold.app.obeyed import SERVERS
@@ -143,19 +143,27 @@ class Offered:
 class Look:
     """Servers that are connected to for the user, by name."""
 
-    def __init__(self, servers: Servers, pins: FilePins) -> None:
+    def __init__(self, specs: Sequence[ServerSpec], servers: Servers, pins: FilePins) -> None:
+        self._specs = {spec.name: spec for spec in specs}
         self._servers = servers
         self._pins = pins
 
     async def connect(self, *names: str) -> Mapping[str, str]:
         """Side by side. Those that did not start, and why."""
-        failed = await self._servers.start(*names)
+        failed = {
+            name: "; ".join(filter(None, (why, registry_hint(self._specs[name]))))
+            for name, why in (await self._servers.start(*names)).items()
+        }
         for name in names or self._servers.names:
             if name in failed:
                 note_failure(name, failed[name])
             else:
                 note_success(name)
         return failed
+
+    def is_program(self, name: str) -> bool:
+        """Whether it is started here."""
+        return self._specs[name].transport == "stdio"
 
     def where(self, name: str) -> str:
         return self._servers.status(name).where
@@ -259,7 +267,7 @@ async def looking(
     )
     with stack:
         async with servers:
-            yield Look(servers, pins)
+            yield Look(specs, servers, pins)
 
 
 async def examined(workspace: Path, limit_s: float) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import is_too_wide, refuse_closed_folders
@@ -21,6 +21,8 @@ from pinfold.tools import BadCall
 from pinfold.tools.mcp.spec import ServerSpec
 
 _BOXED = ("nothing", "files", "workspace", "network")
+_NPM, _PYPI = ("registry.npmjs.org",), ("pypi.org", "files.pythonhosted.org")
+_REGISTRIES = {"npx": _NPM, "bunx": _NPM, "uvx": _PYPI, "pipx": _PYPI}
 _PASSED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ", "USER")
 """All that a server on this machine gets of our environment: it holds keys."""
 _SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
@@ -46,6 +48,17 @@ _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 def is_boxed(spec: ServerSpec) -> bool:
     """Whether it runs in a sandbox of its own: the user has said how little it needs."""
     return spec.transport == "stdio" and spec.reach in _BOXED
+
+
+def registry_hint(spec: ServerSpec) -> str:
+    """What lets a program download the server it is to run, where it may reach no host; empty where it need not."""
+    program = PurePath(spec.command).name
+    if spec.hosts or not is_boxed(spec) or program not in _REGISTRIES:
+        return ""
+    hosts = " ".join(f"--host {host}" for host in _REGISTRIES[program])
+    return (
+        f"{program} downloads what it runs, and {spec.name} may reach no host; to allow its registry: {hosts}"
+    )
 
 
 def in_words(spec: ServerSpec) -> str:

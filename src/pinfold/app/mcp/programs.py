@@ -74,7 +74,7 @@ class Programs:
 def _to_run_here(spec: ServerSpec) -> str:
     if spec.is_confined:
         return f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"
-    return f"take `reach` out of {spec.origin}"
+    return f"remove `reach` from its entry in {spec.origin}"
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 from pathlib import PurePath
@@ -16,6 +17,7 @@ from pinfold.events import (
     FLOW,
     ActionFinished,
     ActionId,
+    ActionProposed,
     ApprovalDecided,
     ApprovalRequested,
     Command,
@@ -38,6 +40,7 @@ _SEEN = 20
 """Lines that are surely on the screen with the question."""
 _BLANKS = 2
 """Empty lines after each other; of more it is said how many they are, lest they push the rest out of sight."""
+_OF_SERVER = re.compile(r"(\S+) of server [0-9a-f]+")
 _SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
 
 
@@ -51,6 +54,8 @@ class Approvals:
         self._waiting: dict[ActionId, ApprovalRequested] = {}
         self._asked: tuple[ActionId, anyio.CancelScope] | None = None
         self._ours: set[ActionId] = set()
+        self._by_user: set[ActionId] = set()
+        """What the user runs without the agent, and what that calls."""
         self._woken = anyio.Event()
 
     def __len__(self) -> int:
@@ -58,6 +63,8 @@ class Approvals:
 
     def take(self, event: Event) -> None:
         match event:
+            case ActionProposed() if event.by == "user" or event.parent in self._by_user:
+                self._by_user.add(event.id)
             case ApprovalRequested():
                 self._waiting[event.id] = event
                 self._dismiss(event.id)  # asked anew: what was shown is not so any more
@@ -114,6 +121,8 @@ class Approvals:
             return None
         if key in _SCOPES:
             return _decision(event, "allow", _SCOPES[key])
+        if event.id in self._by_user:  # there is no agent to tell what to do instead
+            return _decision(event, "deny")
         why = WordsQuestion(
             "Denied. Tell the agent what to do instead, or press Enter.",
             "no:",
@@ -191,6 +200,8 @@ def _what_a_yes_allows(event: ApprovalRequested) -> RenderableType:
 def in_words(pattern: str) -> str:
     """What a pattern allows."""
     kind, _, what = pattern.partition(": ")
+    if of_server := _OF_SERVER.fullmatch(what):  # the digits are its program, which the user knows by name
+        what = f"{of_server[1]} (while the server {of_server[1].partition('.')[0]} is the same program)"
     match kind:
         case "edit":
             folder = what.removesuffix("/*")

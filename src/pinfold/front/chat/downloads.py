@@ -1,17 +1,21 @@
-"""What a session needs and is not here yet, fetched while the user watches: weights, packages for cells, extras."""
+"""What a session needs and is not here yet, fetched while the user watches: weights, packages for cells, extras, keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio.from_thread
 import anyio.to_thread
 
 from pinfold.events import PinfoldError
 from pinfold.front.cli.progress import TimeLeft
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.models import Calling
 
 
 class Watching(Protocol):
@@ -22,6 +26,10 @@ class Watching(Protocol):
     def progress(self, words: str) -> None: ...
 
     async def agrees(self, question: str) -> bool: ...
+
+    async def ask_secret(self, title: str, label: str, command: str) -> str:
+        """What is typed is not shown; empty for Esc. Where the terminal would show it, raises ConfigError, which names the command."""
+        ...
 
     def fetching(self) -> AbstractAsyncContextManager[None]:
         """Lets the user end what is fetched meanwhile, and leave."""
@@ -63,7 +71,7 @@ async def build_environment(workspace: Path, sandbox: str | None, model: str, us
             user.tell(problem)
 
 
-async def offer_extra(name: str, user: Watching) -> None:
+async def offer_extra(name: str, user: Watching) -> bool:
     """Asked about, and installed after a yes. Raises ExtraFailed."""
     from pinfold.app.extras import EXTRAS, add_extras, installation
     from pinfold.front.cli.environment import showing
@@ -71,9 +79,35 @@ async def offer_extra(name: str, user: Watching) -> None:
     here = installation()
     question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"
     if not await user.agrees(question):
-        return
+        return False
     async with user.fetching():
         await anyio.to_thread.run_sync(add_extras, [name], showing(_from_thread(_shown(user))))
+    user.tell(presentable_line(f"Installed the extra `{name}` into {here.folder}"))
+    return True
+
+
+async def ask_for_key(model: str, calling: Calling, user: Watching) -> bool:
+    """Where the model's provider wants one that is not here; it is kept as a secret. False: none was given. Raises PinfoldError."""
+    from pinfold.app.models import is_usable
+    from pinfold.app.secrets import Secrets
+
+    missing = None if is_usable(model, calling) else calling.missing_key(model)
+    if missing is None:
+        return True
+    title = (
+        f"{missing.provider} needs a key ({missing.variable}). It is kept as a secret, sent to {missing.host} alone, "
+        "and not shown. Paste it, or press Esc."
+    )
+    value = await user.ask_secret(
+        title, "key:", f"pinfold secret set {missing.variable} --host {missing.host}"
+    )
+    if not value:
+        return False
+    kept = await anyio.to_thread.run_sync(Secrets().set, missing.variable, value, [missing.host])
+    where = "the keyring" if kept.where == "keyring" else str(Secrets().path)
+    forget = f"pinfold secret rm {missing.variable}"
+    user.tell(presentable_line(f"{missing.variable} is kept in {where}; forget it: {forget}"))
+    return True
 
 
 def _shown(user: Watching) -> Callable[[str, int, int, str], None]:

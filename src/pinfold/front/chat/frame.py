@@ -148,7 +148,7 @@ class Frame:
                         ConditionalContainer(above, Condition(lambda: bool(self._upper()))),
                         entry,
                         search,
-                        CompletionsMenu(max_height=6),
+                        CompletionsMenu(max_height=6, extra_filter=Condition(lambda: desk.question is None)),
                         bottom,
                         Window(height=Dimension(min=0, preferred=0)),  # takes the rows that are free again
                     ]
@@ -228,6 +228,8 @@ class Frame:
                 self._app.invalidate()
 
     def _changed(self) -> None:
+        if self.desk.question is not None:
+            self._buffer.complete_state = None
         self._app.invalidate()
 
     def _soon(self) -> None:
@@ -382,7 +384,7 @@ class Frame:
         return self.desk.armed and isinstance(question, WordsQuestion) and question.hidden
 
     def _completes(self) -> bool:
-        return not self.desk.armed and len(self._buffer.text) < _AT_ONCE
+        return self.desk.question is None and len(self._buffer.text) < _AT_ONCE
 
     def _take_keys(self) -> None:
         """A question has the keyboard, and shows it at once; what was being typed comes back after it."""

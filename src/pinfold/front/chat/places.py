@@ -26,7 +26,7 @@ from pinfold.app import (
     read_session,
     resumed_options,
 )
-from pinfold.app.extras import extra_for
+from pinfold.app.extras import extra_for, missing_modules
 from pinfold.app.models import is_usable
 from pinfold.events import (
     ActionFinished,
@@ -38,7 +38,7 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
-from pinfold.front.chat.downloads import Watching, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.downloads import Watching, ask_for_key, build_environment, fetch_weights, offer_extra
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line
@@ -88,8 +88,11 @@ async def place_of(given: Mapping[str, Any], name: str | None, user: Watching) -
         return place
     options = await _with_model(place.options, user)
     model = str(options.model)
-    if extra := extra_for(model, options.calling, options.toolbox.data):
-        await offer_extra(extra, user)
+    if options.toolbox.data and missing_modules("sql") and not await offer_extra("sql", user):
+        user.tell("Databases cannot be read without it; later: pinfold extras add sql")
+    extra = extra_for(model, options.calling)
+    if (not extra or await offer_extra(extra, user)) and await ask_for_key(model, options.calling, user):
+        options = replace(options, calling=options.calling.with_stored_keys())
     if model in BUILTIN:
         await fetch_weights(model, user)
     if is_usable(model, options.calling):

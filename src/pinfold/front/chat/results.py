@@ -10,7 +10,7 @@ from msgspec import Struct
 from pinfold.app import changed_in_words
 from pinfold.events import ActionFinished
 from pinfold.front.chat.output import STDERR
-from pinfold.text import presentable_line
+from pinfold.text import NO_OUTPUT, presentable_line
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,7 +23,6 @@ _EXIT = re.compile(r"(?:\A|\n)\[(exit code \d+)\]\Z")
 _NOTES = 8
 _LINE = 2200
 """No line that is looked for is longer: not all of a long output is searched."""
-_NOTHING = b"(no output)"
 _OUTCOMES = {
     "ok": ("ok", "green"),
     "error": ("error", "red"),
@@ -61,7 +60,7 @@ def apart(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
         rest = rest if taken is None else taken
     while shown := _SHOWN.search(rest, max(0, len(rest) - _LINE)):
         rest = rest[: shown.start()]
-    if rest == _NOTHING:
+    if rest == NO_OUTPUT.encode():
         rest = b""
     mark = STDERR.encode() + b"\n"
     if rest.startswith(mark):

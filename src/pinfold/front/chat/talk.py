@@ -198,9 +198,9 @@ class Conversation:
         answer = await self._desk.asked(question)
         return None if answer is None else options[int(answer)][0]
 
-    async def ask_secret(self, title: str, label: str) -> str:
+    async def ask_secret(self, title: str, label: str, command: str) -> str:
         if not self._terminal.steered:
-            raise ConfigError("this terminal would show what you type; use: pinfold secret set NAME")
+            raise ConfigError(f"this terminal would show the key while you type; use: {command}")
         question = WordsQuestion(presentable(title), label, may_be_empty=False, hidden=True)
         return await self._desk.asked(question) or ""
 

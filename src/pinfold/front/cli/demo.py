@@ -48,7 +48,7 @@ from pinfold.events import (
 )
 from pinfold.front.cli.flags import sandbox_option
 from pinfold.front.cli.styling import Style
-from pinfold.text import homely, presentable, presentable_line
+from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
 _WIDEST = 90
 _READING_S = 0.7
@@ -56,7 +56,7 @@ _READING_S = 0.7
 _TYPING_S = 0.012
 """For a letter of what the user would type."""
 _SIZE = "len(sales), len(sales[0])"
-_SILENT = ("", "(no output)", "null")
+_SILENT = ("", NO_OUTPUT, "null")
 
 
 class DemoFailed(PinfoldError):

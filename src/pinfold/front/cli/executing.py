@@ -81,6 +81,8 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
     notebook = Path(file) if code is None and file is not None and file.lower().endswith(".ipynb") else None
     if not notebook and (given["target"] or given["keep_going"]):
         raise click.UsageError("--to and --keep-going are for a notebook (.ipynb)")
+    if given["target"] and given["target"].suffix.lower() not in ("", ".ipynb"):
+        raise click.UsageError(f"--to writes a notebook, and {given['target']} does not end in .ipynb")
     source = None if notebook else _source(file, code)
     build_if_needed(given, code=source)
     run = partial(_run, source=source, notebook=notebook, as_json=as_json, given=given, name=name)

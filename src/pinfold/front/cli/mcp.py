@@ -15,7 +15,7 @@ import anyio
 import click
 from anyio import to_thread
 
-from pinfold.app import ConfigError, current_folder
+from pinfold.app import ConfigError, background, current_folder
 from pinfold.app.config import load_config
 from pinfold.app.mcp.adding import Entry, entry_of
 from pinfold.app.mcp.files import of_project, remove_entry, spec_of, write_entry
@@ -29,12 +29,14 @@ from pinfold.app.mcp.looking import (
     named_for,
     spec_named,
 )
+from pinfold.app.mcp.placing import registry_hint
 from pinfold.app.mcp.reach import give
 from pinfold.app.mcp.summary import described
 from pinfold.app.obeyed import SERVERS
 from pinfold.events import Reach, plain_json
 from pinfold.front.cli.mcp_person import AtTheTerminal
-from pinfold.front.cli.showing import is_closed
+from pinfold.front.cli.progress import Spinner
+from pinfold.front.cli.showing import can_be_redrawn, is_closed
 from pinfold.text import presentable, presentable_line
 
 _FAILED_LATELY_S = 24 * 3600
@@ -138,13 +140,17 @@ def add(name: str, no_check: bool, **given: Any) -> None:
         )
         return
 
+    if hint := registry_hint(spec):
+        _tell(hint)
+
     async def look() -> None:
         async with looking((spec,), folder, AtTheTerminal()) as found:
-            if failed := await found.connect():
+            try:
+                await _connected(found, spec.name)
+            except ServerFailed as failure:
                 forget(spec)
-                raise ServerFailed(
-                    f"{failed[spec.name]}; nothing was added (--no-check adds it all the same)"
-                )
+                why = str(failure).replace(f" in {spec.origin}", "")  # which has no such entry
+                raise ServerFailed(f"{why}; nothing was added (--no-check adds it all the same)") from None
             write_entry(name, entry)
             _tell(f"{spec.name} is added; in code it is servers.{spec.name}")
             _print_tools(found, spec.name)
@@ -336,7 +342,17 @@ def _value(text: str) -> Any:
 
 
 async def _connected(found: Look, name: str) -> None:
-    if failed := await found.connect(name):
+    # A server elsewhere may have the user sign in meanwhile, in whose way nothing is drawn.
+    is_drawn = found.is_program(name) and can_be_redrawn(sys.stderr)
+    spinner = Spinner(f"starting {name}")
+    try:
+        async with background() as tasks:
+            if is_drawn:
+                tasks.start_soon(spinner.spin)
+            failed = await found.connect(name)
+    finally:
+        spinner.clear()
+    if failed:
         raise ServerFailed(failed[name])
 
 

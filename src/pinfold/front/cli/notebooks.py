@@ -36,7 +36,7 @@ def exec_notebook(
     ran, outside = anyio.run(_played, opening, notebook, shown, keep_going, timeout_s)
     if target:
         target.write(with_outputs(notebook, ran), force=force, outside=outside)
-        _say(f"{target.path}")
+        _say(f"saved {target.path}")
     failed = [one for one in ran if one.failed]
     if any(one.finished.outcome == "interrupted" for one in failed):
         return 130

@@ -113,8 +113,8 @@ def say(text: str) -> None:
 class Spinner:
     """What a turn is doing right now: for how long, and tokens so far."""
 
-    def __init__(self) -> None:
-        self._doing, self._since = "starting", time.monotonic()
+    def __init__(self, doing: str = "starting") -> None:
+        self._doing, self._since = doing, time.monotonic()
         self._usage = Usage()
         self._proposed = "running code"
         self._is_drawn = False

@@ -38,6 +38,12 @@ def is_closed(stream: TextIO | None) -> bool:
     return stream is None or stream.closed
 
 
+def can_be_redrawn(stream: TextIO | None) -> bool:
+    """Whether it is a terminal that knows more than lines."""
+    is_terminal = stream is not None and not stream.closed and stream.isatty()
+    return is_terminal and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+
+
 class JsonLines:
     """Every durable event, one per line, nothing else on stdout."""
 
@@ -53,8 +59,7 @@ class Plain:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self.spinner: Spinner | None = None
-        is_terminal = not is_closed(sys.stderr) and sys.stderr.isatty()
-        if is_terminal and not quiet and os.environ.get("TERM") not in (None, "", "dumb", "unknown"):
+        if not quiet and can_be_redrawn(sys.stderr):
             from pinfold.front.cli.progress import Spinner
 
             self.spinner = Spinner()

@@ -26,8 +26,8 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.model.wire.payload import sendable
+from pinfold.text import NO_OUTPUT
 
-NO_OUTPUT = "(no output)"
 NO_RESULT = "(no result: it was cut off)"
 GO_ON = "(go on)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

@@ -18,6 +18,7 @@ from pinfold.events import (
     plain_json,
 )
 from pinfold.model.wire.payload import an_object, sendable
+from pinfold.text import NO_OUTPUT
 
 _NO_RESULT = "(no result: it was interrupted)"
 
@@ -56,7 +57,7 @@ def _in_order(messages: Sequence[Message], *, native: bool) -> Iterator[Message]
 
 def _pop_answer(answers: dict[ActionId, str], call: Call) -> str:
     text = answers.pop(call.id, _NO_RESULT)
-    return text if text.strip() else "(no output)"
+    return text if text.strip() else NO_OUTPUT
 
 
 def _merge_user_messages(messages: Iterator[Message]) -> Iterator[Message]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from pinfold.events import Json, Reach
+from pinfold.text import NO_OUTPUT
 from pinfold.tools.errors import BadCall
 from pinfold.tools.ports import Host, Inside, Ran
 from pinfold.tools.results import Result
@@ -123,7 +124,7 @@ def _command_result(ran: Ran, limit_s: float) -> Result:
         parts.append(ending)
     parts.extend(f"[{notice}]" for notice in ran.notices)
     value = {"status": ran.status, "code": ran.code, "stdout": out, "stderr": err}
-    return Result(text="\n".join(parts) or "(no output)", value=value, outcome=ran.status)
+    return Result(text="\n".join(parts) or NO_OUTPUT, value=value, outcome=ran.status)
 
 
 def _ending(ran: Ran, limit_s: float) -> str:

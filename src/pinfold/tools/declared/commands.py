@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, cast
 
 from pinfold.events import Json
+from pinfold.text import NO_OUTPUT
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.ports import Ports
 from pinfold.tools.declared.tables import Table, kind_of
@@ -138,7 +139,7 @@ def _command_result(program: str, ran: Ran, timeout_s: float) -> Result:
     out, err = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
     match ran.status:
         case "ok":
-            return Result(text=out or "(no output)", value=out, notices=ran.notices)
+            return Result(text=out or NO_OUTPUT, value=out, notices=ran.notices)
         case "timeout":
             raise BadCall(
                 f"{program} was not done after {timeout_s:g} s, and was ended\n{err or out}".rstrip()

@@ -15,6 +15,7 @@ import anyio.to_thread
 from pinfold.app import Link, departures
 from pinfold.app.looking import Sight
 from pinfold.events import FLOW, BlobId, Json
+from pinfold.front.chat.asking import in_words
 from pinfold.front.chat.commands.writing import (
     BadWords,
     all_entries,
@@ -67,7 +68,7 @@ async def sent_command(talk: Talk, _: str) -> None:
     if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:
         remark(
             talk,
-            f"May leave without asking: {', '.join(one.removeprefix(FLOW) for one in flows)}; /grants takes it back",
+            f"May leave without asking: {', '.join(in_words(one).removeprefix('sending to ') for one in flows)}; /grants takes it back",
         )
 
 

@@ -58,45 +58,25 @@ async def model_command(talk: Talk, rest: str) -> None:
         wanted = await talk.choose(title, [*_options(reachable, now), *away]) or ""
     if not wanted:
         return
-    await _offer_extra(talk, wanted)
-    if await _has_key(talk, wanted):
+    if await _can_be_had(talk, wanted):
         await talk.link.submit(Configure(model=wanted))
 
 
-async def _offer_extra(talk: Talk, model: str) -> None:
-    """A model that cannot be had without one; what is wrong with its name is said by who takes it."""
+async def _can_be_had(talk: Talk, model: str) -> bool:
+    """After questions for what it needs; what is wrong with its name is said by who takes it."""
     from pinfold.app.extras import extra_for
     from pinfold.app.models import Calling
-    from pinfold.front.chat.downloads import offer_extra
-
-    try:
-        extra = extra_for(model, Calling.of(load_config(talk.workspace).config))
-    except PinfoldError:
-        return
-    if extra:
-        await offer_extra(extra, talk)
-
-
-async def _has_key(talk: Talk, model: str) -> bool:
-    """Ask for the key that this model's provider wants, where there is none, and keep it as a secret."""
-    from pinfold.app.models import Calling
-    from pinfold.app.secrets import Secrets
+    from pinfold.front.chat.downloads import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
-    missing = Calling.of(loaded.config, loaded.keys()).missing_key(model)
-    if missing is None:
+    calling = Calling.of(loaded.config, loaded.keys())
+    try:
+        extra = extra_for(model, calling)
+    except PinfoldError:
         return True
-    title = (
-        f"{missing.provider} needs a key ({missing.variable}). It is kept as a secret, sent to {missing.host} alone, "
-        "and not shown. Paste it, or press Esc."
-    )
-    value = await talk.ask_secret(title, "key:")
-    if not value:
-        return False
-    kept = await anyio.to_thread.run_sync(Secrets().set, missing.variable, value, [missing.host])
-    where = "the keyring" if kept.where == "keyring" else str(Secrets().path)
-    remark(talk, f"{missing.variable} is kept in {where}; forget it: pinfold secret rm {missing.variable}")
-    return True
+    if extra and not await offer_extra(extra, talk):
+        return True
+    return await ask_for_key(model, calling, talk)
 
 
 def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:

@@ -73,10 +73,6 @@ class Talk(Watching, Protocol):
         """One of the values, each with its words; None for Esc."""
         ...
 
-    async def ask_secret(self, title: str, label: str) -> str:
-        """What is typed is not shown; empty for Esc. Raises PinfoldError where the terminal would show it."""
-        ...
-
     async def reopen(
         self, *, data: Mapping[str, Path] | None = None, mounts: Sequence[Mount] | None = None
     ) -> None:
