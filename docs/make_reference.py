@@ -17,7 +17,7 @@ import click
 
 from pinfold.app import config, databases
 from pinfold.events import commands, happened, ids, talk
-from pinfold.front.chat.commands import COMMANDS, GROUPS
+from pinfold.front.chat.commands.table import COMMANDS, GROUPS
 from pinfold.front.cli.main import cli
 from pinfold.policy.judge import Row as Rule
 from pinfold.sandbox import provider_named
