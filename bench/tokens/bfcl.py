@@ -174,7 +174,6 @@ async def _row(
         task=entry["id"],
         set="bfcl",
         domain=", ".join(task.servers),
-        kind="tools",
         turns=len(task.turns),
         pinfold=played.weight,
         baselines=baselines,

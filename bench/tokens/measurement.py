@@ -28,7 +28,6 @@ class Row:
     task: str
     set: RowSet
     domain: str
-    kind: str
     turns: int
     pinfold: Weight
     baselines: dict[Baseline, Weight] = field(default_factory=dict[Baseline, Weight])
@@ -80,7 +79,6 @@ async def measure(task: Task, within: TaskSet, *, answers: bool = False) -> Row:
         task=task.name,
         set=within.name,
         domain=task.domain,
-        kind=task.kind,
         turns=len(task.turns),
         pinfold=played.weight,
         baselines=baselines,
