@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from tests.timing import took_s
 from tests.tools.stubs.known import known_tools
 
-from pinfold.app import Options, own
+from pinfold.app import Options, open_session
 from pinfold.app.live import load
 from pinfold.events import (
     ActionAllowed,
@@ -130,7 +130,7 @@ async def turn_times(folder: Path, turns: int) -> list[float]:
     model = ScriptedModel([line for _ in range(turns + 3) for line in (reply, KeptReply(text="It is 42."))])
     options = Options(workspace=folder, model=model, sandbox="unsafe-local")
     times: list[float] = []
-    async with own(folder, SESSION, options) as live:
+    async with open_session(folder, SESSION, options) as live:
         for number in range(turns + 3):
             async with live.subscribe(live.log.seq) as feed:
                 begun = time.perf_counter()

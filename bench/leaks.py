@@ -27,8 +27,8 @@ from bench.leaking.scenario import Scenario
 from bench.leaking.staging import Shown, play
 from bench.leaking.weakened import Blind, Loose
 
-from pinfold.app.judging import Judging
-from pinfold.app.outgoing import WayOut
+from pinfold.app.judging import ActionPolicy
+from pinfold.app.outgoing import SessionEgress
 
 LONGEST_S = 60.0
 
@@ -39,8 +39,8 @@ async def played(scenario: Scenario, folder: Path, control: str) -> Shown:
             scenario,
             folder,
             answers="yes" if control == "yes" else None,
-            way=Loose if control == "tunnels" else WayOut,
-            judging=Blind if control == "taint" else Judging,
+            way=Loose if control == "tunnels" else SessionEgress,
+            judging=Blind if control == "taint" else ActionPolicy,
         )
 
 

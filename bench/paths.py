@@ -23,8 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pinfold.app.obeyed import obeyed
-from pinfold.app.steering import carried_out, planned, steered_by
+from pinfold.app.obeyed import read_project_files
+from pinfold.app.steering import apply_edit, find_protected_file, plan_edit
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused, SandboxError, open_session
 from pinfold.sandbox.steering import read_steering, write_steering
@@ -149,9 +149,9 @@ async def by_path(top: Path) -> dict[str, int]:
             action = CallTool(tool=tool, args={"path": path, **args})
             tried += 1
             with contextlib.suppress(BadCall, OSError, ValueError):
-                if steered_by(action, scene.workspace):
-                    leaked += SECRET in (planned(action, scene.workspace).before or b"")
-                    carried_out(action, scene.workspace)
+                if find_protected_file(action, scene.workspace):
+                    leaked += SECRET in (plan_edit(action, scene.workspace).before or b"")
+                    apply_edit(action, scene.workspace)
             leaked += not scene.is_whole()
     async with open_session(scene.workspace, "namespaces") as session:
         for path in paths(scene):
@@ -165,11 +165,11 @@ async def by_path(top: Path) -> dict[str, int]:
         await session.put("fine.txt", MARK)
         works = (scene.workspace / "fine.txt").read_bytes() == MARK and await session.get("fine.txt") == MARK
     leaked += any(
-        SECRET in (obeyed(scene.workspace).get(name) or b"")
+        SECRET in (read_project_files(scene.workspace).get(name) or b"")
         for name in (".agents/secret", ".agents/link/secret")
     )
     edit = CallTool(tool="write_file", args={"path": "AGENTS.md", "content": MARK.decode()})
-    carried_out(edit, scene.workspace)
+    apply_edit(edit, scene.workspace)
     works = works and (scene.workspace / "AGENTS.md").read_bytes() == MARK
     return {"paths": tried, "leaked": leaked, "control_works": works}
 
@@ -204,7 +204,7 @@ def host_step(scene: Scene, number: int) -> bool:
             write_steering(name, MARK, scene.workspace)
     if number % 7 == 0:
         with contextlib.suppress(OSError):
-            found = obeyed(scene.workspace)
+            found = read_project_files(scene.workspace)
             got += b"".join(found.get(name) or b"" for name in found.digests)
     return SECRET in got
 

@@ -19,13 +19,13 @@ from bench.leaking.scenario import PAGE_URL, Answers, Between, Scenario, Step
 from pinfold import Agent, Approval
 from pinfold.app import Decision, equipping
 from pinfold.app.forking import fork
-from pinfold.app.judging import Judging
-from pinfold.app.outgoing import NETWORK, WayOut
+from pinfold.app.judging import ActionPolicy
+from pinfold.app.outgoing import NETWORK, SessionEgress
 from pinfold.app.paths import config_dir, state_dir
 from pinfold.app.reading import read_session
 from pinfold.app.secrets import Secrets
-from pinfold.app.sent import Departure, departures
-from pinfold.app.shelf import Shelf
+from pinfold.app.sent import OutboundTotal, sum_outbound
+from pinfold.app.shelf import SessionStore
 from pinfold.engine import fold
 from pinfold.events import ActionFinished, CallTool, Event, OutputDelta, PinfoldError, SessionId
 from pinfold.model import KeptReply, ScriptedModel
@@ -48,7 +48,7 @@ class Shown:
     asked: list[str] = field(default_factory=list[str])
     """Questions, by what they were about."""
     events: list[Event] = field(default_factory=list[Event])
-    sent: list[Departure] = field(default_factory=list[Departure])
+    sent: list[OutboundTotal] = field(default_factory=list[OutboundTotal])
     failed: str = ""
     """The turn that did not end well, if one did not."""
 
@@ -69,15 +69,15 @@ def own_folders(base: Path) -> Generator[None]:
 
 
 @contextmanager
-def built_with(outside: World, way: type[WayOut], judging: type[Judging]) -> Generator[None]:
+def built_with(outside: World, way: type[SessionEgress], judging: type[ActionPolicy]) -> Generator[None]:
     """Sessions find the listeners where the internet would be. `way` and `judging` may be weaker than the product's."""
-    kept = equipping.WayOut, equipping.Judging
+    kept = equipping.SessionEgress, equipping.ActionPolicy
     made = partial(way, resolver=outside.resolve, why_not=why_not)
-    equipping.WayOut, equipping.Judging = cast(Any, made), judging  # pyright: ignore[reportPrivateImportUsage]
+    equipping.SessionEgress, equipping.ActionPolicy = cast(Any, made), judging  # pyright: ignore[reportPrivateImportUsage]
     try:
         yield
     finally:
-        equipping.WayOut, equipping.Judging = kept  # pyright: ignore[reportPrivateImportUsage]
+        equipping.SessionEgress, equipping.ActionPolicy = kept  # pyright: ignore[reportPrivateImportUsage]
 
 
 @dataclass(kw_only=True)
@@ -176,8 +176,8 @@ async def play(
     folder: Path,
     *,
     answers: Answers | None = None,
-    way: type[WayOut] = WayOut,
-    judging: type[Judging] = Judging,
+    way: type[SessionEgress] = SessionEgress,
+    judging: type[ActionPolicy] = ActionPolicy,
 ) -> Shown:
     """`answers` instead of the scenario's own, for a control."""
     shown = Shown(name=scenario.name, kind=scenario.kind)
@@ -242,15 +242,15 @@ async def _acted(stage: Stage, outside: World, shown: Shown) -> None:
                     case _:
                         pass
         if again == "fork":
-            session, _ = await fork(Shelf(), session)
+            session, _ = await fork(SessionStore(), session)
     if session is not None:
-        with read_session(Shelf().place(session), session) as (log, _):
+        with read_session(SessionStore().folder_of(session), session) as (log, _):
             entries = list(log.read())
         state = fold(entries)
         shown.tainted = state.private and state.untrusted
         shown.events = [entry.event for entry in entries]
         shown.tried = sum(isinstance(event, ActionFinished) for event in shown.events)
-        shown.sent = departures(entries)
+        shown.sent = sum_outbound(entries)
 
 
 async def _turn(agent: Agent, shown: Shown, *, interrupts: bool) -> None:

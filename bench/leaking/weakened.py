@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pinfold.app.judging import Judging
-from pinfold.app.outgoing import WayOut
+from pinfold.app.judging import ActionPolicy
+from pinfold.app.outgoing import SessionEgress
 from pinfold.engine import Given
 from pinfold.events import Action, Verdict
 
 
-class Blind(Judging):
+class Blind(ActionPolicy):
     """Does not know that anything of others was read."""
 
     def judge(self, action: Action, given: Given) -> Verdict:
         return super().judge(action, replace(given, untrusted=False))
 
 
-class Loose(WayOut):
+class Loose(SessionEgress):
     """Leaves connections open."""
 
-    async def cut(self) -> None:
+    async def disconnect_all(self) -> None:
         return

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from bench.tokens.task import Task
 
-from pinfold.app.live import Options, own
-from pinfold.app.models import Calling
+from pinfold.app.live import Options, open_session
+from pinfold.app.models import CallOptions
 from pinfold.events import (
     Entry,
     ModelReplied,
@@ -51,8 +51,10 @@ async def run_live(task: Task) -> LiveResult:
     with TemporaryDirectory(prefix="pinfold-bench-") as folder:
         for name, file in task.files.items():
             (Path(folder) / name).write_text(file.text, encoding="utf-8")
-        options = Options(workspace=Path(folder), model="builtin", mode="full", calling=Calling(cache=False))
-        async with own(None, new_session_id(), options) as session:
+        options = Options(
+            workspace=Path(folder), model="builtin", mode="full", calling=CallOptions(cache=False)
+        )
+        async with open_session(None, new_session_id(), options) as session:
             for turn in task.turns:
                 answer = ""
                 async with session.subscribe(session.log.seq) as feed:

@@ -12,7 +12,7 @@ from bench.tokens.script import Move, calls_in, names_in
 from bench.tokens.task import Task
 from bench.tokens.weight import Weight, pieces, weigh, weigh_reply
 
-from pinfold.app.live import LiveSession, Options, own
+from pinfold.app.live import LiveSession, Options, open_session
 from pinfold.app.toolbox import ToolOptions
 from pinfold.events import (
     ActionFinished,
@@ -79,7 +79,7 @@ async def play(
             data=data,
             toolbox=ToolOptions(served=tuple(tools)),
         )
-        async with own(None, new_session_id(), options) as live:
+        async with open_session(None, new_session_id(), options) as live:
             for turn, move in zip(task.turns, moves, strict=True):
                 await _play_turn(live, turn.asks, move, played)
     played.problems += _unannounced_tools(model.exchanges)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 
-from pinfold.app import Link, NoSuchSession, Options, Shelf, attach, spoken
+from pinfold.app import Link, NoSuchSession, Options, SessionStore, connect, submit_and_follow
 from pinfold.events import (
     Command,
     Continue,
@@ -43,12 +43,12 @@ def note(token: str) -> str:
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Link]:
-    shelf = Shelf()
+    shelf = SessionStore()
     try:
         session, folder = shelf.find(NAME)
     except NoSuchSession:
         session = new_session_id()
-        folder = shelf.place(session)
+        folder = shelf.folder_of(session)
     options = Options(
         workspace=Path(WORKSPACE),
         model=f"scripted:{SCRIPT}",
@@ -58,7 +58,7 @@ async def opened() -> AsyncGenerator[Link]:
         title=NAME,
         tools=(note,),
     )
-    async with attach(folder, session, options) as link:
+    async with connect(folder, session, options) as link:
         yield link
 
 
@@ -68,7 +68,7 @@ async def work() -> None:
             return Continue()
         return Say(turn=new_turn_id(), text="Do the work.")
 
-    async with spoken(opened, command) as told:
+    async with submit_and_follow(opened, command) as told:
         async for item in told.feed:
             if isinstance(item, Entry):
                 print(entry_line(item), flush=True)

@@ -62,14 +62,14 @@ class TokenTracker:
 
     def summary(self) -> str:
         price = "unknown" if self.cost is None else f"${self.cost:.4f}"
-        lines = [f"{self.name}: {self.calls} calls, {_counted(self.usage)}, cost {price}"]
-        lines += [f"  {model}: {_counted(usage)}" for model, usage in self.by_model.items()]
+        lines = [f"{self.name}: {self.calls} calls, {_format_usage(self.usage)}, cost {price}"]
+        lines += [f"  {model}: {_format_usage(usage)}" for model, usage in self.by_model.items()]
         return "\n".join(lines)
 
     def print_summary(self, file: TextIO | None = None) -> None:
         print(self.summary(), file=file or sys.stdout)
 
 
-def _counted(usage: Usage) -> str:
+def _format_usage(usage: Usage) -> str:
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"

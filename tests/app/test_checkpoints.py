@@ -18,9 +18,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold import Agent
-from pinfold.app import CheckpointError, LiveSession, Options, RemoteSession, Shelf, configure, own, take
+from pinfold.app import (
+    CheckpointError,
+    LiveSession,
+    Options,
+    RemoteSession,
+    SessionStore,
+    acquire,
+    configure,
+    open_session,
+)
 from pinfold.app.checkpoints import checkpoints_in
-from pinfold.app.sidegit import parsed
+from pinfold.app.sidegit import parse_changes
 from pinfold.engine import CommandRefused, fold
 from pinfold.events import (
     ActionFinished,
@@ -59,7 +68,7 @@ def repository(workspace: Path) -> Path:
 @asynccontextmanager
 async def opened(workspace: Path, **more: Any) -> AsyncGenerator[LiveSession]:
     options = Options(workspace=workspace, sandbox="namespaces", git_checkpoints=True)
-    async with own(None, new_session_id(), replace(options, **more)) as live:
+    async with open_session(None, new_session_id(), replace(options, **more)) as live:
         yield live
 
 
@@ -400,9 +409,9 @@ async def test_another_process_restores_through_the_owner_and_not_under_a_runnin
     repository: Path,
 ) -> None:
     session = new_session_id()
-    folder = Shelf().place(session)
+    folder = SessionStore().folder_of(session)
     options = Options(workspace=repository, sandbox="namespaces", git_checkpoints=True)
-    async with take(folder, session, options) as live:
+    async with acquire(folder, session, options) as live:
         await ran(live, "open('b.txt', 'w').write('two')")
         remote = RemoteSession(session, folder)
         assert (await remote.restore(1)).startswith("checkpoint 1 is restored, files changed: 1;")
@@ -432,4 +441,4 @@ async def test_the_model_is_told_that_files_were_brought_back(repository: Path) 
 
 @given(st.binary(max_size=300))
 def test_whatever_git_is_made_to_print_is_taken_apart(raw: bytes) -> None:
-    parsed(raw)
+    parse_changes(raw)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.app import ConfigError, existing, mounts_of
+from pinfold.app import ConfigError, check_paths, mounts_of
 from pinfold.app.paths import private_dir, workspace_at
 
 pytestmark = pytest.mark.unit
@@ -21,7 +21,7 @@ def as_workspace(path: Path) -> object:
 
 
 def as_data(path: Path) -> object:
-    return existing({"x": path})
+    return check_paths({"x": path})
 
 
 def as_mount(path: Path) -> object:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import asdict
 
 from pinfold.app import ConfigError, config_schema, load_config
-from pinfold.app.obeyed import obeyed
+from pinfold.app.obeyed import read_project_files
 from pinfold.app.trust import trust
 from pinfold.sandbox import Limits, default_memory
 
@@ -27,7 +27,7 @@ def user_file(tmp_path: Path) -> Path:
 def project(workspace: Path, text: str) -> None:
     """A project's own file, trusted as it is."""
     (workspace / "pinfold.toml").write_text(text)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
 
 
 def test_flags_win_over_environment_over_project_over_user_file_over_defaults(

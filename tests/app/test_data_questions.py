@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pinfold.app import Options, own
+from pinfold.app import Options, open_session
 from pinfold.events import (
     ApproachChanged,
     Entry,
@@ -44,7 +44,7 @@ def fares(workspace: Path) -> Path:
 async def events_of(workspace: Path, model: str, prompt: str) -> list[Any]:
     options = Options(workspace=workspace, model=model, mode="auto", sandbox="namespaces", python=PYTHON)
     say, events = Say(turn=new_turn_id(), text=prompt), list[Any]()
-    async with own(None, new_session_id(), options) as live, live.subscribe(0) as feed:
+    async with open_session(None, new_session_id(), options) as live, live.subscribe(0) as feed:
         await live.submit(say)
         with anyio.fail_after(120):
             async for item in feed:

@@ -16,7 +16,7 @@ import pytest
 from bench.leaking.scenario import call
 from bench.leaking.staging import DONE
 
-from pinfold.app import Options, Shelf, take
+from pinfold.app import Options, SessionStore, acquire
 from pinfold.app.live import LiveSession
 from pinfold.engine import digest_of
 from pinfold.events import (
@@ -97,8 +97,8 @@ async def waiting(workspace: Path) -> AsyncGenerator[Session]:
     model = ScriptedModel([call("edit_file", **EDIT), DONE])
     options = Options(workspace=workspace, model=model, mode="ask", sandbox="namespaces", unattended=False)
     session = new_session_id()
-    folder = Shelf().place(session)
-    async with take(folder, session, options) as live:
+    folder = SessionStore().folder_of(session)
+    async with acquire(folder, session, options) as live:
         await live.submit(Say(turn=new_turn_id(), text="go"))
         yield Session(live, folder)
 

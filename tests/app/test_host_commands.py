@@ -15,7 +15,7 @@ from tests.app.test_tools_at_work import Asked, Script, agent_of, calls, seen, t
 
 from pinfold import Agent, Approval
 from pinfold.app.judging import COMMAND, SHOWN
-from pinfold.app.named_files import described, files_named
+from pinfold.app.named_files import describe_named_files, files_named
 from pinfold.events import ActionDenied
 
 pytestmark = [
@@ -154,7 +154,7 @@ def test_only_what_the_agent_could_have_written_is_bound(workspace: Path, tmp_pa
         "pipe",
         "tool/__main__.py",
     ]
-    lines = list(described(files, workspace))
+    lines = list(describe_named_files(files, workspace))
     assert len([line for line in lines if line.startswith("Uses ")]) == 6
     assert any(line.endswith("read the file before you say yes") and "long.py" in line for line in lines)
     assert not any("users own" in line or "secret words" in line for line in lines)

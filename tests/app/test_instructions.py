@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.app import load_config, new_session_options
-from pinfold.app.instructions import ALL_BYTES, Instruction, folders_above, told
-from pinfold.app.obeyed import obeyed
+from pinfold.app.instructions import ALL_BYTES, Instruction, folders_above, format_instructions
+from pinfold.app.obeyed import read_project_files
 from pinfold.app.trust import question as trust_question
 from pinfold.app.trust import trust
 from pinfold.events import new_session_id
@@ -50,7 +50,7 @@ def test_instructions_come_from_the_repositorys_root_down_and_the_users_own_come
     own.write_text("Be brief.\n")
     own.chmod(0o644)
     assert texts(deep) == [("AGENTS.md", "Be brief.")]
-    trust(obeyed(deep))
+    trust(read_project_files(deep))
     expected = [
         ("AGENTS.md", "Be brief."),
         ("AGENTS.md", "Use tabs."),
@@ -92,7 +92,7 @@ def test_a_link_out_of_the_folder_is_never_followed(repository: Path, tmp_path: 
     for target in (secret, Path("../elsewhere.md")):
         path.unlink()
         path.symlink_to(target)
-        found = obeyed(repository / "src" / "deep")
+        found = read_project_files(repository / "src" / "deep")
         assert "../../AGENTS.md" in found.odd
         assert not any(b"another place" in file.data for file in found.files)
     # Where it stays inside, it is read; that what is read is what the link leads to is the negative control.
@@ -100,7 +100,7 @@ def test_a_link_out_of_the_folder_is_never_followed(repository: Path, tmp_path: 
     (repository / "docs" / "rules.md").write_text("Rules.\n")
     path.unlink()
     path.symlink_to("docs/rules.md")
-    assert obeyed(repository / "src" / "deep").get("../../AGENTS.md") == b"Rules.\n"
+    assert read_project_files(repository / "src" / "deep").get("../../AGENTS.md") == b"Rules.\n"
 
 
 def test_without_a_repository_and_above_a_home_nothing_is_looked_for(
@@ -118,7 +118,9 @@ def test_without_a_repository_and_above_a_home_nothing_is_looked_for(
 
 @given(st.lists(st.text("abé\n", min_size=1, max_size=40), max_size=6), st.integers(0, 100))
 def test_what_is_told_stays_within_its_bound_and_says_so_when_it_was_cut(words: list[str], most: int) -> None:
-    page = told(tuple(Instruction(path=f"/{n}", text=text) for n, text in enumerate(words)), most)
+    page = format_instructions(
+        tuple(Instruction(path=f"/{n}", text=text) for n, text in enumerate(words)), most
+    )
     size = sum(len(text.encode()) for text in words)
     assert ("left out" in page) == (size > most)
     assert sum(page.encode().count(letter.encode()) for letter in "é") * 2 <= most
@@ -129,10 +131,10 @@ def test_what_is_told_stays_within_its_bound_and_says_so_when_it_was_cut(words: 
 def test_a_long_file_is_cut_for_the_model_and_the_user_is_told(repository: Path) -> None:
     deep = repository / "src" / "deep"
     (deep / "AGENTS.md").write_text("é" * ALL_BYTES)
-    trust(obeyed(deep))
+    trust(read_project_files(deep))
     options = new_session_options(new_session_id(), deep, {})
     assert "the model is told 32 KB" in options.notices[0]
-    page = told(options.instructions)
+    page = format_instructions(options.instructions)
     assert len(page.encode()) < ALL_BYTES + 1000
     assert "Use tabs." in page
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pinfold.app import Link, Options, RemoteSession, Shelf, fork, take
+from pinfold.app import Link, Options, RemoteSession, SessionStore, acquire, fork
 from pinfold.events import (
     ActionFinished,
     Clear,
@@ -38,7 +38,7 @@ async def said(link: Link, text: str) -> list[Any]:
     """The events of a turn."""
     events: list[Any] = []
     turn = new_turn_id()
-    async with link.subscribe((await link.standing()).seq) as feed:
+    async with link.subscribe((await link.status()).seq) as feed:
         await link.submit(Say(turn=turn, text=text))
         with anyio.fail_after(60):
             async for item in feed:
@@ -59,9 +59,9 @@ async def test_a_session_is_seen_and_changed_the_same_from_its_owner_and_from_el
         {"expect": "Variables of the session, all still there: total (int)", "text": "I am new"}, name="o"
     )
     session = new_session_id()
-    folder = Shelf().place(session)
+    folder = SessionStore().folder_of(session)
     options = Options(workspace=workspace, model=model, mode="auto", sandbox="namespaces")
-    async with take(folder, session, options) as live:
+    async with acquire(folder, session, options) as live:
         far = RemoteSession(session, folder)
         first = await said(live, "write")
         (files,) = [event.files for event in first if isinstance(event, ActionFinished)]
@@ -73,19 +73,19 @@ async def test_a_session_is_seen_and_changed_the_same_from_its_owner_and_from_el
         for link in (live, far):
             assert await link.blob(before) == b"one\ntwo\n"
             assert await link.blob(after) == b"one\ntwo\nthree\n"
-            (total,) = [one for one in await link.look("variables") if one["name"] == "total"]
+            (total,) = [one for one in await link.query("variables") if one["name"] == "total"]
             assert (total["type"], total["cell"]) == ("int", 1)
-            tools = await link.look("tools")
+            tools = await link.query("tools")
             assert {"read_file", "fetch"} <= {one["name"] for one in tools}
-            assert await link.look("servers") == []
-            assert await link.look("grants") == []
-            standing = await link.standing()
+            assert await link.query("servers") == []
+            assert await link.query("grants") == []
+            standing = await link.status()
             assert (standing.model, standing.mode, standing.sandbox) == (model, "auto", "namespaces")
         second = await said(far, "remove")
         (files,) = [event.files for event in second if isinstance(event, ActionFinished)]
         assert [(one.path, one.how) for one in files] == [("new.bin", "removed")]
         turn = second[0].turn
-        async with far.subscribe((await far.standing()).seq) as feed:
+        async with far.subscribe((await far.status()).seq) as feed:
             await far.submit(Rewind(turn=turn))
             item = await anext(aiter(feed))
         assert isinstance(item, Entry)
@@ -96,19 +96,19 @@ async def test_a_session_is_seen_and_changed_the_same_from_its_owner_and_from_el
         await far.submit(Configure(model=other))
         ended = (await said(live, "who are you?"))[-1]
         assert ended.text == "I am new"
-    async with take(folder, session, Options()) as live:
-        assert (await live.standing()).model == other
+    async with acquire(folder, session, Options()) as live:
+        assert (await live.status()).model == other
 
 
 async def test_a_fork_of_a_live_session_has_what_its_last_cell_did(workspace: Path) -> None:
-    session, shelf = new_session_id(), Shelf()
-    async with take(shelf.place(session), session, Options(workspace=workspace)) as live:
+    session, shelf = new_session_id(), SessionStore()
+    async with acquire(shelf.folder_of(session), session, Options(workspace=workspace)) as live:
         # What takes long to save is not saved again soon, of itself.
         for code in ("numbers = list(range(50_000))", "numbers[0] = 'first'", "last = 'heron'"):
             await live.act(new_action_id(), RunCell(code=code))
         new, _ = await fork(shelf, session)
     shown = {}
-    async with take(shelf.place(new), new, Options()) as forked:
+    async with acquire(shelf.folder_of(new), new, Options()) as forked:
         for name in ("numbers[0]", "last"):
             shown[name] = (await forked.act(new_action_id(), RunCell(code=name))).value
     assert shown == {"numbers[0]": "'first'", "last": "'heron'"}

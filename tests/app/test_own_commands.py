@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.command_files import FOLDER, OwnCommand, parsed
+from pinfold.app.command_files import FOLDER, UserCommand, parse_command
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import obeyed
-from pinfold.app.own_commands import INCLUDED, filled_in, own_commands
+from pinfold.app.obeyed import read_project_files
+from pinfold.app.own_commands import INCLUDED, fill_command, load_user_commands
 from pinfold.app.trust import trust
 
 pytestmark = pytest.mark.unit
@@ -33,12 +33,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_front_matter_says_what_it_does_and_takes() -> None:
-    command = parsed(
+    command = parse_command(
         "review",
         b'---\r\ndescription: "Look at: a file"\nargument-hint: FILE\nother: [1]\n---\n\nReview $1.\n',
         "here",
     )
-    assert command == OwnCommand(
+    assert command == UserCommand(
         name="review", text="Review $1.", words="Look at: a file", hint="FILE", origin="here"
     )
 
@@ -53,7 +53,7 @@ def test_the_front_matter_says_what_it_does_and_takes() -> None:
     ],
 )
 def test_without_front_matter_its_first_line_says_what_it_does(data: bytes, text: str, words: str) -> None:
-    command = parsed("x", data, "")
+    command = parse_command("x", data, "")
     assert (command.text, command.words) == (text, words)
 
 
@@ -83,12 +83,12 @@ def test_each_place_is_filled_once(tmp_path: Path, text: str, arguments: str, sa
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.md").write_text("```\n", encoding="utf-8")
-    assert filled_in(OwnCommand(name="x", text=text), arguments, tmp_path) == said
+    assert fill_command(UserCommand(name="x", text=text), arguments, tmp_path) == said
 
 
 @given(arguments=st.text())
 def test_arguments_are_never_taken_for_places(arguments: str) -> None:
-    said = filled_in(OwnCommand(name="x", text="<$ARGUMENTS>"), arguments, Path("/nowhere"))
+    said = fill_command(UserCommand(name="x", text="<$ARGUMENTS>"), arguments, Path("/nowhere"))
     assert said == f"<{arguments}>"
 
 
@@ -118,18 +118,18 @@ def test_a_file_is_included_from_the_workspace_only_and_never_a_secret(tmp_path:
         (workspace / secret).write_text("secret", encoding="utf-8")
     os.mkfifo(workspace / "pipe")
     with pytest.raises(ConfigError, match="cannot be included"):
-        filled_in(OwnCommand(name="x", text=f"Read @{path}"), "", workspace)
+        fill_command(UserCommand(name="x", text=f"Read @{path}"), "", workspace)
     (workspace / "inside.txt").write_text("fine", encoding="utf-8")
     (workspace / "near.txt").symlink_to("inside.txt")
-    assert "fine" in filled_in(OwnCommand(name="x", text="Read @near.txt"), "", workspace)
+    assert "fine" in fill_command(UserCommand(name="x", text="Read @near.txt"), "", workspace)
 
 
 def test_more_than_the_bound_is_refused(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_bytes(b"x" * (INCLUDED * 2 // 3))
-    filled_in(OwnCommand(name="x", text="@a"), "", tmp_path)
+    fill_command(UserCommand(name="x", text="@a"), "", tmp_path)
     with pytest.raises(ConfigError, match="name fewer"):
-        filled_in(OwnCommand(name="x", text="@a @b"), "", tmp_path)
+        fill_command(UserCommand(name="x", text="@a @b"), "", tmp_path)
 
 
 @pytest.mark.safety
@@ -142,25 +142,25 @@ def test_commands_of_a_folder_wait_for_trust_and_those_of_the_user_do_not(
     put(workspace, "both.md", "The folder's.")
     put(workspace, "theirs.md", "Theirs.")
     put(workspace, "deep/er.md", "x")
-    found = own_commands(workspace)
+    found = load_user_commands(workspace)
     assert [*found.commands] == ["both", "mine"]
     assert found.commands["both"].text == "The user's."
     assert found.untrusted == ("both", "theirs")
-    seen = obeyed(workspace)
-    assert [seen.what(file) for file in seen.files if "both" in file.name] == [
+    seen = read_project_files(workspace)
+    assert [seen.describe_effects(file) for file in seen.files if "both" in file.name] == [
         ("adds a command: The folder's.",)
     ]
-    trust(obeyed(workspace))
-    found = own_commands(workspace)
+    trust(read_project_files(workspace))
+    found = load_user_commands(workspace)
     assert [*found.commands] == ["both", "mine", "theirs"]
     assert found.commands["both"].text == "The folder's."
     put(workspace, "theirs.md", "Something else.")
-    assert own_commands(workspace).untrusted == ("both", "theirs")
+    assert load_user_commands(workspace).untrusted == ("both", "theirs")
 
 
 def test_what_cannot_be_read_is_said_and_leaves_the_others(home: Path, workspace: Path) -> None:
     put(home, "large.md", "x" * (1 << 20))
     put(home, "small.md", "x")
-    found = own_commands(workspace)
+    found = load_user_commands(workspace)
     assert [*found.commands] == ["small"]
     assert found.faults == (f"{home / FOLDER / 'large.md'} is larger than 64 kB, too large for a command",)

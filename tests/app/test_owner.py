@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from pinfold.app import Options, RemoteSession, SessionBusy, Shelf, attach, take
+from pinfold.app import Options, RemoteSession, SessionBusy, SessionStore, acquire, connect
 from pinfold.engine import CommandRefused
 from pinfold.events import (
     ActionId,
@@ -41,7 +41,7 @@ LOCAL = ("--sandbox", "unsafe-local")
 @pytest.fixture
 def place() -> tuple[Path, SessionId]:
     session = new_session_id()
-    return Shelf().place(session), session
+    return SessionStore().folder_of(session), session
 
 
 def scripted(workspace: Path, *texts: str) -> Options:
@@ -61,7 +61,7 @@ async def test_another_process_speaks_through_the_owner(
     place: tuple[Path, SessionId], workspace: Path, pinfold: Callable[..., Any]
 ) -> None:
     folder, session = place
-    async with take(folder, session, scripted(workspace, "said by the owner")) as live:
+    async with acquire(folder, session, scripted(workspace, "said by the owner")) as live:
         done = await anyio.to_thread.run_sync(lambda: pinfold("resume", session, "hello"))
         assert (done.code, done.out) == (0, "said by the owner\n")
         assert [entry.event.text for entry in live.log.read() if isinstance(entry.event, TurnEnded)] == [
@@ -73,7 +73,7 @@ async def test_the_socket_and_the_folders_are_for_their_user_alone(
     place: tuple[Path, SessionId], workspace: Path
 ) -> None:
     folder, session = place
-    async with take(folder, session, scripted(workspace)):
+    async with acquire(folder, session, scripted(workspace)):
         assert stat.S_IMODE((folder / "owner.sock").stat().st_mode) == 0o600
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE(folder.parent.parent.stat().st_mode) == 0o700
@@ -84,7 +84,7 @@ async def test_a_path_too_long_for_a_socket_works_all_the_same(tmp_path: Path, w
     folder = tmp_path / ("long-" * 20) / ("longer-" * 15)
     folder.mkdir(parents=True, mode=0o700)
     session = new_session_id()
-    async with take(folder, session, scripted(workspace, "far away")):
+    async with acquire(folder, session, scripted(workspace, "far away")):
         remote = RemoteSession(session, folder)
         async with remote.subscribe() as feed:
             await remote.submit(Say(turn=new_turn_id(), text="hello"))
@@ -93,9 +93,9 @@ async def test_a_path_too_long_for_a_socket_works_all_the_same(tmp_path: Path, w
 
 async def test_a_second_taker_is_told_who_was_first(place: tuple[Path, SessionId], workspace: Path) -> None:
     folder, session = place
-    async with take(folder, session, scripted(workspace)):
+    async with acquire(folder, session, scripted(workspace)):
         with pytest.raises(SessionBusy, match=f"in use by process {os.getpid()}"):
-            async with take(folder, session, scripted(workspace)):
+            async with acquire(folder, session, scripted(workspace)):
                 pass
 
 
@@ -103,8 +103,8 @@ async def test_attaching_to_an_owned_session_gives_the_owners(
     place: tuple[Path, SessionId], workspace: Path
 ) -> None:
     folder, session = place
-    async with take(folder, session, scripted(workspace)) as live, live.subscribe() as feed:
-        async with attach(folder, session, scripted(workspace)) as link:
+    async with acquire(folder, session, scripted(workspace)) as live, live.subscribe() as feed:
+        async with connect(folder, session, scripted(workspace)) as link:
             assert isinstance(link, RemoteSession)
             await link.submit(Rename(title="from afar"))
         assert (await first(feed, SessionChanged)).title == "from afar"
@@ -114,7 +114,7 @@ async def test_a_refusal_of_the_owner_reaches_the_asker(
     place: tuple[Path, SessionId], workspace: Path
 ) -> None:
     folder, session = place
-    async with take(folder, session, scripted(workspace)):
+    async with acquire(folder, session, scripted(workspace)):
         with pytest.raises(CommandRefused, match="no approval is waiting"):
             await RemoteSession(session, folder).submit(
                 Decide(id=ActionId("a_1"), digest="", verdict="allow")
@@ -133,7 +133,7 @@ async def test_garbage_on_the_socket_leaves_the_owner_unharmed(workspace: Path) 
     session = new_session_id()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with take(folder, session, scripted(workspace)):
+        async with acquire(folder, session, scripted(workspace)):
             for data in garbage:
                 async with await anyio.connect_unix(folder / "owner.sock") as stranger:
                     await stranger.send(data)
@@ -147,7 +147,7 @@ async def test_an_owner_that_is_leaving_takes_nothing_it_would_not_do(workspace:
         socket = Path(name, "owner.sock")
         async with (
             anyio.create_task_group() as tasks,
-            take(Path(name), session, scripted(workspace, "hi")),
+            acquire(Path(name), session, scripted(workspace, "hi")),
         ):
             late = await anyio.connect_unix(socket)
             watching = await anyio.connect_unix(socket)
@@ -178,7 +178,7 @@ def test_a_dead_owners_session_is_taken_over(
         pass
     running.kill()
     running.wait(timeout=10)
-    assert (Shelf().find(session)[1] / "owner.sock").exists()
+    assert (SessionStore().find(session)[1] / "owner.sock").exists()
     done = pinfold("resume", session, "--json")
     assert [event["outcome"] for event in done.of_kind("ActionFinished")] == ["outcome_unknown"]
     assert (done.code, done.events[-1]["text"]) == (0, "taken over")
@@ -204,7 +204,7 @@ def test_an_owner_that_does_not_answer_is_named_and_the_exit_code_says_later(
     pinfold: Callable[..., Any], script: Any
 ) -> None:
     pinfold("run", *LOCAL, "--model", script({"text": "one"}, {"text": "two"}), "begin")
-    session, folder = Shelf().find("last")
+    session, folder = SessionStore().find("last")
     with (folder / "owner.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = pinfold("resume", session, "hello")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pinfold import Agent, PinfoldError, tool
-from pinfold.app import Shelf, read_session
+from pinfold.app import SessionStore, read_session
 from pinfold.events import SessionOpened
 
 pytestmark = [
@@ -36,7 +36,7 @@ async def test_the_model_is_told_which_variables_came_back_and_which_are_lost(
     async with agent_of(workspace, second, session=agent.session_id) as again:
         assert (await again.run("what is left?")).text == "seen"
         assert (await again.run("show them")).text == "there"
-    with read_session(Shelf().place(agent.session_id), agent.session_id) as (log, _):
+    with read_session(SessionStore().folder_of(agent.session_id), agent.session_id) as (log, _):
         opened = [entry.event for entry in log.read() if isinstance(entry.event, SessionOpened)]
     assert opened[1].restored == ("socket", "items")
     assert [it.split(" ")[0] for it in opened[1].lost] == ["s"]

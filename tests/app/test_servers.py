@@ -12,7 +12,7 @@ import pytest
 from tests.app.test_tools_at_work import Asked, Script, agent_of, seen, turn
 
 from pinfold import Agent, tool
-from pinfold.app import Options, own
+from pinfold.app import Options, open_session
 from pinfold.events import (
     ActionFinished,
     ActionProposed,
@@ -286,6 +286,6 @@ async def test_only_where_code_can_call_is_the_model_told_so(
     workspace: Path, script: Script, sandbox: str, told: bool
 ) -> None:
     options = Options(workspace=workspace, model=script({"text": "done"}), sandbox=sandbox)
-    async with own(None, new_session_id(), options) as live:
+    async with open_session(None, new_session_id(), options) as live:
         (opened,) = [entry.event for entry in live.log.read() if isinstance(entry.event, SessionOpened)]
     assert ("servers" in opened.prompt) == told

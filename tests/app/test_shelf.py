@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app import NoSuchSession, SessionBusy, Shelf
+from pinfold.app import NoSuchSession, SessionBusy, SessionStore
 from pinfold.app.lock import claim
 from pinfold.events import Event, SessionChanged, SessionId, SessionOpened, TurnId, UserSpoke
 from pinfold.log import Log
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 
 async def shelve(session: str, *events: Event, days_ago: float = 0, blob: bytes = b"") -> Path:
-    folder = Shelf().place(SessionId(session))
+    folder = SessionStore().folder_of(SessionId(session))
     folder.mkdir(mode=0o700)
     log = Log(folder, SessionId(session), clock=lambda: datetime.now(UTC) - timedelta(days=days_ago))
     await log.append(UserSpoke(turn=TurnId("t_1"), text=f"hello from {session}"), *events)
@@ -30,7 +30,7 @@ async def test_a_session_is_found_by_id_beginning_name_and_last() -> None:
     await shelve("s_aaa111", days_ago=2)
     await shelve("s_bbb222", SessionChanged(title="report"), days_ago=1)
     await shelve("s_bbb333")
-    found = {name: Shelf().find(name)[0] for name in ("s_aaa111", "s_a", "report", "last", "s_bbb2")}
+    found = {name: SessionStore().find(name)[0] for name in ("s_aaa111", "s_a", "report", "last", "s_bbb2")}
     assert found == {
         "s_aaa111": "s_aaa111",
         "s_a": "s_aaa111",
@@ -42,7 +42,7 @@ async def test_a_session_is_found_by_id_beginning_name_and_last() -> None:
 
 async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Path) -> None:
     for number, (session, folder) in enumerate((("s_old", "a"), ("s_new", "a"), ("s_other", "b"))):
-        place = Shelf().place(SessionId(session))
+        place = SessionStore().folder_of(SessionId(session))
         place.mkdir(mode=0o700)
         log = Log(
             place, SessionId(session), clock=lambda days=number: datetime.now(UTC) + timedelta(days=days)
@@ -52,10 +52,10 @@ async def test_the_last_session_of_a_folder_is_not_that_of_another(tmp_path: Pat
         )
         await log.append(opened)
         log.close()
-    assert Shelf().last_in(tmp_path / "a") == "s_new"
-    assert Shelf().last_in(tmp_path / "b") == "s_other"
+    assert SessionStore().last_in(tmp_path / "a") == "s_new"
+    assert SessionStore().last_in(tmp_path / "b") == "s_other"
     with pytest.raises(NoSuchSession, match=r"no session has worked in .*/c yet; `pinfold` begins one"):
-        Shelf().last_in(tmp_path / "c")
+        SessionStore().last_in(tmp_path / "c")
 
 
 @pytest.mark.parametrize("name", ["s_bbb", "nothing", "", "../x", "s_../..", "s_"])
@@ -63,13 +63,13 @@ async def test_a_name_that_fits_none_or_several_is_refused(name: str) -> None:
     await shelve("s_bbb222")
     await shelve("s_bbb333")
     with pytest.raises(NoSuchSession):
-        Shelf().find(name)
+        SessionStore().find(name)
 
 
 async def test_sessions_are_listed_the_last_used_first_with_what_was_said() -> None:
     await shelve("s_old", days_ago=3)
     await shelve("s_new")
-    assert [(item.id, item.summary.title, item.summary.cut_off) for item in Shelf().sessions()] == [
+    assert [(item.id, item.summary.title, item.summary.cut_off) for item in SessionStore().sessions()] == [
         ("s_new", "hello from s_new", True),
         ("s_old", "hello from s_old", True),
     ]
@@ -79,9 +79,9 @@ async def test_gc_removes_what_is_too_old_then_the_oldest_over_the_quota() -> No
     await shelve("s_ancient", days_ago=40)
     await shelve("s_older", days_ago=2, blob=b"x" * 500_000)
     await shelve("s_newer", blob=b"y" * 500_000)
-    gone = Shelf().collect(keep_days=30, quota_bytes=700_000)
+    gone = SessionStore().collect(keep_days=30, quota_bytes=700_000)
     assert [item.id for item in gone] == ["s_ancient", "s_older"]
-    assert [item.id for item in Shelf().sessions()] == ["s_newer"]
+    assert [item.id for item in SessionStore().sessions()] == ["s_newer"]
 
 
 async def test_what_a_session_left_in_its_view_costs_no_other_session_its_place() -> None:
@@ -95,8 +95,8 @@ async def test_what_a_session_left_in_its_view_costs_no_other_session_its_place(
         deep /= "d"
         deep.mkdir()
     try:
-        assert [item.id for item in Shelf().sessions()] == ["s_hostile", "s_older"]
-        assert Shelf().collect(keep_days=30, quota_bytes=700_000) == []
+        assert [item.id for item in SessionStore().sessions()] == ["s_hostile", "s_older"]
+        assert SessionStore().collect(keep_days=30, quota_bytes=700_000) == []
     finally:
         while deep != folder:
             deep.rmdir()
@@ -109,28 +109,28 @@ async def test_a_live_session_is_neither_removed_nor_collected() -> None:
     held = claim(folder)
     assert held is not None
     with pytest.raises(SessionBusy, match="in use by process"):
-        Shelf().remove(SessionId("s_live"))
-    assert Shelf().collect(keep_days=1, quota_bytes=0) == []
+        SessionStore().remove(SessionId("s_live"))
+    assert SessionStore().collect(keep_days=1, quota_bytes=0) == []
     held.release()
-    assert [item.id for item in Shelf().collect(keep_days=1, quota_bytes=0)] == ["s_live"]
+    assert [item.id for item in SessionStore().collect(keep_days=1, quota_bytes=0)] == ["s_live"]
 
 
 async def test_an_unreadable_session_is_listed_and_can_be_removed() -> None:
     folder = await shelve("s_broken")
     (folder / "log.sqlite").write_bytes(b"not a database at all" * 500)
-    assert [item.summary.title for item in Shelf().sessions()] == ["(unreadable)"]
-    assert Shelf().collect(keep_days=0.001, quota_bytes=0) == []
-    Shelf().remove(SessionId("s_broken"))
-    assert Shelf().sessions() == []
+    assert [item.summary.title for item in SessionStore().sessions()] == ["(unreadable)"]
+    assert SessionStore().collect(keep_days=0.001, quota_bytes=0) == []
+    SessionStore().remove(SessionId("s_broken"))
+    assert SessionStore().sessions() == []
 
 
 async def test_a_session_that_is_just_beginning_is_not_collected() -> None:
-    Shelf().root.joinpath("s_begun").mkdir()
-    assert Shelf().collect(keep_days=1, quota_bytes=1e300) == []
+    SessionStore().root.joinpath("s_begun").mkdir()
+    assert SessionStore().collect(keep_days=1, quota_bytes=1e300) == []
 
 
 async def test_looking_changes_nothing_on_disk() -> None:
     folder = await shelve("s_quiet")
     before = sorted(path.name for path in folder.rglob("*"))
-    assert Shelf().sessions()[0].summary.title == "hello from s_quiet"
+    assert SessionStore().sessions()[0].summary.title == "hello from s_quiet"
     assert sorted(path.name for path in folder.rglob("*")) == [*before]

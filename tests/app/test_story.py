@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app import Shelf, fork
-from pinfold.app.family import Family, Kin, all_kin, family_of
+from pinfold.app import SessionStore, fork
+from pinfold.app.family import SessionNode, SessionTree, build_session_tree, list_nodes
 from pinfold.app.paths import private_dir
-from pinfold.app.story import net_changes, story_of
+from pinfold.app.story import build_history, net_changes
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -42,7 +42,9 @@ OPENED = SessionOpened(version="0", workspace="/w", model="m", mode="auto", sand
 
 
 def story(*events: Event):
-    return story_of(S, [Entry(seq=seq, session=S, at="", event=event) for seq, event in enumerate(events, 1)])
+    return build_history(
+        S, [Entry(seq=seq, session=S, at="", event=event) for seq, event in enumerate(events, 1)]
+    )
 
 
 def a_cell(number: int, turn: TurnId | None, *files: FileChange) -> tuple[Event, ...]:
@@ -153,26 +155,29 @@ def test_the_net_of_changes_is_the_difference_of_the_first_and_the_last(contents
 
 
 async def test_forks_of_forks_are_found_and_a_removed_parent_is_named() -> None:
-    shelf = Shelf()
-    log = Log(private_dir(shelf.place(S)), S)
+    shelf = SessionStore()
+    log = Log(private_dir(shelf.folder_of(S)), S)
     await log.append(OPENED, SessionChanged(title="first"))
     log.close()
     second, _ = await fork(shelf, S, "second")
     third, _ = await fork(shelf, second, "third")
-    everyone = {kin.id: kin for kin in all_kin(shelf)}
+    everyone = {kin.id: kin for kin in list_nodes(shelf)}
     assert [everyone[id_].source for id_ in (S, second, third)] == [None, S, second]
 
-    def brief(family: Family) -> tuple[list[str], list[tuple[int, str]]]:
+    def brief(family: SessionTree) -> tuple[list[str], list[tuple[int, str]]]:
         return [kin.title for kin in family.ancestors], [(depth, kin.title) for depth, kin in family.children]
 
-    assert brief(family_of(S, all_kin(shelf))) == ([], [(1, "second"), (2, "third")])
-    assert brief(family_of(third, all_kin(shelf))) == (["second", "first"], [])
+    assert brief(build_session_tree(S, list_nodes(shelf))) == ([], [(1, "second"), (2, "third")])
+    assert brief(build_session_tree(third, list_nodes(shelf))) == (["second", "first"], [])
     shelf.remove(second)
-    assert brief(family_of(third, all_kin(shelf))) == (["(removed)"], [])
+    assert brief(build_session_tree(third, list_nodes(shelf))) == (["(removed)"], [])
 
 
 def test_a_family_that_goes_round_in_circles_is_told_to_its_end() -> None:
     a, b = SessionId("s_a"), SessionId("s_b")
-    everyone = [Kin(id=a, title="a", last="", source=b), Kin(id=b, title="b", last="", source=a)]
-    assert [kin.id for kin in family_of(a, everyone).ancestors] == [b]
-    assert [kin.id for _, kin in family_of(a, everyone).children] == [b]
+    everyone = [
+        SessionNode(id=a, title="a", last="", source=b),
+        SessionNode(id=b, title="b", last="", source=a),
+    ]
+    assert [kin.id for kin in build_session_tree(a, everyone).ancestors] == [b]
+    assert [kin.id for _, kin in build_session_tree(a, everyone).children] == [b]

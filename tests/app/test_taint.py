@@ -14,10 +14,10 @@ from tests.engine.doubles import SESSION, EchoHands, life, memory_log, says
 
 from pinfold import Agent
 from pinfold.app import privacy as privacy_module
-from pinfold.app.judging import Judging
-from pinfold.app.outgoing import WayOut
+from pinfold.app.judging import ActionPolicy
+from pinfold.app.outgoing import SessionEgress
 from pinfold.app.privacy import Privacy
-from pinfold.app.sent import Departure, departures
+from pinfold.app.sent import OutboundTotal, sum_outbound
 from pinfold.engine import fold
 from pinfold.events import (
     FLOW,
@@ -153,7 +153,7 @@ async def test_what_is_told_without_asking_is_told_on_record() -> None:
     assert fold(session.log.read()).private
 
 
-def by_name(sent: list[Departure]) -> dict[str, Departure]:
+def by_name(sent: list[OutboundTotal]) -> dict[str, OutboundTotal]:
     return {one.to.partition(":")[0]: one for one in sent}
 
 
@@ -193,11 +193,11 @@ async def test_what_the_model_was_told_is_told(workspace: Path, tmp_path: Path) 
     (workspace / "notes.txt").write_text(secret, encoding="utf-8")
     model = ScriptedModel([READS, DONE], name="openai:some-model")
     async with world(tmp_path) as outside:
-        with built_with(outside, WayOut, Judging):
+        with built_with(outside, SessionEgress, ActionPolicy):
             async with Agent(model=model, workspace=workspace, sandbox="namespaces") as agent:
                 await agent.run("read it")
-                live = agent._entered()  # pyright: ignore[reportPrivateUsage]
-                [one] = departures(live.log.read())
+                live = agent._require_async()  # pyright: ignore[reportPrivateUsage]
+                [one] = sum_outbound(live.log.read())
     assert one.to == "api.openai.com:443"
     assert (one.times, one.bytes_out > len(secret)) == (2, True)
     assert EVIL_IP not in one.to
@@ -209,7 +209,7 @@ def looked(workspace: Path) -> Privacy:
     assert not session.about_to_read()
     (workspace / "made").mkdir()
     (workspace / "made" / "a.txt").write_text("mine", encoding="utf-8")
-    session.has_acted()
+    session.note_own_files()
     assert not session.about_to_read()
     return session
 
@@ -218,9 +218,9 @@ def test_what_the_session_made_and_changed_itself_is_not_the_users(workspace: Pa
     session = looked(workspace)
     (workspace / "made" / "a.txt").write_text("still mine", encoding="utf-8")
     (workspace / "made" / "b.txt").touch()
-    session.has_acted()
+    session.note_own_files()
     (workspace / "made" / "a.txt").unlink()
-    session.has_acted()
+    session.note_own_files()
     assert not session.about_to_read()
     assert not session.holds
 
@@ -261,7 +261,7 @@ def test_more_than_can_be_told_apart_counts_as_the_users(
     session.about_to_read()
     for number in range(4):
         (workspace / str(number)).touch()
-    session.has_acted()
+    session.note_own_files()
     assert session.about_to_read()
 
 

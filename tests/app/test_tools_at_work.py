@@ -320,7 +320,7 @@ async def test_waiting_for_the_user_is_not_the_cells_time(
 
 
 async def test_a_tool_of_the_workspace_is_there_once_it_is_trusted(workspace: Path, script: Script) -> None:
-    from pinfold.app.obeyed import obeyed
+    from pinfold.app.obeyed import read_project_files
     from pinfold.app.trust import trust
 
     (workspace / "tools").mkdir()
@@ -330,7 +330,7 @@ async def test_a_tool_of_the_workspace_is_there_once_it_is_trusted(workspace: Pa
     model = calls("greet", who="Ann"), {"text": "ok"}
     async with agent_of(workspace, script(*model)) as agent:
         assert "no tool is called 'greet'" in seen(await turn(agent))[0]
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     asked = Asked(True)
     async with agent_of(workspace, script(*model), approve=asked) as agent:
         events = await turn(agent)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pinfold.app import ConfigError, load_config, new_session_options
 from pinfold.app.dotenv import keys_of, names_of
-from pinfold.app.obeyed import ALL_BYTES, FILE_BYTES, MOST, Obeyed, ObeyedFile, obeyed
-from pinfold.app.trust import forget, is_trusted, question, standing, trust
+from pinfold.app.obeyed import ALL_BYTES, FILE_BYTES, MOST, ProjectFile, ProjectFiles, read_project_files
+from pinfold.app.trust import forget, is_trusted, question, trust, trust_status
 from pinfold.events import new_session_id
 
 pytestmark = pytest.mark.safety
@@ -54,10 +54,10 @@ def test_all_that_would_be_obeyed_is_found_and_nothing_else(workspace: Path) -> 
         "a.mcp.json",
     ):
         fill(workspace, {name: "not ours"})
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     assert {file.name: file.data.decode() for file in found.files} == FILES
     assert found.odd == {}
-    assert {file.name: found.what(file)[0] for file in found.files} == {
+    assert {file.name: found.describe_effects(file)[0] for file in found.files} == {
         "AGENTS.md": "tells the model, in 1 lines: Use tabs.",
         "CLAUDE.md": "tells the model, in 1 lines: Use spaces.",
         "pinfold.toml": "sets run.max_steps = 3",
@@ -94,7 +94,7 @@ def test_before_trust_all_is_ignored_and_one_line_says_so(workspace: Path) -> No
 
 def test_after_trust_all_is_obeyed_until_it_is_forgotten(workspace: Path) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     loaded = load_config(workspace)
     assert (loaded.config.run.max_steps, loaded.notice) == (3, "")
     assert loaded.obeyed == {name: text.encode() for name, text in FILES.items()}
@@ -107,41 +107,41 @@ def test_after_trust_all_is_obeyed_until_it_is_forgotten(workspace: Path) -> Non
 @pytest.mark.parametrize("name", FILES)
 def test_any_change_to_any_file_ends_the_trust_and_is_named(workspace: Path, name: str) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     path = workspace / name
     for change in (
         lambda: path.write_text(FILES[name] + " "),
         lambda: path.write_text(FILES[name][:-1]),
         path.unlink,
     ):
-        assert is_trusted(obeyed(workspace))
+        assert is_trusted(read_project_files(workspace))
         change()
-        stands = standing(obeyed(workspace))
+        stands = trust_status(read_project_files(workspace))
         assert (stands.trusted, stands.changed) == (False, (name,))
         loaded = load_config(workspace)
         assert loaded.obeyed == {}
         assert f"changed since it was trusted: {name}" in loaded.notice
         path.write_text(FILES[name])
-    assert is_trusted(obeyed(workspace))  # it is the content that counts, not the time
+    assert is_trusted(read_project_files(workspace))  # it is the content that counts, not the time
 
 
 @pytest.mark.parametrize("name", ["tools/new.yml", ".agents/skills/new/SKILL.md", ".agents/hidden"])
 def test_a_new_file_ends_the_trust(workspace: Path, name: str) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     fill(workspace, {name: ""})
-    assert standing(obeyed(workspace)).changed == (name,)
+    assert trust_status(read_project_files(workspace)).changed == (name,)
     assert steps(workspace) == 20
 
 
 def test_contents_that_change_places_end_the_trust(workspace: Path) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     agents, claude = workspace / "AGENTS.md", workspace / "CLAUDE.md"
     agents.rename(workspace / "x")
     claude.rename(agents)
     (workspace / "x").rename(claude)
-    assert standing(obeyed(workspace)).changed == ("AGENTS.md", "CLAUDE.md")
+    assert trust_status(read_project_files(workspace)).changed == ("AGENTS.md", "CLAUDE.md")
 
 
 @given(
@@ -152,19 +152,19 @@ def test_two_sets_of_files_have_one_hash_only_if_they_are_one(
     one: dict[str, bytes], other: dict[str, bytes]
 ) -> None:
     def whole(files: dict[str, bytes]) -> str:
-        made = tuple(ObeyedFile(name=name, data=data) for name, data in files.items())
-        return Obeyed(workspace=Path("/x"), files=made).digest
+        made = tuple(ProjectFile(name=name, data=data) for name, data in files.items())
+        return ProjectFiles(workspace=Path("/x"), files=made).digest
 
     assert (whole(one) == whole(other)) == (one == other)
 
 
 def test_trust_in_one_folder_is_none_in_another_with_the_same_files(workspace: Path, tmp_path: Path) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     copy = tmp_path / "copy"
     copy.mkdir()
     fill(copy)
-    assert obeyed(copy).digest == obeyed(workspace).digest
+    assert read_project_files(copy).digest == read_project_files(workspace).digest
     assert steps(copy) == 20
     link = tmp_path / "link"
     link.symlink_to(workspace)
@@ -195,7 +195,7 @@ def test_a_link_that_leads_elsewhere_is_never_read(
     fill(workspace, {"docs/AGENTS.md": "inside", ".env": "A_API_KEY=secret", "keys/id_rsa": "key"})
     (workspace / "way").symlink_to("docs")
     (workspace / "AGENTS.md").symlink_to(target)
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     assert found.get("AGENTS.md") is None
     assert words in found.odd["AGENTS.md"]
     with pytest.raises(ConfigError, match=r"AGENTS\.md cannot be trusted"):
@@ -206,20 +206,20 @@ def test_a_link_to_a_file_of_the_workspace_is_obeyed_as_that_file(workspace: Pat
     fill(workspace, {"docs/AGENTS.md": "inside"})
     (workspace / "AGENTS.md").symlink_to("docs/../docs/AGENTS.md")
     (workspace / "CLAUDE.md").symlink_to("AGENTS.md")
-    trust(found := obeyed(workspace))
+    trust(found := read_project_files(workspace))
     assert found.get("AGENTS.md") == found.get("CLAUDE.md") == b"inside"
     (workspace / "docs" / "AGENTS.md").write_text("other")
-    assert standing(obeyed(workspace)).changed == ("AGENTS.md", "CLAUDE.md")
+    assert trust_status(read_project_files(workspace)).changed == ("AGENTS.md", "CLAUDE.md")
 
 
 def test_a_file_swapped_for_a_link_after_trust_is_not_obeyed(workspace: Path, tmp_path: Path) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     other = tmp_path / "other.toml"
     other.write_text(FILES["pinfold.toml"])  # even with the same content: it could be another at any time
     (workspace / "pinfold.toml").unlink()
     (workspace / "pinfold.toml").symlink_to(other)
-    assert standing(obeyed(workspace)).changed == ("pinfold.toml",)
+    assert trust_status(read_project_files(workspace)).changed == ("pinfold.toml",)
     assert steps(workspace) == 20
 
 
@@ -228,12 +228,12 @@ def test_folders_that_are_links_are_not_entered(workspace: Path, tmp_path: Path)
     fill(outside, {"skills/x/SKILL.md": "outside", "evil.yaml": "outside"})
     (workspace / ".agents").symlink_to(outside)
     (workspace / "tools").symlink_to(outside)
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     assert (found.files, found.odd) == ((), {".agents": "it is no folder"})
     (workspace / ".agents").unlink()
     (workspace / ".agents").mkdir()
     (workspace / ".agents" / "skills").symlink_to(outside / "skills")
-    assert obeyed(workspace).odd == {
+    assert read_project_files(workspace).odd == {
         ".agents/skills": "it is a link with an absolute path; links must stay in the workspace"
     }
 
@@ -245,7 +245,7 @@ def test_a_file_swapped_back_and_forth_is_never_read_from_outside(workspace: Pat
     inside.write_text(FILES["pinfold.toml"])
     target = workspace / "pinfold.toml"
     fill(workspace, {"pinfold.toml": FILES["pinfold.toml"]})
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     stop = threading.Event()
 
     def swap() -> None:
@@ -269,7 +269,7 @@ def test_a_file_swapped_back_and_forth_is_never_read_from_outside(workspace: Pat
 
 def test_what_was_hashed_is_what_is_used(workspace: Path) -> None:
     fill(workspace)
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     (workspace / "AGENTS.md").write_text("Obey somebody else.")
     trust(found)
     assert found.get("AGENTS.md") == b"Use tabs.\n"
@@ -299,7 +299,7 @@ def test_what_is_too_large_or_no_file_is_refused_at_once(
 ) -> None:
     (workspace / name).parent.mkdir(exist_ok=True)
     make(workspace / name)
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     assert (found.files, list(found.odd)) == ((), [name])
     with pytest.raises(ConfigError, match="cannot be trusted: it is"):
         trust(found)
@@ -309,7 +309,7 @@ def test_what_is_too_large_or_no_file_is_refused_at_once(
 def test_a_folder_of_such_a_name_is_nothing(workspace: Path) -> None:
     for name in ("AGENTS.md", ".env", "tools/x.yaml"):
         (workspace / name).mkdir(parents=True)
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     assert (found.files, found.odd) == ((), {})
     with pytest.raises(ConfigError, match="there is nothing to trust"):
         trust(found)
@@ -317,22 +317,22 @@ def test_a_folder_of_such_a_name_is_nothing(workspace: Path) -> None:
 
 def test_all_of_it_together_is_bounded(workspace: Path) -> None:
     fill(workspace, {f".agents/{number}": "x" * FILE_BYTES for number in range(20)})
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     assert sum(len(file.data) for file in found.files) <= ALL_BYTES
     assert all("together is more than" in why for why in found.odd.values())
     fill(workspace, {f".agents/small/{number}": "x" for number in range(MOST)})
-    assert "more than 500 files" in obeyed(workspace).odd[".agents"]
+    assert "more than 500 files" in read_project_files(workspace).odd[".agents"]
     fill(workspace, {"tools/" + "ab" * 9 + ".yaml": "x"})
     deep = workspace / "deep"
     fill(deep, {".agents/" + "d/" * 9 + "x": "x"})
-    assert "folders deep" in obeyed(deep).odd[".agents"]
+    assert "folders deep" in read_project_files(deep).odd[".agents"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_what_may_not_be_read_is_named(workspace: Path) -> None:
     fill(workspace)
     (workspace / "AGENTS.md").chmod(0)
-    assert "cannot be read" in obeyed(workspace).odd["AGENTS.md"]
+    assert "cannot be read" in read_project_files(workspace).odd["AGENTS.md"]
 
 
 # Where
@@ -346,10 +346,10 @@ def test_a_home_folder_and_the_root_are_never_trusted(
     fill(workspace)
     monkeypatch.setenv("HOME", str(workspace))
     with pytest.raises(ConfigError, match="is never trusted"):
-        trust(obeyed(place))
+        trust(read_project_files(place))
     assert steps(place) == 20
     monkeypatch.setenv("HOME", str(workspace.parent))
-    trust(obeyed(workspace))  # control: it is the home that made the difference
+    trust(read_project_files(workspace))  # control: it is the home that made the difference
     assert steps(workspace) == 3
     monkeypatch.setenv("HOME", str(workspace))
     assert steps(workspace) == 20
@@ -359,7 +359,7 @@ def test_what_is_trusted_is_written_where_no_session_reaches_and_nobody_else_rea
     workspace: Path, tmp_path: Path
 ) -> None:
     fill(workspace)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     store = tmp_path / "xdg" / "config" / "pinfold" / "trust.json"
     assert (stat.S_IMODE(store.stat().st_mode), stat.S_IMODE(store.parent.stat().st_mode)) == (0o600, 0o700)
     assert "sk-of-the-project" not in store.read_text()
@@ -379,14 +379,14 @@ def test_two_folders_trusted_at_once_are_both_trusted(tmp_path: Path) -> None:
         fill(folder)
 
     def trusted(folder: Path) -> None:
-        trust(obeyed(folder))
+        trust(read_project_files(folder))
 
     workers = [threading.Thread(target=trusted, args=[folder]) for folder in folders]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert all(is_trusted(obeyed(folder)) for folder in folders)
+    assert all(is_trusted(read_project_files(folder)) for folder in folders)
 
 
 # `.env`
@@ -427,8 +427,8 @@ def test_only_keys_are_taken_from_a_file_of_variables_and_the_rest_is_named(
     assert keys_of(ATTACK.encode()) == taken
     fill(workspace, {".env": ATTACK})
     before = dict(os.environ)
-    found = obeyed(workspace)
-    (what,) = found.what(found.files[0])
+    found = read_project_files(workspace)
+    (what,) = found.describe_effects(found.files[0])
     assert what.startswith(
         "gives MISTRAL_API_KEY, GROQ_API_KEY, HF_TOKEN; ignored: PINFOLD_SANDBOX_PROVIDER, "
     )
@@ -442,7 +442,7 @@ def test_only_keys_are_taken_from_a_file_of_variables_and_the_rest_is_named(
     ):
         assert f" {name}," in what
     assert "evil" not in what
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     options = new_session_options(new_session_id(), workspace, {})
     assert (options.mode, options.sandbox) == ("auto", "auto")
     assert {name: options.calling.keys.get(name) for name in names_of(ATTACK.encode())} == {
@@ -458,7 +458,7 @@ def test_the_environment_wins_over_a_file_of_variables(
     fill(workspace, {".env": "GROQ_API_KEY=of-the-file-123\nMISTRAL_API_KEY=also-of-the-file-123\n"})
     monkeypatch.setenv("GROQ_API_KEY", "of-the-user-456")
     monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     keys = new_session_options(new_session_id(), workspace, {}).calling.keys
     assert (keys["GROQ_API_KEY"], keys["MISTRAL_API_KEY"]) == ("of-the-user-456", "also-of-the-file-123")
 
@@ -496,6 +496,6 @@ def test_what_a_project_can_never_set_is_refused_by_name_even_when_trusted(works
     section, name = key.split(".")
     fill(workspace, {"pinfold.toml": f"[{section}]\n{name} = 'x'\n"})
     assert steps(workspace) == 20  # control: ignored while it is not trusted
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     with pytest.raises(ConfigError, match=rf"a project may not set {key}; put it into .*config\.toml"):
         load_config(workspace)

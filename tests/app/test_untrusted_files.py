@@ -16,7 +16,7 @@ from tests.someone_else import as_someone
 
 from pinfold import Agent, tool
 from pinfold.app.errors import ConfigError, TurnError
-from pinfold.app.untrusted_files import Writer, clean, untrusted_in
+from pinfold.app.untrusted_files import Writer, clean, find_untrusted
 from pinfold.app.untrusted_store import store_path
 from pinfold.events import ActionFinished, SessionOpened
 
@@ -61,7 +61,7 @@ class Sessions:
     async def is_untrusted(self, **more: Any) -> bool:
         """Of a session that only begins."""
         async with self.agent(**more) as agent:
-            live = agent._entered()  # pyright: ignore[reportPrivateUsage]
+            live = agent._require_async()  # pyright: ignore[reportPrivateUsage]
             [opened] = [one.event for one in live.log.read() if isinstance(one.event, SessionOpened)]
         return opened.untrusted
 
@@ -87,7 +87,7 @@ async def test_what_a_tainted_session_wrote_makes_the_next_one_untrusted(
         writes("sub.md", "too"),
     )
     await sessions.run(*steps)
-    assert {path.name for path in untrusted_in([workspace])} == {"notes.md", "sub.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"notes.md", "sub.md"}
     assert await sessions.is_untrusted()
     other = tmp_path / "other"
     other.mkdir()
@@ -102,7 +102,7 @@ async def test_a_session_that_read_nothing_of_others_marks_nothing(
     sessions: Sessions, workspace: Path
 ) -> None:
     await sessions.run(writes("notes.md"))
-    assert untrusted_in([workspace]) == {}
+    assert find_untrusted([workspace]) == {}
     assert not await sessions.is_untrusted()
 
 
@@ -113,13 +113,13 @@ async def test_undo_takes_the_mark_away_and_redo_brings_it_back(sessions: Sessio
         await agent.undo()
         await agent.undo()
     assert (workspace / "mine.md").read_text() == "mine\n"
-    assert untrusted_in([workspace]) == {}
+    assert find_untrusted([workspace]) == {}
     assert not await sessions.is_untrusted()
     async with sessions.agent(*steps) as agent:
         await agent.run("go")
         await agent.undo()
         await agent.redo()
-    assert {path.name for path in untrusted_in([workspace])} == {"notes.md", "mine.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"notes.md", "mine.md"}
 
 
 async def test_a_mark_follows_its_file_through_renames_and_copies(
@@ -127,13 +127,13 @@ async def test_a_mark_follows_its_file_through_renames_and_copies(
 ) -> None:
     await sessions.run(calls("page"), writes("notes.md", "words of others"))
     (workspace / "notes.md").rename(workspace / "better.md")
-    assert {path.name for path in untrusted_in([workspace])} == {"better.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"better.md"}
     (workspace / "copy.md").write_bytes((workspace / "better.md").read_bytes())
     (workspace / "better.md").unlink()
-    assert {path.name for path in untrusted_in([workspace])} == {"copy.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"copy.md"}
     os.link(workspace / "copy.md", workspace / "linked.md")
     (workspace / "copy.md").unlink()
-    assert {path.name for path in untrusted_in([workspace])} == {"linked.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"linked.md"}
     moved = tmp_path / "moved"
     workspace.rename(moved)  # noqa: ASYNC240
     assert await sessions.is_untrusted(workspace=moved)
@@ -172,14 +172,14 @@ def test_another_path_to_the_same_folder_leads_to_its_marks(workspace: Path, tmp
     if "unshare:" in done.stderr or "mount:" in done.stderr:
         pytest.skip("a namespace of one's own is not allowed here")
     assert done.stdout == "['notes.md'] 1\n", done.stderr
-    assert untrusted_in([workspace]) == {}
+    assert find_untrusted([workspace]) == {}
 
 
 async def test_a_session_that_is_open_turns_untrusted_when_another_one_writes_others_words(
     sessions: Sessions, workspace: Path
 ) -> None:
     def untrusted(agent: Agent) -> list[bool]:
-        live = agent._entered()  # pyright: ignore[reportPrivateUsage]
+        live = agent._require_async()  # pyright: ignore[reportPrivateUsage]
         return [one.event.untrusted for one in live.log.read() if isinstance(one.event, ActionFinished)]
 
     reads = [calls("python", code=f"print({number}, *__import__('os').listdir())") for number in range(3)]
@@ -218,23 +218,23 @@ def test_what_a_session_wrote_that_was_killed_is_found_by_whoever_looks_next(wor
         "(top / 'notes.md').write_text('words')\nos.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, str(workspace)], check=False)
-    assert {path.name for path in untrusted_in([workspace])} == {"notes.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"notes.md"}
     (workspace / "later.md").write_text("the user's")
-    assert {path.name for path in untrusted_in([workspace])} == {"notes.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"notes.md"}
 
 
 def test_while_a_tainted_session_lives_another_one_sees_what_it_has_written(workspace: Path) -> None:
     writer = Writer("s_lives", [workspace])
     writer.turn_untrusted()
     (workspace / "one.md").write_text("words")
-    assert {path.name for path in untrusted_in([workspace])} == {"one.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"one.md"}
     (workspace / "two.md").write_text("words")
-    assert {path.name for path in untrusted_in([workspace])} == {"one.md", "two.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"one.md", "two.md"}
     writer.end()
     (workspace / "three.md").write_text("the user's")
-    assert {path.name for path in untrusted_in([workspace])} == {"one.md", "two.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"one.md", "two.md"}
     assert clean([workspace / "one.md"]) == 1
-    assert {path.name for path in untrusted_in([workspace])} == {"two.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {"two.md"}
 
 
 def git(workspace: Path, *args: str) -> None:
@@ -243,7 +243,7 @@ def git(workspace: Path, *args: str) -> None:
 
 
 def marked(*places: Path) -> set[str]:
-    return {os.path.relpath(path, places[0]) for path in untrusted_in(places)}
+    return {os.path.relpath(path, places[0]) for path in find_untrusted(places)}
 
 
 def writing(workspace: Path, name: str = "s_one") -> Writer:
@@ -373,7 +373,7 @@ def test_so_many_files_that_they_are_marked_by_their_folder(workspace: Path) -> 
     for number in range(2_100):
         (workspace / "many" / str(number)).touch()
     writer.end()
-    assert set(untrusted_in([workspace])) == {workspace / "many"}
+    assert set(find_untrusted([workspace])) == {workspace / "many"}
     assert marked(workspace / "many")
     (workspace / "many").rename(workspace / "others")
     assert marked(workspace) == {"others"}
@@ -396,7 +396,7 @@ def test_marks_are_listed_and_taken_away_by_the_user(pinfold: Any, workspace: Pa
     wrong = pinfold("trust", "--clean", "b.md")
     assert (wrong.code, "no such file is marked" in wrong.err) == (2, True)
     assert pinfold("trust", "--clean-all").code == 0
-    assert untrusted_in([workspace]) == {}
+    assert find_untrusted([workspace]) == {}
 
 
 def test_an_imported_session_is_untrusted(pinfold: Any, workspace: Path, tmp_path: Path) -> None:
@@ -408,12 +408,12 @@ def test_an_imported_session_is_untrusted(pinfold: Any, workspace: Path, tmp_pat
     assert came.code == 0
     session = came.out.split()[0]
     assert pinfold("export", session, "--to", "md", "-o", f"{session}.md").code == 0
-    assert {path.name for path in untrusted_in([workspace])} == {f"{session}.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {f"{session}.md"}
     assert pinfold("exec", "-s", session, "-c", "open('made.md', 'w').write('words')").code == 0
     story = pinfold("export", session, "--to", "jsonl", "-o", "-").out
     opened = [json.loads(line) for line in story.splitlines() if '"SessionOpened"' in line]
     assert opened[-1].get("imported")
-    assert {path.name for path in untrusted_in([workspace])} == {f"{session}.md", "made.md"}
+    assert {path.name for path in find_untrusted([workspace])} == {f"{session}.md", "made.md"}
 
 
 def test_a_notebook_that_an_untrusted_session_has_run_is_marked(pinfold: Any, workspace: Path) -> None:
@@ -427,7 +427,7 @@ def test_a_notebook_that_an_untrusted_session_has_run_is_marked(pinfold: Any, wo
     book: dict[str, Any] = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (workspace / "book.ipynb").write_text(json.dumps(book))
     assert pinfold("exec", "book.ipynb", "--to", "first.ipynb").code == 0
-    assert untrusted_in([workspace]) == {}
+    assert find_untrusted([workspace]) == {}
     writer = writing(workspace)
     (workspace / "notes.md").write_text("words")
     writer.end()

@@ -157,10 +157,10 @@ class EchoHands:
         facts = Facts(effect=effect, reach=reach, handed=handed)
         return judge(action, facts, mode=self.mode, grants=given.grants | self.always)
 
-    async def shows(self, action: Action) -> str:
+    async def preview_action(self, action: Action) -> str:
         return self.shown(action) if self.shown else ""
 
-    def still(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+    def freeze_session(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
     async def grant(self, pattern: str) -> None:
@@ -173,10 +173,10 @@ class EchoHands:
     def picture(self, blob: BlobId) -> bytes | None:
         return self.pictures.get(blob)
 
-    async def glance(self) -> str:
+    async def summarize_files(self) -> str:
         return self.files
 
-    async def look(self, about: str) -> str:
+    async def describe_state(self, about: str) -> str:
         return f"{self.files} of {about}"
 
     def hint(self, text: str) -> str:
@@ -185,7 +185,7 @@ class EchoHands:
     def inventory(self) -> str:
         return self.variables
 
-    async def take_back(self, cell: int) -> tuple[str, ...] | None:
+    async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
         """Nothing is ever missing here."""
         del cell
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.app.untrusted_files import Writer, untrusted_in
+from pinfold.app.untrusted_files import Writer, find_untrusted
 
 pytestmark = [
     pytest.mark.integration,
@@ -108,7 +108,7 @@ def test_what_an_untrusted_branch_brings_over_is_marked(
     given = ("--model", model, "--mount", str(data), "--branches", "2", "--check", "true")
     assert pinfold("run", *given, "go").code == 0
     assert (workspace / "made.txt").exists()
-    assert {path.name for path in untrusted_in([workspace])} == ({"made.txt"} if outside else set())
+    assert {path.name for path in find_untrusted([workspace])} == ({"made.txt"} if outside else set())
 
 
 def test_branches_without_a_check_are_refused_in_one_line(pinfold: Pinfold, script: Any) -> None:

@@ -17,7 +17,7 @@ import anyio
 import pytest
 from click.shell_completion import BashComplete
 
-from pinfold.app import Shelf
+from pinfold.app import SessionStore
 from pinfold.app.paths import private_dir
 from pinfold.events import SessionChanged, SessionId
 from pinfold.front.cli.main import cli
@@ -106,7 +106,7 @@ def session() -> SessionId:
 
     async def make() -> None:
         for id_, title in (("s_0123456789ab", "my-work"), ("s_ba9876543210", "my $(touch x) *")):
-            folder = private_dir(Shelf().place(SessionId(id_)))
+            folder = private_dir(SessionStore().folder_of(SessionId(id_)))
             log = Log(folder, SessionId(id_))
             await log.append(SessionChanged(title=title))
             log.close()

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import command
 
 from pinfold.app import ConfigError
-from pinfold.app.demo import TABLE, lay_out, sales
+from pinfold.app.demo import TABLE, provide_table, sales
 from pinfold.model.lines import read_lines
 
 pytestmark = [
@@ -111,4 +111,4 @@ def test_a_table_the_recorded_model_cannot_use_is_refused_before(
 ) -> None:
     (tmp_path / TABLE).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=re.escape(words)):
-        lay_out(tmp_path)
+        provide_table(tmp_path)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.wheels import Index, pinfold_with
 
-from pinfold.app.obeyed import obeyed
+from pinfold.app.obeyed import read_project_files
 from pinfold.app.trust import trust
 
 pytestmark = pytest.mark.integration
@@ -82,7 +82,7 @@ def test_show_says_how_to_build_and_then_what_is_there(env: Any, index: Index) -
 def test_a_projects_packages_are_added(env: Any, index: Index, workspace: Path) -> None:
     index.add("nest")
     (workspace / "pinfold.toml").write_text('[sandbox]\npackages = ["nest"]\n')
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     assert env("build").returncode == 0
     assert json.loads(env("show", "--json").stdout)["packages"] == {"heron": "1.0", "nest": "1.0"}
 

@@ -237,12 +237,12 @@ def test_a_file_without_end_is_refused_in_one_line(pinfold: Pinfold, workspace: 
 
 
 def test_the_list_of_sessions_fits_the_terminal() -> None:
-    from pinfold.app import Shelved
+    from pinfold.app import StoredSession
     from pinfold.events import SessionId
     from pinfold.log import Summary
 
     shelved = [
-        Shelved(
+        StoredSession(
             id=SessionId(f"s_{number:012x}"),
             folder=Path("/x"),
             summary=Summary(title=title, last="2026-11-16T10:00:00.000Z", events=3, workspace="/srv/data"),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.servers import Says, failing, serving
 
-from pinfold.app.first_run import Found, Key, Offer, Server, found, is_first, settled
+from pinfold.app.first_run import DetectedSetup, Key, Offer, Server, agree_on_model, detect_setup, is_first
 from pinfold.front.cli.first import ROWS, first_screen
 
 pytestmark = pytest.mark.integration
@@ -59,10 +59,10 @@ async def test_a_local_server_is_used_unasked_even_where_a_key_is_set(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with ollama(monkeypatch):
-        seen = await found()
+        seen = await detect_setup()
     assert (seen.model, seen.offer) == ("ollama:heron:4b", None)
     person = Person()
-    assert await settled(seen, person.agrees) == "ollama:heron:4b"
+    assert await agree_on_model(seen, person.agrees) == "ollama:heron:4b"
     assert person.asked == []
     screen = "\n".join(first_screen(seen))
     assert "ollama:heron:4b: a server of this machine; nothing leaves this machine" in " ".join(
@@ -79,16 +79,16 @@ async def test_a_provider_is_used_after_one_yes_that_names_it_and_that_is_rememb
     config = tmp_path / "xdg/config/pinfold/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text("# mine\n[run]\nmode = 'ask'  # careful\n", encoding="utf-8")
-    seen = await found()
+    seen = await detect_setup()
     assert seen.model == ""
     person = Person("OPENAI_API_KEY")
-    assert await settled(seen, person.agrees) == "openai:gpt-5-mini"
+    assert await agree_on_model(seen, person.agrees) == "openai:gpt-5-mini"
     (question,) = person.asked
     assert "With openai:gpt-5-mini what you type" in question
     assert "goes to api.openai.com:443" in question
     kept = config.read_text(encoding="utf-8")
     assert kept.startswith("# mine\n[run]\nmode = 'ask'  # careful\n")
-    again = await found()
+    again = await detect_setup()
     assert (again.model, again.why, again.offer) == ("openai:gpt-5-mini", "as configured", None)
 
 
@@ -96,20 +96,20 @@ async def test_who_says_no_to_a_provider_is_offered_the_built_in_model_with_its_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-    seen = await found()
+    seen = await detect_setup()
     no = Person()
-    assert await settled(seen, no.agrees) == ""
+    assert await agree_on_model(seen, no.agrees) == ""
     assert not any("?" in question for question in no.asked)  # whoever asks adds it
     assert ["anthropic" in no.asked[0], "(1,117 MB)" in no.asked[1]] == [True, True]
     assert not (tmp_path / "xdg/config/pinfold/config.toml").exists()
-    assert await settled(seen, Person("built-in").agrees) == "builtin"
+    assert await agree_on_model(seen, Person("built-in").agrees) == "builtin"
 
 
 async def test_a_server_that_never_answers_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Says(end="hang")) as server:
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         began = time.monotonic()
-        seen = await found()
+        seen = await detect_setup()
         assert time.monotonic() - began < 10  # 0.45 s by itself; the rest is for a busy machine
     assert seen.servers == ()
     assert seen.builtin_size == "1,117 MB"
@@ -120,10 +120,10 @@ async def test_what_is_known_without_asking_is_told_when_there_was_no_time_to_as
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with ollama(monkeypatch):
-        seen = await found(limit_s=0)
+        seen = await detect_setup(limit_s=0)
     assert (seen.servers, seen.isolation) == ((), "unknown")
     assert seen.builtin_size == "1,117 MB"
-    assert await settled(seen, Person("OPENAI_API_KEY").agrees) == "openai:gpt-5-mini"
+    assert await agree_on_model(seen, Person("OPENAI_API_KEY").agrees) == "openai:gpt-5-mini"
 
 
 def test_the_first_time_is_once() -> None:
@@ -139,7 +139,7 @@ servers = st.builds(
 @settings(max_examples=60)
 @given(
     st.builds(
-        Found,
+        DetectedSetup,
         servers=st.lists(servers, max_size=9).map(tuple),
         builtin=words,
         builtin_size=words,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.wiring import Edge, Node, Wiring
+from pinfold.app.wiring import Edge, Node, SystemMap
 from pinfold.front.cli.drawing import svg
 from pinfold.front.cli.map import mermaid, outline
 
@@ -24,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @st.composite
-def wirings(draw: st.DrawFn) -> Wiring:
+def wirings(draw: st.DrawFn) -> SystemMap:
     count = draw(st.integers(1, 12))
     texts = st.text(max_size=50)
     kinds = st.sampled_from(("model", "place", "tools", "store", "engine"))
@@ -35,7 +35,7 @@ def wirings(draw: st.DrawFn) -> Wiring:
     ends = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))
     pairs = draw(st.lists(ends, max_size=15, unique=True))
     edges = tuple(Edge(source=f"i{a}", target=f"i{b}", words=draw(texts)) for a, b in pairs if a < b)
-    return Wiring(nodes=nodes, edges=edges)
+    return SystemMap(nodes=nodes, edges=edges)
 
 
 def test_as_text_each_thing_is_followed_by_what_it_leads_to() -> None:
@@ -43,12 +43,12 @@ def test_as_text_each_thing_is_followed_by_what_it_leads_to() -> None:
         Node(id="a", kind="engine", title="engine", lines=("mode ask",)),
         Node(id="b", kind="store", title="log"),
     )
-    found = Wiring(nodes=nodes, edges=(Edge(source="a", target="b", words="keeps"),))
+    found = SystemMap(nodes=nodes, edges=(Edge(source="a", target="b", words="keeps"),))
     assert list(outline(found)) == ["engine", "    mode ask", "  -> keeps log", "log"]
 
 
 @given(wirings())
-def test_boxes_never_overlap_and_every_line_goes_to_the_right(found: Wiring) -> None:
+def test_boxes_never_overlap_and_every_line_goes_to_the_right(found: SystemMap) -> None:
     root = ET.fromstring(svg(found))
     boxes = [
         tuple(float(rect.get(key, "0")) for key in ("x", "y", "width", "height"))
@@ -71,7 +71,7 @@ def test_boxes_never_overlap_and_every_line_goes_to_the_right(found: Wiring) -> 
 
 
 @given(wirings())
-def test_no_name_can_change_the_syntax_of_the_flowchart(found: Wiring) -> None:
+def test_no_name_can_change_the_syntax_of_the_flowchart(found: SystemMap) -> None:
     lines = list(mermaid(found))
     assert lines[0] == "flowchart LR"
     assert len(lines) == 1 + len(found.nodes) + len(found.edges)

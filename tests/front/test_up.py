@@ -18,11 +18,11 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from pinfold.app import Options, RemoteSession, Shelf, attach
-from pinfold.app.handing import Carried, carried
+from pinfold.app import Options, RemoteSession, SessionStore, connect
+from pinfold.app.handing import PortableOptions, encode_options
 from pinfold.app.lock import holder_of
 from pinfold.app.paths import up_dir
-from pinfold.app.up import Up, asked_up
+from pinfold.app.up import Daemon, ask_daemon
 from pinfold.engine import Hooks
 from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named
@@ -90,7 +90,7 @@ def test_it_ends_on_a_signal_and_leaves_nothing(up: Running, pinfold: Pinfold) -
     assert ended(up, signal.SIGINT) == 0
     assert not Path(f"/proc/{launcher}").exists()
     assert [path.name for path in up_dir().iterdir()] == ["owner.lock"]
-    assert not list(Shelf().root.glob("s_*/owner.sock"))
+    assert not list(SessionStore().root.glob("s_*/owner.sock"))
 
 
 def test_status_and_stop(up: Running, pinfold: Pinfold) -> None:
@@ -238,7 +238,7 @@ def test_ctrl_c_stops_the_cell_and_the_variables_stay(
 
 
 async def test_an_idle_session_is_closed_and_one_that_is_listened_to_is_not(workspace: Path) -> None:
-    up, ready = Up(idle_s=0.6, pool=0), anyio.Event()
+    up, ready = Daemon(idle_s=0.6, pool=0), anyio.Event()
 
     def tell(_: str) -> None:
         ready.set()
@@ -249,15 +249,15 @@ async def test_an_idle_session_is_closed_and_one_that_is_listened_to_is_not(work
             await ready.wait()
             session = new_session_id()
             options = Options(workspace=workspace, sandbox="unsafe-local")
-            async with attach(Shelf().place(session), session, options) as link:
+            async with connect(SessionStore().folder_of(session), session, options) as link:
                 assert isinstance(link, RemoteSession)
                 async with link.subscribe() as feed:
                     await anyio.sleep(1.5)
-                    assert (await asked_up({"op": "status"}) or {})["sessions"] == [session]
+                    assert (await ask_daemon({"op": "status"}) or {})["sessions"] == [session]
                     del feed
-            while holder_of(Shelf().place(session)) is not None:  # noqa: ASYNC110 - a lock tells nobody
+            while holder_of(SessionStore().folder_of(session)) is not None:  # noqa: ASYNC110 - a lock tells nobody
                 await anyio.sleep(0.05)
-            assert (await asked_up({"op": "status"}) or {})["sessions"] == []
+            assert (await ask_daemon({"op": "status"}) or {})["sessions"] == []
         up.stop()
 
 
@@ -270,9 +270,9 @@ def test_options_travel_whole_or_not_at_all(tmp_path: Path) -> None:
         settings={"temperature": 0.5},
         notices=("one",),
     )
-    plain = carried(options)
+    plain = encode_options(options)
     assert plain is not None
-    there = msgspec.convert(json.loads(json.dumps(plain)), Carried).options()
+    there = msgspec.convert(json.loads(json.dumps(plain)), PortableOptions).options()
     assert there.model == f"scripted:{Path.cwd() / 'a.jsonl'}"
     assert (there.workspace, there.data, there.mounts) == (options.workspace, options.data, options.mounts)
     assert (there.settings, there.notices, there.budget) == (
@@ -280,9 +280,9 @@ def test_options_travel_whole_or_not_at_all(tmp_path: Path) -> None:
         options.notices,
         options.budget,
     )
-    assert carried(Options(sandbox=provider_named("unsafe-local"))) is None
-    assert carried(Options(hooks=Hooks([object()]))) is None
-    assert carried(Options(tools=(print,))) is None
+    assert encode_options(Options(sandbox=provider_named("unsafe-local"))) is None
+    assert encode_options(Options(hooks=Hooks([object()]))) is None
+    assert encode_options(Options(tools=(print,))) is None
 
 
 def test_undo_goes_to_whoever_has_the_session_live(pinfold: Pinfold, up: Running, workspace: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.events.strategies import events as any_event
 
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -276,9 +276,9 @@ def test_what_is_no_session_is_refused_in_one_line_and_leaves_nothing(name: str,
     data, words = REFUSED[name]
     source = tmp_path / "given"
     source.write_bytes(data)
-    shelf = Shelf()
+    shelf = SessionStore()
     with pytest.raises(BadBundle, match=rf"^{source}.*{words}") as caught:
-        shelf.bring_in(source)
+        shelf.import_session(source)
     assert len(str(caught.value).splitlines()) == 1
     assert caught.value.exit_code == 2
     assert list(shelf.root.iterdir()) == []
@@ -292,8 +292,8 @@ def test_what_cannot_be_read_is_refused(make: Callable[[Path], object], words: s
 
 
 def test_a_bundle_for_a_session_that_is_there_already_gets_another_name(bundle: Path) -> None:
-    shelf = Shelf()
-    first, second = shelf.bring_in(bundle), shelf.bring_in(bundle)
+    shelf = SessionStore()
+    first, second = shelf.import_session(bundle), shelf.import_session(bundle)
     assert first == (SESSION, 3)
     assert second[0] != first[0]
     assert second[1] == 3

@@ -22,7 +22,7 @@ from pinfold.memory import (
     NoteRefused,
 )
 from pinfold.memory import store as store_module
-from pinfold.memory.words import question_of
+from pinfold.memory.words import build_query
 
 pytestmark = pytest.mark.integration
 
@@ -242,7 +242,7 @@ def test_whatever_is_said_is_kept_or_refused_and_asking_never_fails(
 
 @given(st.text(max_size=200))
 def test_a_question_is_words_in_quotes_and_nothing_else(asked: str) -> None:
-    for part in question_of(asked).split(" OR "):
+    for part in build_query(asked).split(" OR "):
         assert part == "" or (
             part.startswith('"') and part.rstrip("*").endswith('"') and part.count('"') == 2
         )

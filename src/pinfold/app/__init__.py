@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from pinfold.app.agent import Agent, RunResult
     from pinfold.app.approving import Approval, Approve, Decision
     from pinfold.app.config import ChatConfig, Config, Loaded, PictureMode, config_schema, load_config
-    from pinfold.app.environment import EnvironmentStanding, build_environment, environment_standing
+    from pinfold.app.environment import EnvironmentStatus, build_environment, environment_status
     from pinfold.app.errors import (
         CheckpointError,
         ConfigError,
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
         TurnError,
     )
     from pinfold.app.forking import fork
-    from pinfold.app.live import LiveSession, Options, Standing, own
+    from pinfold.app.live import LiveSession, Options, SessionStatus, open_session
     from pinfold.app.mounts import mounts_of
-    from pinfold.app.opening import existing, new_session_options, resumed_options
+    from pinfold.app.opening import check_paths, new_session_options, resume_options
     from pinfold.app.operator import start_operator_log
-    from pinfold.app.owner import Feed, Link, RemoteSession, attach, configure, rename, revoke, take
-    from pinfold.app.parting import take_parting
+    from pinfold.app.owner import Feed, Link, RemoteSession, acquire, configure, connect, rename, revoke
+    from pinfold.app.parting import pop_closing_notices
     from pinfold.app.paths import (
         current_folder,
         forget_scratch,
-        forget_unbegun,
         input_of,
         is_too_wide,
+        remove_unstarted,
         scratch_folder,
     )
-    from pinfold.app.reading import cells_of, read_session, top_of, what_stays
-    from pinfold.app.sent import Departure, departures
-    from pinfold.app.shelf import Shelf, Shelved
-    from pinfold.app.speaking import Opening, Spoken, spoken
+    from pinfold.app.reading import label_cells, list_folder, list_lasting_effects, read_session
+    from pinfold.app.sent import OutboundTotal, sum_outbound
+    from pinfold.app.shelf import SessionStore, StoredSession
+    from pinfold.app.speaking import Opening, Submission, submit_and_follow
     from pinfold.app.tasks import background
     from pinfold.engine import CommandRefused, changed_in_words, rewound_in_words
     from pinfold.model import BUILTIN, record
@@ -52,9 +52,8 @@ __all__ = [
     "Config",
     "ConfigError",
     "Decision",
-    "Departure",
     "Environment",
-    "EnvironmentStanding",
+    "EnvironmentStatus",
     "Feed",
     "Link",
     "LiveSession",
@@ -62,51 +61,52 @@ __all__ = [
     "NoSuchSession",
     "Opening",
     "Options",
+    "OutboundTotal",
     "OwnerGone",
     "PictureMode",
     "Progress",
     "RemoteSession",
     "RunResult",
     "SessionBusy",
-    "Shelf",
-    "Shelved",
-    "Spoken",
-    "Standing",
+    "SessionStatus",
+    "SessionStore",
+    "StoredSession",
+    "Submission",
     "TurnError",
-    "attach",
+    "acquire",
     "background",
     "build_environment",
-    "cells_of",
     "changed_in_words",
+    "check_paths",
     "config_schema",
     "configure",
+    "connect",
     "current_folder",
-    "departures",
-    "environment_standing",
-    "existing",
+    "environment_status",
     "forget_scratch",
-    "forget_unbegun",
     "fork",
     "input_of",
     "is_too_wide",
+    "label_cells",
+    "list_folder",
+    "list_lasting_effects",
     "load_config",
     "mounts_of",
     "named_paths",
     "new_session_options",
-    "own",
+    "open_session",
+    "pop_closing_notices",
     "read_session",
     "record",
+    "remove_unstarted",
     "rename",
-    "resumed_options",
+    "resume_options",
     "revoke",
     "rewound_in_words",
     "scratch_folder",
-    "spoken",
     "start_operator_log",
-    "take",
-    "take_parting",
-    "top_of",
-    "what_stays",
+    "submit_and_follow",
+    "sum_outbound",
 ]
 
 _HOMES = {
@@ -120,9 +120,9 @@ _HOMES = {
     "Config": "pinfold.app.config",
     "ConfigError": "pinfold.app.errors",
     "Decision": "pinfold.app.approving",
-    "Departure": "pinfold.app.sent",
+    "OutboundTotal": "pinfold.app.sent",
     "Environment": "pinfold.sandbox.environment",
-    "EnvironmentStanding": "pinfold.app.environment",
+    "EnvironmentStatus": "pinfold.app.environment",
     "Feed": "pinfold.app.owner",
     "Link": "pinfold.app.owner",
     "LiveSession": "pinfold.app.live",
@@ -136,24 +136,24 @@ _HOMES = {
     "RemoteSession": "pinfold.app.owner",
     "RunResult": "pinfold.app.agent",
     "SessionBusy": "pinfold.app.errors",
-    "Shelf": "pinfold.app.shelf",
-    "Shelved": "pinfold.app.shelf",
-    "Spoken": "pinfold.app.speaking",
-    "Standing": "pinfold.app.live",
+    "SessionStore": "pinfold.app.shelf",
+    "StoredSession": "pinfold.app.shelf",
+    "Submission": "pinfold.app.speaking",
+    "SessionStatus": "pinfold.app.live",
     "TurnError": "pinfold.app.errors",
-    "attach": "pinfold.app.owner",
+    "connect": "pinfold.app.owner",
     "background": "pinfold.app.tasks",
     "build_environment": "pinfold.app.environment",
-    "cells_of": "pinfold.app.reading",
+    "label_cells": "pinfold.app.reading",
     "changed_in_words": "pinfold.engine",
     "config_schema": "pinfold.app.config",
     "configure": "pinfold.app.owner",
     "current_folder": "pinfold.app.paths",
-    "departures": "pinfold.app.sent",
-    "environment_standing": "pinfold.app.environment",
-    "existing": "pinfold.app.opening",
+    "sum_outbound": "pinfold.app.sent",
+    "environment_status": "pinfold.app.environment",
+    "check_paths": "pinfold.app.opening",
     "forget_scratch": "pinfold.app.paths",
-    "forget_unbegun": "pinfold.app.paths",
+    "remove_unstarted": "pinfold.app.paths",
     "fork": "pinfold.app.forking",
     "input_of": "pinfold.app.paths",
     "is_too_wide": "pinfold.app.paths",
@@ -161,20 +161,20 @@ _HOMES = {
     "mounts_of": "pinfold.app.mounts",
     "named_paths": "pinfold.sandbox",
     "new_session_options": "pinfold.app.opening",
-    "own": "pinfold.app.live",
+    "open_session": "pinfold.app.live",
     "read_session": "pinfold.app.reading",
     "record": "pinfold.model",
     "rename": "pinfold.app.owner",
-    "resumed_options": "pinfold.app.opening",
+    "resume_options": "pinfold.app.opening",
     "revoke": "pinfold.app.owner",
     "rewound_in_words": "pinfold.engine",
     "scratch_folder": "pinfold.app.paths",
-    "spoken": "pinfold.app.speaking",
+    "submit_and_follow": "pinfold.app.speaking",
     "start_operator_log": "pinfold.app.operator",
-    "take": "pinfold.app.owner",
-    "take_parting": "pinfold.app.parting",
-    "top_of": "pinfold.app.reading",
-    "what_stays": "pinfold.app.reading",
+    "acquire": "pinfold.app.owner",
+    "pop_closing_notices": "pinfold.app.parting",
+    "list_folder": "pinfold.app.reading",
+    "list_lasting_effects": "pinfold.app.reading",
 }
 
 

@@ -16,17 +16,17 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.app.approving import Approve, answer_asks
-from pinfold.app.environment import normalised_package
+from pinfold.app.approving import Approve, answer_approvals
+from pinfold.app.environment import normalise_package_name
 from pinfold.app.errors import ConfigError, TurnError
-from pinfold.app.live import LiveSession, own
+from pinfold.app.live import LiveSession, open_session
 from pinfold.app.mounts import mounts_of
-from pinfold.app.opening import existing, new_session_options, resumed_options
+from pinfold.app.opening import check_paths, new_session_options, resume_options
 from pinfold.app.outgoing import FLOW_HOSTS, FLOW_TOOLS
-from pinfold.app.owner import take
+from pinfold.app.owner import acquire
 from pinfold.app.pictures import picture
 from pinfold.app.reading import read_session
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.app.tasks import LoopThread, background
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Hook, Hooks, Model, OpenAction
@@ -84,9 +84,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 def _with_servers(toolbox: ToolOptions, mcp: str | PathLike[str] | Mapping[str, Any]) -> ToolOptions:
-    from pinfold.app.mcp.files import given
+    from pinfold.app.mcp.files import read_extra_servers
 
-    return replace(toolbox, more_mcp=given(mcp))
+    return replace(toolbox, more_mcp=read_extra_servers(mcp))
 
 
 class Agent:
@@ -137,7 +137,7 @@ class Agent:
         added = tuple(packages)
         if added and sandbox is not None and not isinstance(sandbox, str):
             raise ConfigError("the packages of a sandbox of your own are its own; leave `packages` out")
-        sources = existing(named_paths(data))
+        sources = check_paths(named_paths(data))
         place = Path(workspace) if workspace is not None else None
         may_send_to = tuple(flows)
         flags: dict[str, Any] = {
@@ -162,16 +162,16 @@ class Agent:
             raise ConfigError(
                 f"{model!r} is no model: give a name, or an object with `name` and `stream(request)`"
             )
-        shelf = None if ephemeral else Shelf()
+        shelf = None if ephemeral else SessionStore()
         self._goes_on = session is not None
         self._folder: Path | None
         if session is not None and shelf is not None:
             self.session_id, self._folder = shelf.find(session)
-            options = resumed_options(self.session_id, self._folder, place, flags)
+            options = resume_options(self.session_id, self._folder, place, flags)
         else:
             self.session_id = new_session_id()
             options = new_session_options(self.session_id, place, flags)
-            self._folder = shelf.place(self.session_id) if shelf else None
+            self._folder = shelf.folder_of(self.session_id) if shelf else None
         self._hooks = Hooks()
         self._approve = approve
         if api_key is not None:
@@ -184,7 +184,7 @@ class Agent:
             limits=limits or options.limits,
             model=options.model if model is None or isinstance(model, str) else model,
             sandbox=options.sandbox if sandbox is None or isinstance(sandbox, str) else sandbox,
-            packages=(*options.packages, *map(normalised_package, added)),
+            packages=(*options.packages, *map(normalise_package_name, added)),
             make_environment=bool(added),
             settings={**options.settings, **(settings or {})},
             data=sources or None,
@@ -294,19 +294,19 @@ class Agent:
 
     async def __aenter__(self) -> Self:
         if not self._options.model and not self._goes_on:
-            from pinfold.app.choosing import chosen
+            from pinfold.app.choosing import choose_model
 
-            model = await chosen()
+            model = await choose_model()
             notices = (*self._options.notices, model.why)
             self._options = replace(self._options, model=model.name, notices=notices)
         async with AsyncExitStack() as stack:
             if self._folder is None:
-                live = await stack.enter_async_context(own(None, self.session_id, self._options))
+                live = await stack.enter_async_context(open_session(None, self.session_id, self._options))
             else:
-                live = await stack.enter_async_context(take(self._folder, self.session_id, self._options))
+                live = await stack.enter_async_context(acquire(self._folder, self.session_id, self._options))
             if self._approve:
                 tasks = await stack.enter_async_context(background())
-                tasks.start_soon(answer_asks, live, self._whom)
+                tasks.start_soon(answer_approvals, live, self._find_approver)
             self._live = live
             self._stack = stack.pop_all()
         return self
@@ -315,7 +315,7 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         if self._live and self._turn:
-            await self._stopped(self._live, self._turn)
+            await self._stop_turn(self._live, self._turn)
         self._live = None
         return await self._stack.__aexit__(kind, error, trace)
 
@@ -325,11 +325,11 @@ class Agent:
         They keep a model from mistakes. What keeps code from harm is the sandbox.
         """
         allowed = None if imports is None else frozenset(imports)
-        self._opened().set_guards(Guards(imports=allowed, decoded=decoded))
+        self._require_open().set_guards(Guards(imports=allowed, decoded=decoded))
 
     async def set_checkpoints(self, on: bool) -> None:
         """Switch git checkpoints of the workspace's files on or off, from the next cell on."""
-        await self._entered().submit(Configure(checkpoints=on))
+        await self._require_async().submit(Configure(checkpoints=on))
 
     def add_callback(self, hook: Hook) -> None:
         """Let `hook` watch events, judge actions or change requests; see `pinfold.hooks`."""
@@ -366,7 +366,7 @@ class Agent:
         """One turn, event by event. Leaving it early interrupts the turn."""
         if self._live is None:
             await self.open()
-        live = self._entered()
+        live = self._require_async()
         shown = tuple(picture(live.log.blobs, Path(path)) for path in images)
         self._turn = turn = new_turn_id()
         async with live.subscribe(live.log.seq) as feed:
@@ -380,7 +380,7 @@ class Agent:
                         continue  # the end of an earlier turn
                     if isinstance(event, TurnEnded | TurnFailed | TurnInterrupted) and event.turn == turn:
                         ended = True
-                        await self._seen_by_hooks(live)
+                        await self._wait_for_hooks(live)
                     yield event
                     if ended:
                         return
@@ -392,21 +392,21 @@ class Agent:
 
     async def interrupt(self) -> None:
         """Stop the running turn; the session stays as it is."""
-        await self._entered().submit(Interrupt())
+        await self._require_async().submit(Interrupt())
 
     async def undo(self, to: int | None = None, what: What = "all") -> SessionRewound:
         """Take back the last cell, or all after cell `to`: variables and files of the workspace. Raises CommandRefused.
 
         What it could not take back is in `effects`; the model is told with the next prompt.
         """
-        return await self._rewound(Undo(to=to, what=what))
+        return await self._rewind(Undo(to=to, what=what))
 
     async def redo(self) -> SessionRewound:
         """Take the last undo back, if no cell has run since. Raises CommandRefused."""
-        return await self._rewound(Redo())
+        return await self._rewind(Redo())
 
-    async def _rewound(self, command: Undo | Redo) -> SessionRewound:
-        live = self._entered()
+    async def _rewind(self, command: Undo | Redo) -> SessionRewound:
+        live = self._require_async()
         async with live.subscribe(live.log.seq) as feed:
             await live.submit(command)
             async for item in feed:
@@ -431,33 +431,33 @@ class Agent:
     @classmethod
     def load(cls, path: str | PathLike[str], **arguments: Any) -> Self:
         """An agent that goes on with a saved session. `arguments` are those of Agent."""
-        shelf = Shelf()
-        session, _ = shelf.bring_in(Path(path))
+        shelf = SessionStore()
+        session, _ = shelf.import_session(Path(path))
         try:
             return cls(session=session, **arguments)
         except BaseException:
             shelf.remove(session)
             raise
 
-    def _whom(self, _: OpenAction) -> Approve | None:
+    def _find_approver(self, _: OpenAction) -> Approve | None:
         return self._approve
 
-    def _opened(self) -> LiveSession:
+    def _require_open(self) -> LiveSession:
         if self._live is None:
             raise ConfigError("open the agent first: async with Agent(...) as agent")
         return self._live
 
-    def _entered(self) -> LiveSession:
-        live = self._opened()
+    def _require_async(self) -> LiveSession:
+        live = self._require_open()
         if self._thread is not None and not self._thread.is_here:
             raise ConfigError("this agent was opened without asyncio; use `agent.run_sync(...)`")
         return live
 
-    async def _seen_by_hooks(self, live: LiveSession) -> None:
+    async def _wait_for_hooks(self, live: LiveSession) -> None:
         with anyio.move_on_after(_HOOKS_CATCH_UP_S):
-            await live.watched(live.log.seq)
+            await live.wait_for_hooks(live.log.seq)
 
-    async def _stopped(self, live: LiveSession, turn: TurnId) -> None:
+    async def _stop_turn(self, live: LiveSession, turn: TurnId) -> None:
         """Interrupt our turn and see it end, so that what others have asked for is not left behind it."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_S):
             async with live.subscribe(live.log.seq) as feed:
@@ -468,5 +468,5 @@ class Agent:
                         return
 
     def _display(self, shown: DisplayRef) -> Display:
-        blobs = self._entered().log.blobs
+        blobs = self._require_async().log.blobs
         return Display(mime={mime: blobs.get(blob) for mime, blob in shown.mime.items()})

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from pinfold.app.obeyed import Odd, read_below
-from pinfold.app.reading import top_of
+from pinfold.app.obeyed import UnsafeFile, read_below
+from pinfold.app.reading import list_folder
 from pinfold.text import cap_text, presentable_line
 
 NAME = "AGENTS.md"
@@ -23,7 +23,7 @@ _KNOWN = {"Cargo.toml": "cargo test", "go.mod": "go test ./...", "pom.xml": "mvn
 def draft(workspace: Path) -> str:
     """Fit to be shown, and to be edited."""
     parts = [f"# {presentable_line(workspace.name) or 'This folder'}", "", "What is here:", ""]
-    parts += [f"- `{line.strip()}`" for line in top_of(workspace)]
+    parts += [f"- `{line.strip()}`" for line in list_folder(workspace)]
     for title, lines in (
         ("Commands:", [*_commands(workspace)]),
         ("Tables, by their first line:", [*_tables(workspace)]),
@@ -60,5 +60,5 @@ def _text(workspace: Path, name: str) -> str:
     """Empty where it cannot be read."""
     try:
         return read_below(workspace, name).decode("utf-8", "replace")
-    except (Odd, OSError):
+    except (UnsafeFile, OSError):
         return ""

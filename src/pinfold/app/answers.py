@@ -30,7 +30,7 @@ class AnswerForm:
     def __init__(self, schema: Json) -> None:
         self._schema = schema
 
-    def told(self) -> str:
+    def describe_schema(self) -> str:
         """For the model."""
         return _TOLD.format(json.dumps(self._schema, ensure_ascii=False))
 

@@ -54,10 +54,10 @@ Whom: TypeAlias = Callable[[OpenAction], Approve | None]
 """Who is asked about this; None: nobody, which is a no."""
 
 
-async def answer_asks(live: LiveSession, whom: Whom) -> None:
+async def answer_approvals(live: LiveSession, whom: Whom) -> None:
     """Those that wait already, then all to come, one at a time."""
     async with live.subscribe(live.log.seq) as feed:
-        for id_ in tuple(live.asking()):
+        for id_ in tuple(live.pending_approvals()):
             await _answer(live, whom, id_)
         async for item in feed:
             if isinstance(item, Entry) and isinstance(item.event, ApprovalRequested):
@@ -65,7 +65,7 @@ async def answer_asks(live: LiveSession, whom: Whom) -> None:
 
 
 async def _answer(live: LiveSession, whom: Whom, id_: ActionId) -> None:
-    waiting = live.asking().get(id_)
+    waiting = live.pending_approvals().get(id_)
     if waiting is None or waiting.asked is None:
         return  # answered elsewhere meanwhile
     asked, approve = waiting.asked, whom(waiting)

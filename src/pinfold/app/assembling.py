@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from pinfold import __version__
 from pinfold.app.environment import python_for_cells
-from pinfold.app.equipping import equipped
+from pinfold.app.equipping import build_runner
 from pinfold.app.errors import ConfigError
-from pinfold.app.hands import SandboxAndTools
-from pinfold.app.mcp.session import Around, project_file
-from pinfold.app.models import Asked
+from pinfold.app.hands import SandboxActionRunner
+from pinfold.app.mcp.session import ServerContext, project_file
+from pinfold.app.models import SessionModels
 from pinfold.app.mounts import data_inside, refuse_overlap
 from pinfold.app.options import Options
 from pinfold.app.paths import config_dir, input_of, up_dir, warm_dir
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers
 
 
-class Ground(Struct, frozen=True, kw_only=True):
+class ResolvedSandbox(Struct, frozen=True, kw_only=True):
     """What cells run on."""
 
     provider: Provider
@@ -47,12 +47,14 @@ class Ground(Struct, frozen=True, kw_only=True):
     """Goes with a session that leaves nothing behind."""
 
 
-async def ground_for(options: Options, past: SessionOpened | None, folder: Path | None) -> Ground:
+async def resolve_sandbox(
+    options: Options, past: SessionOpened | None, folder: Path | None
+) -> ResolvedSandbox:
     look_in(up_dir(), warm_dir())
     wanted = options.sandbox or (past.sandbox if past else "auto")
     if not isinstance(wanted, str) or not is_built_in(wanted):
         provider = provider_named(wanted) if isinstance(wanted, str) else wanted
-        return Ground(provider=provider, notices=(provider.notice,) if provider.notice else ())
+        return ResolvedSandbox(provider=provider, notices=(provider.notice,) if provider.notice else ())
     writable = [
         workspace_of(options, past),
         *(mount.path for mount in options.mounts or () if mount.writable),
@@ -65,11 +67,13 @@ async def ground_for(options: Options, past: SessionOpened | None, folder: Path 
         await provider.resolve()  # where they are is told to the model first of all
     notices = tuple(filter(None, (provider.notice, cells.notice)))
     if not provider.capabilities.site:
-        return Ground(provider=provider, python=cells.python, notices=notices)
+        return ResolvedSandbox(provider=provider, python=cells.python, notices=notices)
     if folder:
-        return Ground(provider=provider, python=cells.python, site=folder / "site", notices=notices)
+        return ResolvedSandbox(provider=provider, python=cells.python, site=folder / "site", notices=notices)
     scratch = Folder("site")
-    return Ground(provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch)
+    return ResolvedSandbox(
+        provider=provider, python=cells.python, site=scratch.path, notices=notices, scratch=scratch
+    )
 
 
 def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
@@ -78,8 +82,10 @@ def _has_mounts(options: Options, past: SessionOpened | None) -> bool:
     return bool(data or mounts)
 
 
-def around(options: Options, log: Log, past: SessionOpened | None, ground: Ground, asked: Asked) -> Around:
-    return Around(
+def build_server_context(
+    options: Options, log: Log, past: SessionOpened | None, ground: ResolvedSandbox, asked: SessionModels
+) -> ServerContext:
+    return ServerContext(
         workspace=workspace_of(options, past),
         provider=ground.provider,
         limits=options.limits,
@@ -90,15 +96,15 @@ def around(options: Options, log: Log, past: SessionOpened | None, ground: Groun
 
 
 async def servers_for(
-    options: ToolOptions, around: Around, tasks: TaskGroup
+    options: ToolOptions, around: ServerContext, tasks: TaskGroup
 ) -> tuple[SessionServers | None, tuple[str, ...]]:
     """The MCP servers, which live among `tasks`, and a line for each that cannot be used. Raises ConfigError."""
     if options.mcp is None and options.more_mcp is None and not (config_dir() / "mcp.json").exists():
         return None, ()
-    from pinfold.app.mcp.files import servers_named
+    from pinfold.app.mcp.files import load_servers
     from pinfold.app.mcp.servers import serve
 
-    named = servers_named(options.mcp, project_file(around.workspace), options.more_mcp)
+    named = load_servers(options.mcp, project_file(around.workspace), options.more_mcp)
     return await tasks.start(serve, named, around) if named.specs else None, named.faults
 
 
@@ -109,8 +115,8 @@ def workspace_of(options: Options, past: SessionOpened | None) -> Path:
     return workspace
 
 
-class Assembled(Struct, frozen=True, kw_only=True):
-    hands: SandboxAndTools
+class SessionParts(Struct, frozen=True, kw_only=True):
+    hands: SandboxActionRunner
     opened: SessionOpened
     prompt: Callable[[Profile], str]
     """What a model of this kind is told first."""
@@ -118,15 +124,15 @@ class Assembled(Struct, frozen=True, kw_only=True):
     """A line for each tool that could not be had."""
 
 
-def assembled(
+def build_session_parts(
     options: Options,
     log: Log,
     past: SessionOpened | None,
-    ground: Ground,
-    asked: Asked,
+    ground: ResolvedSandbox,
+    asked: SessionModels,
     *,
     servers: SessionServers | None,
-) -> Assembled:
+) -> SessionParts:
     provider = ground.provider
     workspace = workspace_of(options, past)
     mode: Mode = options.mode or (past.mode if past else "auto")
@@ -134,7 +140,11 @@ def assembled(
         raise ConfigError(
             f"{provider.name} cannot keep the workspace read-only; choose another mode or sandbox"
         )
-    known = {name: _own(Path(path), log.folder) for name, path in past.data.items()} if past else {}
+    known = (
+        {name: _resolve_piped_input(Path(path), log.folder) for name, path in past.data.items()}
+        if past
+        else {}
+    )
     data = known if options.data is None else options.data
     has = provider.capabilities
     if data and not has.mounts and (has.remote or not has.isolated):
@@ -152,7 +162,7 @@ def assembled(
         view=options.view,
         state=log.folder / "state" if log.folder else None,
     )
-    hands, faults = equipped(
+    hands, faults = build_runner(
         options.toolbox,
         options.tools,
         spec,
@@ -163,7 +173,7 @@ def assembled(
         servers=servers,
     )
 
-    told = options.form.told() if options.form else ""
+    told = options.form.describe_schema() if options.form else ""
 
     def prompt(profile: Profile) -> str:
         catalogue = hands.registry.catalogue() if hands.has_servers else ""
@@ -181,10 +191,10 @@ def assembled(
         data={name: str(path) for name, path in data.items()},
         mounts={str(mount.path): mount.writable for mount in mounts},
     )
-    return Assembled(hands=hands, opened=opened, prompt=prompt, faults=faults)
+    return SessionParts(hands=hands, opened=opened, prompt=prompt, faults=faults)
 
 
-def _own(path: Path, folder: Path | None) -> Path:
+def _resolve_piped_input(path: Path, folder: Path | None) -> Path:
     """What was piped into the session that this one was forked from is here too, and may be gone there."""
     if folder is None or path.parent.name != input_of(folder).name:
         return path

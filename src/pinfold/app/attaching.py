@@ -24,7 +24,7 @@ _HEAD = 2000
 _CHUNK = 1 << 20
 
 
-class Attached(msgspec.Struct, frozen=True, kw_only=True):
+class Attachments(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     """For the model, after the prompt."""
     data: Mapping[str, Path]
@@ -32,16 +32,16 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
     """That the model is shown."""
 
 
-def attached(files: Mapping[str, Path], piped: Path | None) -> Attached:
+def collect_attachments(files: Mapping[str, Path], piped: Path | None) -> Attachments:
     """`files` by the name they are mounted under; `piped`: where standard input was kept."""
     data = {**files, **({STDIN: piped} if piped else {})}
-    words = [_told("Standard input", STDIN, piped)] if piped else []
-    words += [_told(f"Attached {name}", name, path) for name, path in files.items()]
+    words = [_describe_attachment("Standard input", STDIN, piped)] if piped else []
+    words += [_describe_attachment(f"Attached {name}", name, path) for name, path in files.items()]
     pictures = tuple(path for path in data.values() if is_picture(path))
-    return Attached(words="\n\n".join(words), data=data, pictures=pictures)
+    return Attachments(words="\n\n".join(words), data=data, pictures=pictures)
 
 
-def keep_input(read: Callable[[int], bytes], folder: Path) -> Path | None:
+def save_stdin(read: Callable[[int], bytes], folder: Path) -> Path | None:
     """Standard input as a file in `folder`; None if there was nothing. Raises ConfigError."""
     first = read(_CHUNK)
     if not first:
@@ -62,13 +62,13 @@ def keep_input(read: Callable[[int], bytes], folder: Path) -> Path | None:
     return path
 
 
-def put_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tuple[Image, ...]:
+def store_pictures(link: Link, folder: Path | None, paths: Iterable[Path]) -> tuple[Image, ...]:
     """Among the blobs of a session, whoever owns it; `folder` is its own. Raises ConfigError."""
     blobs = link.log.blobs if isinstance(link, LiveSession) else Blobs(folder / "blobs" if folder else None)
     return tuple(picture(blobs, path) for path in paths)
 
 
-def _told(what: str, name: str, path: Path) -> str:
+def _describe_attachment(what: str, name: str, path: Path) -> str:
     place = f"the read-only data {name!r} (its path is listed above)"
     if path.is_dir():
         return f"[{what} is a folder, {place}.]"
@@ -91,7 +91,7 @@ def _told(what: str, name: str, path: Path) -> str:
     return f"[{what}: {size:,} bytes in {place}. It begins:]\n{text}\n[The rest is only there: read it with code.]"
 
 
-def refuse_its_name(files: Iterable[str]) -> None:
+def refuse_reserved_name(files: Iterable[str]) -> None:
     """Of standard input, for anything else. Raises ConfigError."""
     if STDIN in files:
         raise ConfigError(

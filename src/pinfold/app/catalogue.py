@@ -27,20 +27,20 @@ OWN_MODULES: Mapping[str, str] = {
 _WITHHELD = '"""Not told yet: `import servers.{0}; help(servers.{0})` asks the server what it has."""\n'
 
 
-class Late(Protocol):
+class UnstartedServers(Protocol):
     """Servers whose tools are not known before they are started."""
 
-    def unknown(self) -> Sequence[str]: ...
+    def find_unknown(self) -> Sequence[str]: ...
 
-    def speaks_for_others(self, text: str) -> bool: ...
+    def mentions_untrusted_server(self, text: str) -> bool: ...
 
-    async def ready(self, *servers: str) -> None:
+    async def start_servers(self, *servers: str) -> None:
         """Put their tools into the registry. Raises ToolError for one; of several, those that can be had."""
         ...
 
 
 class Catalogue:
-    def __init__(self, registry: Registry, late: Late | None = None) -> None:
+    def __init__(self, registry: Registry, late: UnstartedServers | None = None) -> None:
         self._registry = registry
         self.late = late
         self._written: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Catalogue:
         for server, module in self._modules().items():
             tools = self._registry.servers.get(server, ())
             source = _WITHHELD.format(module)
-            if tools and (is_met or not self.late or not self.late.speaks_for_others(server)):
+            if tools and (is_met or not self.late or not self.late.mentions_untrusted_server(server)):
                 source = module_source(server, OWN_MODULES.get(server, ""), tools)
             if self._written.get(module) != source:
                 file = folder / f"{module}.py"
@@ -80,8 +80,8 @@ class Catalogue:
             return Answer(status="failed", value=f"no server is called {name!r}; there are {there}")
         server = servers[name]
         try:
-            if self.late and server in self.late.unknown():
-                await self.late.ready(server)
+            if self.late and server in self.late.find_unknown():
+                await self.late.start_servers(server)
         except ToolError as error:
             return Answer(status="failed", value=str(error))
         from pinfold.tools.stubs import module_source
@@ -90,8 +90,8 @@ class Catalogue:
         return Answer(status="ok", value=module_source(server, OWN_MODULES.get(server, ""), tools))
 
     async def _search(self, words: str, limit: int) -> Answer:
-        if self.late and (unknown := self.late.unknown()):
-            await self.late.ready(*unknown)
+        if self.late and (unknown := self.late.find_unknown()):
+            await self.late.start_servers(*unknown)
         from pinfold.tools.searching import search
 
         tools: list[Tool[..., Any]] = [one for tools in self._registry.servers.values() for one in tools]

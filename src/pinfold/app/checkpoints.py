@@ -103,12 +103,14 @@ class Checkpoints:
         if not self._state().checkpoints:
             self._repository, self._given_up = None, False
         elif self._repository is None:
-            await self._tried(session, f"Before cell {self._state().cells}", limit_s)
+            await self._try_checkpoint(session, f"Before cell {self._state().cells}", limit_s)
 
     async def after(self, session: Session, code: str, limit_s: float) -> None:
         """A cell has ended, or a command."""
         if self._state().checkpoints and self._repository is not None:
-            await self._tried(session, f"Cell {self._state().cells}: {_shown(code)}", limit_s)
+            await self._try_checkpoint(
+                session, f"Cell {self._state().cells}: {_summarize_code(code)}", limit_s
+            )
 
     async def restore(self, session: Session, number: int, limit_s: float) -> Restored:
         """Bring the files back. Raises CheckpointError, and then nothing is lost: what was there is in a checkpoint."""
@@ -116,7 +118,7 @@ class Checkpoints:
         if target is None:
             known = f"there are 1 to {max(self._made)}" if self._made else "none was made"
             raise CheckpointError(f"there is no checkpoint {number} of {self._id}; {known}")
-        self._repository = self._repository or await self._found(session, limit_s)
+        self._repository = self._repository or await self._find_repository(session, limit_s)
         present = await self._make(session, f"Before checkpoint {number} was restored", limit_s)
         before = max(self._made)
         changed, left = await self._apply(session, present, target.commit, limit_s)
@@ -130,13 +132,13 @@ class Checkpoints:
         if isinstance(entry.event, Checkpointed):
             self._made |= {made.number: made for made in checkpoints_in([entry])}
 
-    async def _tried(self, session: Session, message: str, limit_s: float) -> None:
+    async def _try_checkpoint(self, session: Session, message: str, limit_s: float) -> None:
         """A checkpoint that cannot be made costs no cell anything; it is said once, and then given up."""
         if self._given_up:
             return
         try:
             with anyio.CancelScope(shield=True):
-                self._repository = self._repository or await self._found(session, limit_s)
+                self._repository = self._repository or await self._find_repository(session, limit_s)
                 await self._make(session, message, limit_s)
         except SandboxUnavailable as error:
             logger.warning("no checkpoint of %s: %s", self._id, error)  # the next cell says what happened
@@ -144,16 +146,16 @@ class Checkpoints:
             self._given_up = True
             await self._journal.append(Noticed(text=f"Git checkpoints are on, but none are made: {error}."))
 
-    async def _found(self, session: Session, limit_s: float) -> _Repository:
+    async def _find_repository(self, session: Session, limit_s: float) -> _Repository:
         if not session.capabilities.commands:
             raise CheckpointError(_NO_COMMANDS)
-        outcome = await _sh(session, sidegit.BEGIN, [], sidegit.surroundings(), limit_s)
+        outcome = await _run_script(session, sidegit.BEGIN, [], sidegit.git_environment(), limit_s)
         if outcome.status != "ok":
             missing = b"git: not found" in outcome.stderr or b"git: command not found" in outcome.stderr
             raise CheckpointError(_NO_GIT if missing or outcome.code is None else _NO_REPOSITORY)
         gitdir, *keys = outcome.stdout.decode("utf-8", "surrogateescape").split("\0")
         drivers = {key[len("filter.") :].rpartition(".")[0] for key in keys if key.startswith("filter.")}
-        return _Repository(environment=sidegit.surroundings(gitdir, sorted(drivers - {""})))
+        return _Repository(environment=sidegit.git_environment(gitdir, sorted(drivers - {""})))
 
     async def _make(self, session: Session, message: str, limit_s: float, restored: int | None = None) -> str:
         """The commit that holds the files as they are; a new one only if the last does not."""
@@ -163,19 +165,19 @@ class Checkpoints:
         number = max(self._made, default=0) + 1
         text = f"{message}\n\nPinfold-Session: {self._id}\nPinfold-Checkpoint: {number}\n"
         known = [repository.last, repository.tree]
-        words = [f"{sidegit.REF}{self._id}", *known, "", *sidegit.left_out()]
-        outcome = await _sh(
+        words = [f"{sidegit.REF}{self._id}", *known, "", *sidegit.secret_pathspecs()]
+        outcome = await _run_script(
             session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode()
         )
         if outcome.status == "error":
             # The program may have broken the index, or a crash left a lock; both are only the session's.
-            words = [words[0], "", "", "again", *sidegit.left_out()]
-            outcome = await _sh(
+            words = [words[0], "", "", "again", *sidegit.secret_pathspecs()]
+            outcome = await _run_script(
                 session, sidegit.MAKE, words, repository.environment, limit_s, stdin=text.encode()
             )
         told = re.fullmatch(_MADE, outcome.stdout)
         if outcome.status != "ok" or told is None:
-            raise CheckpointError(_why(outcome, limit_s))
+            raise CheckpointError(_describe_failure(outcome, limit_s))
         what, commit, tree = (word.decode() for word in told.groups())
         self._repository = replace(repository, last=commit, tree=tree)
         if what == "made":
@@ -190,26 +192,26 @@ class Checkpoints:
 
         async def run(script: str, paths: Iterable[bytes], *words: str) -> bytes:
             listed = b"".join(path + b"\0" for path in paths)
-            outcome = await _sh(session, script, words, environment, limit_s, stdin=listed)
+            outcome = await _run_script(session, script, words, environment, limit_s, stdin=listed)
             if outcome.status != "ok":
-                raise CheckpointError(_why(outcome, limit_s))
+                raise CheckpointError(_describe_failure(outcome, limit_s))
             return outcome.stdout
 
         environment = self._repository.environment if self._repository else {}
         if not re.fullmatch(_COMMIT, target):
             raise CheckpointError(f"{target!r} is no commit")
-        words = (present, target, *sidegit.left_out())
-        compared = await _sh(session, sidegit.COMPARE, words, environment, limit_s)
+        words = (present, target, *sidegit.secret_pathspecs())
+        compared = await _run_script(session, sidegit.COMPARE, words, environment, limit_s)
         if compared.code == _GONE:
             raise CheckpointError(f"its commit {target[:12]} is no longer in the repository")
         if compared.status != "ok" or compared.dropped_bytes:
-            raise CheckpointError(_why(compared, limit_s))
-        changes = sidegit.parsed(compared.stdout)
-        large = _listed(await run(sidegit.TOO_LARGE, [*changes.gone, *changes.changed]))
+            raise CheckpointError(_describe_failure(compared, limit_s))
+        changes = sidegit.parse_changes(compared.stdout)
+        large = _split_paths(await run(sidegit.TOO_LARGE, [*changes.gone, *changes.changed]))
         gone = [path for path in changes.gone if path not in large]
         await run(sidegit.REMOVE, gone)
         await run(sidegit.REMOVE_FOLDERS, sorted({parent for path in gone if (parent := _folder(path))}))
-        standing = _listed(await run(sidegit.IN_THE_WAY, changes.new))
+        standing = _split_paths(await run(sidegit.IN_THE_WAY, changes.new))
         written = [path for path in changes.changed if path not in large]
         written += [path for path in changes.new if path not in standing]
         await run(sidegit.WRITE, written, target)
@@ -217,7 +219,7 @@ class Checkpoints:
         return len(gone) + len(written), tuple(path.decode("utf-8", "replace") for path in left)
 
 
-async def _sh(
+async def _run_script(
     session: Session,
     script: str,
     words: Iterable[str],
@@ -230,7 +232,7 @@ async def _sh(
     return await session.command(argv, timeout_s=limit_s, env=environment, stdin=stdin)
 
 
-def _listed(paths: bytes) -> set[bytes]:
+def _split_paths(paths: bytes) -> set[bytes]:
     return set(paths.split(b"\0")) - {b""}
 
 
@@ -238,12 +240,12 @@ def _folder(path: bytes) -> bytes:
     return path.rpartition(b"/")[0]
 
 
-def _why(outcome: CommandOutcome, limit_s: float) -> str:
+def _describe_failure(outcome: CommandOutcome, limit_s: float) -> str:
     if outcome.status == "timeout":
         return f"git took more than {limit_s:g} s"
     said = outcome.stderr.decode("utf-8", "replace").strip().splitlines()
     return printable(first_line(said[-1])) if said else f"git exited with {outcome.code}"
 
 
-def _shown(code: str) -> str:
+def _summarize_code(code: str) -> str:
     return printable(redact(first_line(code, 72)))

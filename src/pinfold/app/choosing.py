@@ -16,27 +16,29 @@ SUGGESTED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ModelChoice:
     name: str
     why: str
     """For the user."""
 
 
-async def chosen() -> Chosen:
+async def choose_model() -> ModelChoice:
     """Raises ConfigError, which names what could be had and how."""
-    return choice(await reachable_models())
+    return choose_among(await reachable_models())
 
 
-def choice(there: Reachable) -> Chosen:
+def choose_among(there: Reachable) -> ModelChoice:
     for found in there.servers:
         if found.models and not found.needs_key:
             name = found.name_of(found.models[0])
-            return Chosen(
+            return ModelChoice(
                 name=name, why=f"no model is configured; using {name}, which {found.kind} serves here"
             )
     builtin = there.inside[0]
     if builtin.path:
-        return Chosen(name="builtin", why="no model is configured and no local server answers; using builtin")
+        return ModelChoice(
+            name="builtin", why="no model is configured and no local server answers; using builtin"
+        )
     ways = [f"`--model builtin` fetches one that runs here ({builtin.weights.megabytes})"]
     for key in there.keys:
         model = SUGGESTED.get(key.provider, f"{key.provider}:MODEL")

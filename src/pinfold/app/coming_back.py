@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from pinfold.app.hands import SandboxAndTools
+from pinfold.app.hands import SandboxActionRunner
 from pinfold.engine import State
 from pinfold.events import ActionFinished, ActionId, ActionStarted, Entry
 from pinfold.sandbox import SandboxUnavailable
 from pinfold.text import join_numbers
 
 
-async def came_back(hands: SandboxAndTools, state: State, entries: Iterable[Entry]) -> dict[str, Any]:
+async def report_restored(
+    hands: SandboxActionRunner, state: State, entries: Iterable[Entry]
+) -> dict[str, Any]:
     """The fields of SessionOpened that say what became of the variables."""
     if not state.cells:
         return {}
     try:
-        back = await hands.come_back()
+        back = await hands.restore_variables()
     except SandboxUnavailable as error:
         return {"lost": (f"all Python variables ({error})",)}
     if back is None:
         return {"lost": ("all Python variables",)}
     lost = [f"{it.name} ({it.reason})" for it in back.labels if it.status == "lost"]
     if back.missing:
-        names = ", ".join(sorted(_touched(entries, {*back.missing})))
+        names = ", ".join(sorted(_find_changed_names(entries, {*back.missing})))
         lost.append(
             f"what {join_numbers('cell', back.missing)} did to variables{f' ({names})' if names else ''}"
         )
@@ -37,7 +39,7 @@ async def came_back(hands: SandboxAndTools, state: State, entries: Iterable[Entr
     }
 
 
-def _touched(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
+def _find_changed_names(entries: Iterable[Entry], cells: Collection[int]) -> set[str]:
     """Names that these cells have added or changed, as far as was seen."""
     ids: set[ActionId] = set()
     names: set[str] = set()

@@ -10,7 +10,7 @@ FOLDER = ".agents/commands"
 _KEY = r"([A-Za-z][A-Za-z-]*)\s*:\s*(.*)"
 
 
-class OwnCommand(Struct, frozen=True, kw_only=True):
+class UserCommand(Struct, frozen=True, kw_only=True):
     name: str
     text: str
     words: str = ""
@@ -20,7 +20,7 @@ class OwnCommand(Struct, frozen=True, kw_only=True):
     origin: str = ""
 
 
-def parsed(name: str, data: bytes, origin: str) -> OwnCommand:
+def parse_command(name: str, data: bytes, origin: str) -> UserCommand:
     """With what its front matter says, if it has any."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff").replace("\r\n", "\n")
     fields: dict[str, str] = {}
@@ -30,14 +30,14 @@ def parsed(name: str, data: bytes, origin: str) -> OwnCommand:
         if end is not None:
             for line in lines[1:end]:
                 if known := re.fullmatch(_KEY, line.rstrip()):
-                    fields[known[1].lower()] = _unquoted(known[2])
+                    fields[known[1].lower()] = _strip_quotes(known[2])
             text = "\n".join(lines[end + 1 :])
     text = text.strip()
     words = fields.get("description") or text.split("\n", 1)[0].lstrip("# ")
-    return OwnCommand(name=name, text=text, words=words, hint=fields.get("argument-hint", ""), origin=origin)
+    return UserCommand(name=name, text=text, words=words, hint=fields.get("argument-hint", ""), origin=origin)
 
 
-def _unquoted(value: str) -> str:
+def _strip_quotes(value: str) -> str:
     value = value.strip()
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     return value[1:-1] if quoted else value

@@ -16,7 +16,7 @@ from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
 from pinfold.app.obeyed import SETTINGS, VARIABLES
 from pinfold.app.paths import config_dir
-from pinfold.app.trust import Followed, followed
+from pinfold.app.trust import TrustedFiles, read_trusted_files
 from pinfold.events import Mode
 from pinfold.sandbox import Limits, default_memory
 from pinfold.sandbox.environment import EnvironmentFailed, normalised
@@ -259,10 +259,12 @@ def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None =
     origins: dict[str, str] = {}
     user_file = config_dir() / "config.toml"
     _overlay(values, origins, _read_toml(user_file), str(user_file))
-    project = followed(workspace) if workspace is not None else Followed(files={})
+    project = read_trusted_files(workspace) if workspace is not None else TrustedFiles(files={})
     if workspace is not None and (data := project.files.get(SETTINGS)) is not None:
         project_file = workspace / SETTINGS
-        limits = _project_limits(_parsed(data, project_file), project_file, _checked(values, origins))
+        limits = _project_limits(
+            _parse_toml(data, project_file), project_file, _validate_config(values, origins)
+        )
         _overlay(values, origins, limits, str(project_file))
     _overlay_environment(values, origins)
     for dotted, value in (flags or {}).items():
@@ -273,7 +275,7 @@ def load_config(workspace: Path | None = None, flags: Mapping[str, Any] | None =
                 values, origins, {section: {key: (*more, *value) if dotted in _ADDED_TO else value}}, "flag"
             )
     return Loaded(
-        config=_checked(values, origins), origins=origins, obeyed=project.files, notice=project.notice
+        config=_validate_config(values, origins), origins=origins, obeyed=project.files, notice=project.notice
     )
 
 
@@ -281,8 +283,8 @@ def check_user(data: bytes, path: Path) -> None:
     """Whether the user's file may hold this. Raises ConfigError."""
     values: Values = {}
     origins: dict[str, str] = {}
-    _overlay(values, origins, _parsed(data, path), str(path))
-    _checked(values, origins)
+    _overlay(values, origins, _parse_toml(data, path), str(path))
+    _validate_config(values, origins)
 
 
 def check_project(data: bytes, path: Path) -> None:
@@ -291,9 +293,9 @@ def check_project(data: bytes, path: Path) -> None:
     origins: dict[str, str] = {}
     user_file = config_dir() / "config.toml"
     _overlay(values, origins, _read_toml(user_file), str(user_file))
-    limits = _project_limits(_parsed(data, path), path, _checked(values, origins))
+    limits = _project_limits(_parse_toml(data, path), path, _validate_config(values, origins))
     _overlay(values, origins, limits, str(path))
-    _checked(values, origins)
+    _validate_config(values, origins)
 
 
 def config_schema() -> dict[str, Any]:
@@ -303,14 +305,14 @@ def config_schema() -> dict[str, Any]:
 
 def _read_toml(path: Path) -> Values:
     try:
-        return _parsed(path.read_bytes(), path)
+        return _parse_toml(path.read_bytes(), path)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _parsed(data: bytes, path: Path) -> Values:
+def _parse_toml(data: bytes, path: Path) -> Values:
     import tomllib
 
     try:
@@ -363,19 +365,19 @@ def _project_limits(given: Values, path: Path, above: Config) -> Values:
         for key, value in content.items():
             dotted = f"{section}.{key}"
             if section in NAMED:
-                raise _not_a_projects(path, dotted)
+                raise _project_key_error(path, dotted)
             ceiling = getattr(getattr(above, section), key)
             if dotted in _ADDED and isinstance(value, list):
                 content[key] = [*ceiling, *cast(list[Any], value)]
                 continue
             if dotted not in (*_LIMITS, *_ADDED):
-                raise _not_a_projects(path, dotted)
+                raise _project_key_error(path, dotted)
             if not isinstance(value, int | float) or (ceiling is not None and value > ceiling):
                 raise ConfigError(f"{path}: a project may only lower {dotted}; it is {ceiling}")
     return given
 
 
-def _not_a_projects(path: Path, dotted: str) -> ConfigError:
+def _project_key_error(path: Path, dotted: str) -> ConfigError:
     return ConfigError(f"{path}: a project may not set {dotted}; put it into {config_dir()}/config.toml")
 
 
@@ -412,7 +414,7 @@ def _from_environment(prefix: str, section: Any) -> Iterator[tuple[str, str, Any
             value = msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
             try:
-                value = _listed(text, kind)
+                value = _parse_list(text, kind)
             except msgspec.MsgspecError as error:
                 raise ConfigError(
                     f"the environment variable {variable}={text!r} is wrong: {error}"
@@ -420,7 +422,7 @@ def _from_environment(prefix: str, section: Any) -> Iterator[tuple[str, str, Any
         yield variable, name, value
 
 
-def _listed(text: str, kind: Any) -> Any:
+def _parse_list(text: str, kind: Any) -> Any:
     """JSON; or, for a list of names, these with commas between them. Raises MsgspecError."""
     if not text.lstrip().startswith(("[", "{", '"', "null")):
         with suppress(msgspec.ValidationError):
@@ -428,7 +430,7 @@ def _listed(text: str, kind: Any) -> Any:
     return msgspec.json.decode(text, type=kind)
 
 
-def _checked(values: Values, origins: Mapping[str, str]) -> Config:
+def _validate_config(values: Values, origins: Mapping[str, str]) -> Config:
     for name, table in values.get("data", {}).items():
         _check_database(name, table, origins)
     try:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.secrets import Secrets, is_telling
+from pinfold.app.secrets import Secrets, is_recognisable
 from pinfold.text import keep_own_secret
 from pinfold.tools import BadCall, Tool
 from pinfold.tools.sql import (
@@ -75,7 +75,7 @@ def check_data(name: str, given: DataConfig) -> None:
             raise ConfigError(f"{where}.{key} must be more than 0 and finite, not {value}")
 
 
-class Configured:
+class ConfiguredDatabases:
     """What code can ask for in a session, and the processes that ask."""
 
     def __init__(
@@ -133,7 +133,7 @@ def keep_passwords(data: Mapping[str, DataConfig]) -> None:
     """None of them is shown or recorded from here on. A word such as `postgres` is no secret: every text would be garbled."""
     for given in data.values():
         for password in (given.password, read_address(given.url).password):
-            if is_telling(password):
+            if is_recognisable(password):
                 keep_own_secret(password)
 
 

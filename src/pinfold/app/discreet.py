@@ -26,19 +26,19 @@ from pinfold.log import Batch, Blobs, Log
 from pinfold.text import keeps_own, without_own
 
 
-class DiscreetLog(Log):
+class RedactingLog(Log):
     def __init__(self, folder: Path | None, session: SessionId) -> None:
         super().__init__(folder, session)
-        self.blobs = _DiscreetBlobs(folder / "blobs" if folder else None)
+        self.blobs = _RedactingBlobs(folder / "blobs" if folder else None)
 
     def queue_events(self, events: tuple[Event, ...]) -> Batch:
-        return super().queue_events(tuple(map(_event, events)) if keeps_own() else events)
+        return super().queue_events(tuple(map(_redact_event, events)) if keeps_own() else events)
 
     def broadcast(self, delta: Delta) -> None:
-        super().broadcast(_delta(delta) if keeps_own() else delta)
+        super().broadcast(_redact_delta(delta) if keeps_own() else delta)
 
 
-class _DiscreetBlobs(Blobs):
+class _RedactingBlobs(Blobs):
     def put(self, data: bytes) -> BlobId:
         if not keeps_own():
             return super().put(data)
@@ -47,19 +47,19 @@ class _DiscreetBlobs(Blobs):
         return super().put(data if clean is text else clean.encode("utf-8", "surrogateescape"))
 
 
-def _event(event: Event) -> Event:
+def _redact_event(event: Event) -> Event:
     text = encode(event)
-    return event if without_own(text) is text else decode_object(without_own_secrets(parse_json(text)))
+    return event if without_own(text) is text else decode_object(remove_own_secrets(parse_json(text)))
 
 
-def _delta(delta: Delta) -> Delta:
+def _redact_delta(delta: Delta) -> Delta:
     text = encode(delta)
     if without_own(text) is text:
         return delta
-    return cast(Delta, decode_line(plain_json(without_own_secrets(parse_json(text)))))
+    return cast(Delta, decode_line(plain_json(remove_own_secrets(parse_json(text)))))
 
 
-def without_own_secrets(value: Json) -> Json:
+def remove_own_secrets(value: Json) -> Json:
     """As it is, but for them."""
     match value:
         case str():
@@ -68,8 +68,8 @@ def without_own_secrets(value: Json) -> Json:
             return without_own(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         case dict():
             inside = cast(dict[str, Json], value)
-            return {without_own(key): without_own_secrets(item) for key, item in inside.items()}
+            return {without_own(key): remove_own_secrets(item) for key, item in inside.items()}
         case list():
-            return [without_own_secrets(item) for item in cast(list[Json], value)]
+            return [remove_own_secrets(item) for item in cast(list[Json], value)]
         case _:
             return value

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pinfold.net import Destination
 
 
-class Doing(Struct, kw_only=True):
+class ActionContext(Struct, kw_only=True):
     """An action, while it is done."""
 
     on_call: OnCall
     on_output: OnOutput
     cell: int | None = None
     """Its number, if it counts as a cell."""
-    nested: bool = field(default_factory=lambda: now_doing() is not None)
+    nested: bool = field(default_factory=lambda: current_action() is not None)
     """A cell that runs has called for it."""
     cleared: frozenset[Destination] = frozenset()
     """What it was judged by, and may reach."""
@@ -39,7 +39,7 @@ class Doing(Struct, kw_only=True):
     stopped: Stopped = ""
     """One of them has to, or cannot be held to reading."""
 
-    async def ask(self, args: dict[str, Json]) -> str | None:
+    async def ask_to_connect(self, args: dict[str, Json]) -> str | None:
         """Have a connection judged, as a part of this action: why it may not be made, if so."""
         self.wanted.append(args)
         try:
@@ -50,17 +50,17 @@ class Doing(Struct, kw_only=True):
         return None if performed.outcome == "ok" else performed.error or performed.observation
 
 
-_doing: ContextVar[Doing | None] = ContextVar("doing", default=None)
+_doing: ContextVar[ActionContext | None] = ContextVar("doing", default=None)
 
 
-def now_doing() -> Doing | None:
+def current_action() -> ActionContext | None:
     return _doing.get()
 
 
-class doing:  # noqa: N801 - read as a verb: with doing(what)
+class action_scope:  # noqa: N801 - read as a verb: with doing(what)
     """Whoever asks `now_doing` meanwhile. No generator: a cell may call for thousands of things a second."""
 
-    def __init__(self, what: Doing) -> None:
+    def __init__(self, what: ActionContext) -> None:
         self._what = what
 
     def __enter__(self) -> None:
@@ -70,7 +70,7 @@ class doing:  # noqa: N801 - read as a verb: with doing(what)
         _doing.reset(self._token)
 
 
-class InSession:
+class SessionCommands:
     """Programs that tools run inside. The first of an action that counts as a cell is that cell."""
 
     def __init__(self, started: Callable[[], Awaitable[Session]]) -> None:
@@ -87,7 +87,7 @@ class InSession:
     ) -> CommandOutcome:
         """Raises BadCall where this sandbox cannot."""
         session = await self._started()
-        what = now_doing()
+        what = current_action()
         more: dict[str, Any] = {"on_output": what.on_output} if what else {}
         if what and what.read_only:
             if not session.capabilities.read_only_commands:

@@ -47,7 +47,7 @@ _AGAIN_S = 3600.0
 _IMPORTED = r"(?m)(?:^|[;:])[ \t]*(?:import|from)[ \t]+([^\n;]+)"
 
 
-class Cells(Struct, frozen=True, kw_only=True):
+class CellPython(Struct, frozen=True, kw_only=True):
     """What cells run in."""
 
     python: Path
@@ -57,7 +57,7 @@ class Cells(Struct, frozen=True, kw_only=True):
 
 async def python_for_cells(
     packages: Iterable[str], python: str, *, make: bool = False, writable: Iterable[Path] = ()
-) -> Cells:
+) -> CellPython:
     """By configuration; with `make`, an environment that is missing is built first. Raises EnvironmentFailed.
 
     `writable`: folders that code of the session can change.
@@ -69,8 +69,8 @@ async def python_for_cells(
         )
     if make:
         built = await anyio.to_thread.run_sync(build_environment, asked, abandon_on_cancel=True)
-        return Cells(python=built.python)
-    return _configured(asked, python, writable)
+        return CellPython(python=built.python)
+    return _find_python(asked, python, writable)
 
 
 def python_at(text: str, writable: Iterable[Path]) -> Path:
@@ -81,7 +81,7 @@ def python_at(text: str, writable: Iterable[Path]) -> Path:
         raise ConfigError(f"sandbox.python: {error}") from error
 
 
-def normalised_package(package: str) -> str:
+def normalise_package_name(package: str) -> str:
     """As the key of an environment has it, or ConfigError."""
     try:
         return normalised(package)
@@ -105,7 +105,7 @@ def packages_to_build(
     is_needed = code is None or bool(named & modules(wanted.packages))
     if not is_needed or wanted.build == "off" or wanted.python or not is_built_in(wanted.provider):
         return None
-    return wanted.packages if find(wanted.packages) is None and not _failed_lately() else None
+    return wanted.packages if find(wanted.packages) is None and not _has_failed_lately() else None
 
 
 def _imports(code: str) -> set[str]:
@@ -116,14 +116,14 @@ def _imports(code: str) -> set[str]:
     return {words[0].partition(".")[0] for part in parts if (words := part.split())}
 
 
-def _failed_lately() -> bool:
+def _has_failed_lately() -> bool:
     try:
-        return time.time() - _failure().stat().st_mtime < _AGAIN_S
+        return time.time() - _failure_marker().stat().st_mtime < _AGAIN_S
     except OSError:
         return False
 
 
-def _failure() -> Path:
+def _failure_marker() -> Path:
     return state_dir() / "environment-failed"
 
 
@@ -134,12 +134,12 @@ def build_for_session(packages: Iterable[str], on_progress: OnProgress) -> str |
     except EnvironmentFailed as failure:
         with suppress(OSError, ConfigError):
             private_dir(state_dir())
-            _failure().touch()
+            _failure_marker().touch()
         return f"{failure}; going on with the standard library only, `pinfold env build` tries again"
     return None
 
 
-class EnvironmentStanding(Struct, frozen=True, kw_only=True):
+class EnvironmentStatus(Struct, frozen=True, kw_only=True):
     """What is configured for cells, and what is there of it."""
 
     key: str
@@ -150,13 +150,13 @@ class EnvironmentStanding(Struct, frozen=True, kw_only=True):
     """The Python that cells run in now."""
 
 
-def environment_standing(packages: Iterable[str], python: str) -> EnvironmentStanding:
+def environment_status(packages: Iterable[str], python: str) -> EnvironmentStatus:
     asked = tuple(packages)
     recipe = Recipe.of(asked)
     environment = find(asked)
     here = (current_folder(),)  # as good as always the workspace
     used = python_at(python, here) if python else environment.python if environment else default_python()
-    return EnvironmentStanding(
+    return EnvironmentStatus(
         key=recipe.key,
         folder=environments() / recipe.key,
         environment=environment,
@@ -164,15 +164,15 @@ def environment_standing(packages: Iterable[str], python: str) -> EnvironmentSta
     )
 
 
-def _configured(packages: tuple[str, ...], python: str, writable: Iterable[Path]) -> Cells:
+def _find_python(packages: tuple[str, ...], python: str, writable: Iterable[Path]) -> CellPython:
     if python:
-        return Cells(python=python_at(python, writable))
+        return CellPython(python=python_at(python, writable))
     if environment := find(packages):
-        return Cells(python=environment.python)
+        return CellPython(python=environment.python)
     if packages:
         missing = f"the environment with {', '.join(packages)} is not built: `pinfold env build` makes it"
-        return Cells(python=default_python() or running_python().path, notice=missing)
-    return Cells(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
+        return CellPython(python=default_python() or running_python().path, notice=missing)
+    return CellPython(python=running_python().path, notice=NOT_BUILT if is_news("no-environment") else None)
 
 
 def is_news(what: str) -> bool:

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinfold.app.catalogue import Catalogue
-from pinfold.app.databases import Configured
-from pinfold.app.doing import InSession
+from pinfold.app.databases import ConfiguredDatabases
+from pinfold.app.doing import SessionCommands
 from pinfold.app.environment import install_tool
 from pinfold.app.errors import ConfigError
 from pinfold.app.grants import Grants
-from pinfold.app.hands import SandboxAndTools
-from pinfold.app.judging import Judging
-from pinfold.app.outgoing import WayOut
+from pinfold.app.hands import SandboxActionRunner
+from pinfold.app.judging import ActionPolicy
+from pinfold.app.outgoing import SessionEgress
 from pinfold.app.policies import user_rules
 from pinfold.app.privacy import Privacy
-from pinfold.app.remembering import memory_of, memory_tools
-from pinfold.app.toolbox import ToolOptions, registry_of, tools_of
+from pinfold.app.remembering import memory_tools, open_memory
+from pinfold.app.toolbox import ToolOptions, build_registry, build_tools
 from pinfold.log import BlobMissing, Blobs, Log
 from pinfold.sandbox import Provider, Session, Spec
 from pinfold.tools import as_tool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pinfold.app.mcp.servers import SessionServers
 
 
-class _Kept:
+class _StoredResults:
     """Results that were too long to be shown, by the handle that was."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -42,18 +42,18 @@ class _Kept:
             return None
 
 
-def _way_out(hosts: tuple[str, ...]) -> WayOut:
+def _build_egress(hosts: tuple[str, ...]) -> SessionEgress:
     if not hosts:
-        return WayOut(())
+        return SessionEgress(())
     from pinfold.net import BadPattern
 
     try:
-        return WayOut(hosts)
+        return SessionEgress(hosts)
     except BadPattern as error:
         raise ConfigError(f"network.allow: {error}") from error
 
 
-def equipped(
+def build_runner(
     options: ToolOptions,
     given: tuple[Callable[..., Any], ...],
     spec: Spec,
@@ -63,48 +63,48 @@ def equipped(
     python: Path | None,
     small: bool,
     servers: SessionServers | None = None,
-) -> tuple[SandboxAndTools, tuple[str, ...]]:
+) -> tuple[SandboxActionRunner, tuple[str, ...]]:
     """And a line for each tool that could not be had. Raises ConfigError, BadTool."""
-    way = _way_out(options.hosts)
-    hands: SandboxAndTools | None = None
+    way = _build_egress(options.hosts)
+    hands: SandboxActionRunner | None = None
 
-    async def started() -> Session:
+    async def ensure_session() -> Session:
         assert hands is not None
-        return await hands.started()
+        return await hands.ensure_session()
 
-    inside = InSession(started)
+    inside = SessionCommands(ensure_session)
     handed = [as_tool(tool) for tool in given]
     writable = [spec.workspace, *(mount.path for mount in spec.mounts if mount.writable)]
     own = [install_tool(spec.site, python, writable)] if spec.site and python else []
     privacy = Privacy(spec.workspace, more=bool(spec.data or spec.mounts))
 
     async def about_to_read() -> None:
-        if privacy.reveal():
-            await way.cut()  # what is connected was let through while there was nothing to tell
+        if privacy.mark_exposed():
+            await way.disconnect_all()  # what is connected was let through while there was nothing to tell
 
-    databases = _databases(options, spec, about_to_read)
+    databases = _configure_databases(options, spec, about_to_read)
     if databases:
         own += databases.tools()
     own += memory_tools(
-        partial(memory_of, spec.workspace, log.session),
+        partial(open_memory, spec.workspace, log.session),
         can_write=spec.writable and (options.remembers or log.folder is not None),
         is_untrusted=lambda: judging.is_untrusted,
         about_to_read=about_to_read,
     )
-    tools, faults = tools_of(
+    tools, faults = build_tools(
         options,
         [*own, *handed],
         inside=inside,
-        kept=_Kept(log.blobs),
+        kept=_StoredResults(log.blobs),
         way=way,
         workspace=spec.workspace,
         shell_s=spec.limits.shell_s,
     )
     names = frozenset(tool.name for tool in handed)
-    registry = registry_of(options, tools, names, small=small)
+    registry = build_registry(options, tools, names, small=small)
     if servers:
         servers.register(registry)
-    judging = Judging(
+    judging = ActionPolicy(
         registry=registry,
         workspace=spec.workspace,
         way=way,
@@ -118,7 +118,7 @@ def equipped(
         mounts=tuple(mount.path for mount in spec.mounts if mount.writable),
         flows=options.flows,
     )
-    hands = SandboxAndTools(
+    hands = SandboxActionRunner(
         provider=provider,
         spec=spec,
         registry=registry,
@@ -136,10 +136,10 @@ def equipped(
     return hands, faults
 
 
-def _databases(
+def _configure_databases(
     options: ToolOptions, spec: Spec, about_to_read: Callable[[], Awaitable[None]]
-) -> Configured | None:
+) -> ConfiguredDatabases | None:
     if not options.data:
         return None
     writable = (mount.path for mount in spec.mounts if mount.writable)
-    return Configured(options.data, (spec.workspace, *writable), about_to_read)
+    return ConfiguredDatabases(options.data, (spec.workspace, *writable), about_to_read)

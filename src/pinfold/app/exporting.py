@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from pinfold.app.approving import Approve
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.servers import SessionServers
-from pinfold.app.offered import Offered
+from pinfold.app.offered import ClientSession
 from pinfold.engine import CommandRefused
 from pinfold.events import CallTool, new_action_id
 from pinfold.text import cap_text
@@ -31,7 +31,7 @@ _TOLD = 10_000
 class Upstream:
     """The servers of one session, for one client, or for all where one cannot be told from another."""
 
-    def __init__(self, offered: Offered) -> None:
+    def __init__(self, offered: ClientSession) -> None:
         self.offered = offered
         self._held: dict[tuple[str, str], Line] = {}
         self._opening = anyio.Lock()
@@ -41,19 +41,23 @@ class Upstream:
         servers = self.offered.live.servers
         return servers.names if servers else ()
 
-    async def held(self, server: str, speech: Speech, peer: Peer) -> Line:
+    async def get_lasting_line(self, server: str, speech: Speech, peer: Peer) -> Line:
         """A line that lasts as long as the session, made again if it ended. Raises BadCall, MCPError."""
         async with self._opening:
             known = self._held.get((server, speech.version))
             if known is None or known.over.event.is_set():
-                known = await self.offered.tasks.start(self._hold, server, speech, peer)
+                known = await self.offered.tasks.start(self._keep_line, server, speech, peer)
             return known
 
-    def own(self, server: str, speech: Speech, peer: Peer, like: Line) -> AbstractAsyncContextManager[Line]:
+    def open_request_line(
+        self, server: str, speech: Speech, peer: Peer, like: Line
+    ) -> AbstractAsyncContextManager[Line]:
         """One for a single request."""
         return self._servers().line(server, speech, peer, like=like)
 
-    async def _hold(self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]) -> None:
+    async def _keep_line(
+        self, server: str, speech: Speech, peer: Peer, *, task_status: TaskStatus[Line]
+    ) -> None:
         key, made = (server, speech.version), False
         try:
             async with self._servers().line(server, speech, peer) as line:
@@ -77,7 +81,7 @@ class Upstream:
             raise ConfigError("no MCP server is configured; `pinfold mcp add` adds one")
         return servers
 
-    async def judged(
+    async def forward_call(
         self,
         line: Line,
         server: str,
@@ -114,7 +118,7 @@ class Upstream:
 
         action = CallTool(tool=f"{server}.{tool}", args=dict(args))
         id_ = new_action_id()
-        with self.offered.in_use(), self.offered.asking(id_, approve), relaying(relay):
+        with self.offered.mark_in_use(), self.offered.ask_client(id_, approve), relaying(relay):
             done = await self.offered.live.act_beside(id_, action)
         if answer is not None:
             return answer

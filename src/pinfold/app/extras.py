@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
-from pinfold.app.models import Calling
+from pinfold.app.models import CallOptions
 from pinfold.events import PinfoldError
 from pinfold.model import NotInstalled
 from pinfold.sandbox.environment import EnvironmentFailed, OnProgress, Progress, running_python
@@ -92,7 +92,7 @@ def requirements(name: str) -> list[str]:
     return [found[1] for line in declared if (found := marked.fullmatch(line.strip()))]
 
 
-def extra_for(model: str, calling: Calling) -> str | None:
+def extra_for(model: str, calling: CallOptions) -> str | None:
     """The one that this model needs and that is not there."""
     from pinfold.model.reaching import check_installed
 

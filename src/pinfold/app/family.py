@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from pinfold.app.lock import holder_of
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.events import SessionId
 from pinfold.log import summarise
 
 
-class Kin(Struct, frozen=True, kw_only=True):
+class SessionNode(Struct, frozen=True, kw_only=True):
     """A session as a list shows it."""
 
     id: SessionId
@@ -28,25 +28,25 @@ class Kin(Struct, frozen=True, kw_only=True):
     is_live: bool = False
 
 
-class Family(Struct, frozen=True, kw_only=True):
-    ancestors: tuple[Kin, ...]
+class SessionTree(Struct, frozen=True, kw_only=True):
+    ancestors: tuple[SessionNode, ...]
     """Where it came from, the nearest first; those that are removed by now only in name."""
-    children: tuple[tuple[int, Kin], ...]
+    children: tuple[tuple[int, SessionNode], ...]
     """Forked from it, each with how many steps away, children after their parents."""
 
 
-def all_kin(shelf: Shelf) -> list[Kin]:
+def list_nodes(shelf: SessionStore) -> list[SessionNode]:
     """Every session that can be read, the last used first."""
-    return sorted(_each(shelf), key=lambda kin: kin.last, reverse=True)
+    return sorted(_read_nodes(shelf), key=lambda kin: kin.last, reverse=True)
 
 
-def _each(shelf: Shelf) -> Iterator[Kin]:
+def _read_nodes(shelf: SessionStore) -> Iterator[SessionNode]:
     for folder in shelf.root.glob("s_*"):
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
             summary = summarise(folder)
             if summary is None or not summary.events:
                 continue
-            yield Kin(
+            yield SessionNode(
                 id=SessionId(folder.name),
                 title=summary.title,
                 named=summary.named,
@@ -57,26 +57,26 @@ def _each(shelf: Shelf) -> Iterator[Kin]:
             )
 
 
-def family_of(session: SessionId, everyone: list[Kin]) -> Family:
+def build_session_tree(session: SessionId, everyone: list[SessionNode]) -> SessionTree:
     by_id = {kin.id: kin for kin in everyone}
-    return Family(
+    return SessionTree(
         ancestors=tuple(_ancestors(session, by_id)),
         children=tuple(_children(session, everyone, 1, {session})),
     )
 
 
-def _ancestors(session: SessionId, by_id: Mapping[SessionId, Kin]) -> Iterator[Kin]:
+def _ancestors(session: SessionId, by_id: Mapping[SessionId, SessionNode]) -> Iterator[SessionNode]:
     seen = {session}
     here = by_id.get(session)
     while here and here.source and here.source not in seen:
         seen.add(here.source)
         source, here = here.source, by_id.get(here.source)
-        yield here or Kin(id=source, title="(removed)", last="")
+        yield here or SessionNode(id=source, title="(removed)", last="")
 
 
 def _children(
-    session: SessionId, everyone: list[Kin], depth: int, seen: set[SessionId]
-) -> Iterator[tuple[int, Kin]]:
+    session: SessionId, everyone: list[SessionNode], depth: int, seen: set[SessionId]
+) -> Iterator[tuple[int, SessionNode]]:
     for kin in everyone:
         if kin.source == session and kin.id not in seen:
             seen.add(kin.id)

@@ -12,12 +12,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.choosing import SUGGESTED, choice
+from pinfold.app.choosing import SUGGESTED, choose_among
 from pinfold.app.config import load_config
-from pinfold.app.environment import environment_standing, is_news
+from pinfold.app.environment import environment_status, is_news
 from pinfold.app.errors import ConfigError
 from pinfold.app.local_models import Key, Reachable, models_here, reachable_models
-from pinfold.app.models import Calling
+from pinfold.app.models import CallOptions
 from pinfold.app.paths import config_dir, private_dir
 from pinfold.model import BUILTIN, DIRECT, destination_of
 from pinfold.sandbox.advice import Facts
@@ -56,7 +56,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class DetectedSetup(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     builtin: str = ""
     """What the built-in model is."""
@@ -80,7 +80,7 @@ def is_first() -> bool:
     return is_news("first-run")
 
 
-async def found(limit_s: float = LIMIT_S) -> Found:
+async def detect_setup(limit_s: float = LIMIT_S) -> DetectedSetup:
     """Everything; servers and the kernel only as far as they answer in time. No provider is asked, nothing is started.
 
     Raises ConfigError for a broken file.
@@ -101,10 +101,10 @@ async def found(limit_s: float = LIMIT_S) -> Found:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(look_at_models)
             tasks.start_soon(look_at_kernel)
-    calling = Calling.of(config)
-    model, why = (config.model.name, "as configured") if config.model.name else _chosen(there, calling)
+    calling = CallOptions.of(config)
+    model, why = (config.model.name, "as configured") if config.model.name else _pick_model(there, calling)
     builtin = there.inside[0] if there.inside else None
-    return Found(
+    return DetectedSetup(
         servers=tuple(
             Server(
                 kind=server.kind,
@@ -120,7 +120,7 @@ async def found(limit_s: float = LIMIT_S) -> Found:
         keys=there.keys,
         sandbox=config.sandbox.provider,
         isolation=_isolation(facts),
-        data_environment=environment_standing(config.sandbox.packages, config.sandbox.python).environment
+        data_environment=environment_status(config.sandbox.packages, config.sandbox.python).environment
         is not None,
         model=model,
         why=why,
@@ -128,7 +128,7 @@ async def found(limit_s: float = LIMIT_S) -> Found:
     )
 
 
-async def settled(found: Found, agrees: Callable[[str], Awaitable[bool]]) -> str:
+async def agree_on_model(found: DetectedSetup, agrees: Callable[[str], Awaitable[bool]]) -> str:
     """The model to go on with, remembered where it took a yes; empty if every answer was no.
 
     One question names the provider; only where that is refused, or there is none, `builtin` is offered with its size.
@@ -164,9 +164,9 @@ def remember_model(name: str) -> str:
     return name
 
 
-def _chosen(there: Reachable, calling: Calling) -> tuple[str, str]:
+def _pick_model(there: Reachable, calling: CallOptions) -> tuple[str, str]:
     try:
-        chosen = choice(there)
+        chosen = choose_among(there)
     except ConfigError:
         return "", ""
     if to := destination_of(chosen.name, calling.access()):
@@ -175,7 +175,7 @@ def _chosen(there: Reachable, calling: Calling) -> tuple[str, str]:
     return chosen.name, f"{where}; nothing leaves this machine"
 
 
-def _offer(keys: tuple[Key, ...], calling: Calling) -> Offer | None:
+def _offer(keys: tuple[Key, ...], calling: CallOptions) -> Offer | None:
     set_ = {key.provider: key.variable for key in reversed(keys)}
     for provider, model in SUGGESTED.items():
         if provider in set_ and (provider not in DIRECT or find_spec("pydantic_ai")):

@@ -13,7 +13,7 @@ from pinfold.app.live import IMPORTED, is_imported
 from pinfold.app.lock import holder_of
 from pinfold.app.owner import RemoteSession
 from pinfold.app.reading import read_session
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.engine import CommandRefused
 from pinfold.events import SessionChanged, SessionForked, SessionId, new_session_id
 from pinfold.log import Damage, Log, export_bundle, import_file
@@ -22,13 +22,13 @@ _KEPT = ("state", "site", "input")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
+async def fork(shelf: SessionStore, session: SessionId, title: str | None = None) -> tuple[SessionId, Damage]:
     """The new session: all of it or nothing. The other one may be live."""
-    folder, new = shelf.place(session), new_session_id()
+    folder, new = shelf.folder_of(session), new_session_id()
     if holder_of(folder) is not None:
         with suppress(OwnerGone, SessionBusy, CommandRefused):  # then it has what was saved by itself
             await RemoteSession(session, folder).save()
-    with shelf.arriving(new) as partial:
+    with shelf.stage_session(new) as partial:
         with read_session(folder, session) as (log, damage):
             last, bundle = log.seq, partial / "bundle"
             with bundle.open("xb") as file:
@@ -37,7 +37,7 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
         bundle.unlink()
         for name in _KEPT:
             if (folder / name).is_dir():
-                shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copied)
+                shutil.copytree(folder / name, partial / name, symlinks=True, copy_function=_copy_file)
         if is_imported(folder):  # a copy of a stranger's log is no more trusted than the log
             (partial / IMPORTED).touch()
         forked = Log(partial, new)
@@ -47,11 +47,11 @@ async def fork(shelf: Shelf, session: SessionId, title: str | None = None) -> tu
                 await forked.append(SessionChanged(title=title))
         finally:
             forked.close()
-        partial.rename(shelf.place(new))
+        partial.rename(shelf.folder_of(new))
     return new, damage
 
 
-def _copied(source: str, target: str) -> None:
+def _copy_file(source: str, target: str) -> None:
     """What is named by its content never changes, nor does what was piped in: both can have it. The rest is written on."""
     try:
         if _DIGEST.fullmatch(Path(source).name) or Path(source).parent.name == "input":

@@ -11,7 +11,7 @@ import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Grants:
 
     @contextmanager
     def _changing(self) -> Generator[list[Grant]]:
-        with changing(self.file):
+        with hold_file_lock(self.file):
             grants = list(self.all())
             yield grants
             write_private(self.file, msgspec.json.format(msgspec.json.encode(grants)))

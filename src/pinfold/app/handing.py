@@ -11,9 +11,9 @@ import msgspec
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
 from pinfold.app.instructions import Instruction
 from pinfold.app.live import Options
-from pinfold.app.models import Calling
+from pinfold.app.models import CallOptions
 from pinfold.app.paths import up_dir
-from pinfold.app.talking import answer_to
+from pinfold.app.talking import send_request
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget
 from pinfold.events import Json, Mode, NotPlain, SessionId, plain_json
@@ -24,11 +24,11 @@ _ANSWER_S = 30.0
 """A long log takes its time to be read."""
 
 
-def up_socket() -> Path:
+def daemon_socket() -> Path:
     return up_dir() / "up.sock"
 
 
-class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PortableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options without what only lives in one process: models, sandboxes and tools that are objects, and hooks."""
 
     workspace: str | None
@@ -44,7 +44,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limits: Limits
     budget: Budget
     settings: dict[str, Any]
-    calling: Calling
+    calling: CallOptions
     unattended: bool
     notices: tuple[str, ...]
     git_checkpoints: bool | None = None
@@ -79,13 +79,13 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
-def carried(options: Options) -> Mapping[str, Json] | None:
+def encode_options(options: Options) -> Mapping[str, Json] | None:
     """As plain data; None if some of it cannot leave this process."""
     if not isinstance(options.model, str | None) or not isinstance(options.sandbox, str | None):
         return None
     if options.tools or not options.hooks.is_empty:
         return None
-    words = Carried(
+    words = PortableOptions(
         workspace=None if options.workspace is None else str(options.workspace),
         model=None if options.model is None else full_name(options.model),
         mode=options.mode,
@@ -117,19 +117,19 @@ def carried(options: Options) -> Mapping[str, Json] | None:
     return plain
 
 
-async def handed_over(folder: Path, session: SessionId, options: Options) -> int | None:
+async def hand_over(folder: Path, session: SessionId, options: Options) -> int | None:
     """Ask `pinfold up` to own the session: the last event before it did. None if it does not run or cannot.
 
     Raises what opening the session raises there.
     """
-    if not up_socket().exists():
+    if not daemon_socket().exists():
         return None
-    words = carried(options)
+    words = encode_options(options)
     if words is None:
         return None
     question: Json = {"op": "own", "session": session, "folder": str(folder), "options": dict(words)}
     try:
-        answer = await answer_to(up_socket(), question, "pinfold up", _ANSWER_S)
+        answer = await send_request(daemon_socket(), question, "pinfold up", _ANSWER_S)
     except OwnerGone:
         return None
     match answer:

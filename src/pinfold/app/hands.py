@@ -14,28 +14,28 @@ from msgspec.structs import replace
 
 from pinfold.app.catalogue import ASK, Catalogue
 from pinfold.app.checkpoints import Checkpoints, Restored
-from pinfold.app.discreet import without_own_secrets
-from pinfold.app.doing import Doing, doing, now_doing
+from pinfold.app.discreet import remove_own_secrets
+from pinfold.app.doing import ActionContext, action_scope, current_action
 from pinfold.app.errors import CheckpointError, ConfigError
-from pinfold.app.judging import Judging
+from pinfold.app.judging import ActionPolicy
 from pinfold.app.mounts import data_inside
 from pinfold.app.observing import (
     NO_NETWORK,
     OutputLimits,
+    add_refusals,
     answer_to_cell,
-    changed,
     describe_files,
+    diff_variables,
     file_of,
     inventory,
     needs_network,
     observation,
-    without_reached,
 )
-from pinfold.app.outgoing import NETWORK, Running, WayOut
-from pinfold.app.parting import note_parting
+from pinfold.app.outgoing import NETWORK, RunningAction, SessionEgress
+from pinfold.app.parting import add_closing_notices
 from pinfold.app.paths import scratch_of
 from pinfold.app.privacy import Privacy
-from pinfold.app.toolbox import shown_to
+from pinfold.app.toolbox import select_shown_tools
 from pinfold.app.untrusted_files import Writer, notice
 from pinfold.engine import Given, Journal, OnCall, OnOutput, Performed, Rewound
 from pinfold.events import (
@@ -94,12 +94,12 @@ _LARGE = 1_000_000
 """Characters of output that take a while to keep."""
 
 
-class SandboxAndTools(Struct, kw_only=True, dict=True):
+class SandboxActionRunner(Struct, kw_only=True, dict=True):
     provider: Provider
     spec: Spec
     registry: Registry
-    judging: Judging
-    way: WayOut
+    judging: ActionPolicy
+    way: SessionEgress
     privacy: Privacy
     journal: Journal
     blobs: Blobs
@@ -151,15 +151,15 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     def judge(self, action: Action, given: Given) -> Verdict:
         return self.judging.judge(action, given)
 
-    async def shows(self, action: Action) -> str:
-        return await self.judging.shows(action)
+    async def preview_action(self, action: Action) -> str:
+        return await self.judging.preview_action(action)
 
     @asynccontextmanager
-    async def still(self, action: Action, given: Given) -> AsyncGenerator[None]:
+    async def freeze_session(self, action: Action, given: Given) -> AsyncGenerator[None]:
         """A command for this machine runs what lies in the workspace: from the question on, nobody in there may change it."""
         async with AsyncExitStack() as stack:
             if self.judging.is_host_command(action) and isinstance(self.judge(action, given), Ask):
-                session = await self.started()
+                session = await self.ensure_session()
                 if isinstance(session, Freezable):
                     with suppress(NotSupported):  # then the files it names are bound by their hash alone
                         await stack.enter_async_context(session.frozen())
@@ -187,39 +187,39 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     ) -> Performed:
         is_part = self.way.is_running
         if self.writer and not is_part:
-            self.writer.acts()
-            await self._look_for_others_words()
-        performed = await self._performed(id, action, on_output, on_call, cell, read_only=read_only)
+            self.writer.begin_action()
+            await self._check_for_outside_text()
+        performed = await self._perform_action(id, action, on_output, on_call, cell, read_only=read_only)
         if not is_part:
-            await self._look_for_others_words()
+            await self._check_for_outside_text()
         if self.judging.has_met_others_words:
             performed = replace(performed, untrusted=True)
         if self.writer and performed.untrusted:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
         return performed
 
-    async def _look_for_others_words(self) -> None:
+    async def _check_for_outside_text(self) -> None:
         """Another session in the same folder may have brought them in since this one began."""
         if self.writer is None or self.judging.has_met_others_words or not self.writer.has_news:
             return
         try:
-            found = await anyio.to_thread.run_sync(self.writer.look)
+            found = await anyio.to_thread.run_sync(self.writer.find_marked)
         except ConfigError as error:
             said = f"{error}; until then this session counts as having read outside text"
         else:
             if not found:
                 return
             said = notice(found, self.spec.workspace)
-        await self._meet_others_words()
+        await self._note_outside_text()
         await self.journal.append(Noticed(text=said))
 
-    async def _meet_others_words(self) -> None:
+    async def _note_outside_text(self) -> None:
         """What follows is judged so at once; it is on record when the action ends."""
         self.judging.has_met_others_words = True
         if self.writer:
             await anyio.to_thread.run_sync(self.writer.turn_untrusted)
 
-    async def _performed(
+    async def _perform_action(
         self,
         id: ActionId,  # noqa: A002
         action: Action,
@@ -232,30 +232,30 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if isinstance(action, CallTool) and action.tool == NETWORK:
             # What comes back through it is somebody else's, whatever it is.
             return Performed(outcome="ok", observation="", untrusted=True)
-        if self.servers and isinstance(action, CallTool) and self.servers.samples(action):
-            return await self.servers.sampled(action)
+        if self.servers and isinstance(action, CallTool) and self.servers.is_sampling(action):
+            return await self.servers.run_sampling(action)
         reads = isinstance(action, RunCell) or self.judging.facts(action).reach in _READING
         if reads and (not isinstance(action, RunCell) or "/mnt" in action.code):
-            await self._show_servers()
-        what = Doing(
+            await self._write_server_modules()
+        what = ActionContext(
             on_call=on_call,
             on_output=on_output,
             cell=cell,
-            cleared=self.judging.cleared(action),
+            cleared=self.judging.find_destinations(action),
             wanted=self.way.wanted,
             # Where nothing may be written at all, there is nothing to add to it.
             read_only=read_only and (self.spec.writable or any(one.writable for one in self.spec.mounts)),
         )
         if self.way.is_running:  # what it is a part of has seen to the rest
             sent = ()
-            with doing(what):
-                performed = await self._done(id, action, what)
+            with action_scope(what):
+                performed = await self._dispatch_action(id, action, what)
         else:
-            async with self._reaching_out(what, reads=reads) as running:
-                performed = await self._done(id, action, what)
+            async with self._track_egress(what, reads=reads) as running:
+                performed = await self._dispatch_action(id, action, what)
                 if isinstance(action, RunCell):
-                    performed = without_reached(performed, running.refused)
-            sent = running.sent()
+                    performed = add_refusals(performed, running.refused)
+            sent = running.list_sent()
         private = reads and self.privacy.holds
         if what.stopped:
             performed = replace(performed, stopped=what.stopped)
@@ -265,13 +265,13 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             else performed
         )
 
-    async def _show_servers(self) -> None:
+    async def _write_server_modules(self) -> None:
         """Not before somebody may look: most sessions never do, and it takes longer than many a cell."""
         if self.catalogue and self.spec.servers:
             is_met = self.judging.has_met_others_words
             await anyio.to_thread.run_sync(self.catalogue.write, self.spec.servers, is_met)
 
-    async def _done(self, id_: ActionId, action: Action, what: Doing) -> Performed:
+    async def _dispatch_action(self, id_: ActionId, action: Action, what: ActionContext) -> Performed:
         match action:
             case RunCell():
                 return await self._run(id_, action, what)
@@ -281,32 +281,34 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
                 assert_never(action)
 
     @asynccontextmanager
-    async def _reaching_out(self, what: Doing, *, reads: bool) -> AsyncGenerator[Running]:
+    async def _track_egress(self, what: ActionContext, *, reads: bool) -> AsyncGenerator[RunningAction]:
         """No connection outlives an action that may have read what is the user's, however that action ends."""
         if reads and self.privacy.about_to_read():
-            await self.way.cut()  # what is connected was let through while there was nothing to tell
+            await (
+                self.way.disconnect_all()
+            )  # what is connected was let through while there was nothing to tell
 
-        def ended() -> bool:
+        def must_disconnect() -> bool:
             if reads:
-                self.privacy.has_acted()
+                self.privacy.note_own_files()
             return reads and self.privacy.holds
 
-        async with self.way.during(what.ask, cut=ended) as running:
-            with doing(what):
+        async with self.way.track_action(what.ask_to_connect, cut=must_disconnect) as running:
+            with action_scope(what):
                 yield running
 
-    async def _run(self, id_: ActionId, action: RunCell, what: Doing) -> Performed:
-        session = await self.started()
+    async def _run(self, id_: ActionId, action: RunCell, what: ActionContext) -> Performed:
+        session = await self.ensure_session()
         if self._lasting:
             what.held = self._lasting.held
-        async with self._checkpointed(action.code):
+        async with self._make_checkpoints(action.code):
             outcome = await self._run_in(session, action, what)
         logger.debug("cell %s: %s in %.3f s", id_, outcome.status, outcome.duration_s)
-        variables = await self._look_at_variables()
+        variables = await self._refresh_variables()
         if len(outcome.stdout) + len(outcome.stderr) < _LARGE:
-            seen = self._seen(outcome, variables)
+            seen = self._record_outcome(outcome, variables)
         else:  # what keeps it takes its time, and whoever is typing must not wait for that
-            seen = await anyio.to_thread.run_sync(self._seen, outcome, variables)
+            seen = await anyio.to_thread.run_sync(self._record_outcome, outcome, variables)
         return seen if outcome.rolled_back else self._with_files(seen)
 
     def _with_files(self, performed: Performed) -> Performed:
@@ -314,12 +316,17 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         if self._lasting is None or not (changed := self._lasting.changed_files).files:
             return performed
         files = tuple(
-            FileChange(path=one.path, how=one.how, before=self._kept(one.before), after=self._kept(one.after))
+            FileChange(
+                path=one.path,
+                how=one.how,
+                before=self._store_content(one.before),
+                after=self._store_content(one.after),
+            )
             for one in changed.files
         )
         return replace(performed, files=files, more_files=changed.more)
 
-    def _kept(self, content: bytes | None) -> BlobId | None:
+    def _store_content(self, content: bytes | None) -> BlobId | None:
         try:
             return None if content is None else self.blobs.put(content)
         except LogUnwritable:  # the change itself is told
@@ -329,36 +336,36 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         """Bring the workspace's files back to a checkpoint. Raises CheckpointError."""
         if self.checkpoints is None:
             raise CheckpointError("the workspace may not be changed in mode read-only")
-        self.privacy.look()
-        restored = await self.checkpoints.restore(await self.started(), number, self.limits.shell_s)
-        self.privacy.has_acted()
+        self.privacy.check_workspace()
+        restored = await self.checkpoints.restore(await self.ensure_session(), number, self.limits.shell_s)
+        self.privacy.note_own_files()
         return restored
 
-    async def _run_in(self, session: Session, action: RunCell, what: Doing) -> Outcome:
+    async def _run_in(self, session: Session, action: RunCell, what: ActionContext) -> Outcome:
 
-        async def answered(tool: str, args: Mapping[str, Json]) -> Answer:
+        async def answer_call(tool: str, args: Mapping[str, Json]) -> Answer:
             if tool == ASK and self.catalogue:
                 answer = await self.catalogue.answer(args)
                 told = args.get("module") or (answer.value if "search" in args else "")
-                if self.servers and self.servers.speaks_for_others(str(told)):
-                    await self._meet_others_words()
+                if self.servers and self.servers.mentions_untrusted_server(str(told)):
+                    await self._note_outside_text()
                 return answer
             return answer_to_cell(await what.on_call(tool, args))
 
-        more: dict[str, Any] = {"on_call": answered} if session.capabilities.calls else {}
+        more: dict[str, Any] = {"on_call": answer_call} if session.capabilities.calls else {}
         if self._lasting:
             more["cell"] = what.cell
         return await session.run(action.code, timeout_s=action.timeout_s, on_output=what.on_output, **more)
 
     async def shell(self, command: str) -> CommandOutcome:
-        session = await self.started()
+        session = await self.ensure_session()
         return await session.command(["/bin/sh", "-c", command], timeout_s=self.limits.cell_s)
 
-    async def come_back(self) -> Resumed | None:
+    async def restore_variables(self) -> Resumed | None:
         """What there is of the variables of a session that goes on; None if nothing was kept. Raises SandboxUnavailable."""
         if self.spec.state is None or not self.spec.state.is_dir():
             return None
-        await self._look_at_variables()
+        await self._refresh_variables()
         return self._lasting.resumed if self._lasting else None
 
     async def save(self) -> None:
@@ -385,10 +392,10 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         self._hinted |= set(lines)
         return "\n".join(("[Tools that may fit:", *lines)) + "]" if lines else ""
 
-    async def glance(self) -> str:
+    async def summarize_files(self) -> str:
         return await self._files() if self.glances else ""
 
-    async def look(self, about: str) -> str:
+    async def describe_state(self, about: str) -> str:
         # What the model has not asked for stays here, unless it was told of all files anyway.
         files = (await self._files()).split("\n")
         told = [line for line in files if self.glances or ((name := file_of(line)) and name in about)]
@@ -397,17 +404,17 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
     async def _files(self) -> str:
         """How they are made, a line each."""
         if self.privacy.about_to_read():
-            await self.way.cut()
+            await self.way.disconnect_all()
         try:
-            session = await self.started()
+            session = await self.ensure_session()
             return await describe_files(session, data_inside(self.spec.data, session.capabilities))
         except (SandboxUnavailable, NotSupported):
             return ""
 
-    def suit(self, *, small: bool) -> None:
+    def adapt_to_model(self, *, small: bool) -> None:
         """What the model is told of tools and files, for one that is small or not."""
         self.glances = small
-        self.registry.show(shown_to(small=small, handed=self.judging.handed))
+        self.registry.show(select_shown_tools(small=small, handed=self.judging.handed))
 
     def inventory(self) -> str:
         return inventory(self._variables)
@@ -417,8 +424,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return self.privacy.is_exposed
 
     async def rewind(self, command: Undo | Redo) -> Rewound:
-        await self.started()
-        self.privacy.look()
+        await self.ensure_session()
+        self.privacy.check_workspace()
         session = self._lasting
         if session is None:
             raise NotSupported(f"{self.provider.name} keeps no earlier states; choose another sandbox")
@@ -427,8 +434,8 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             said = await session.undo(command.to, command.what)
         else:
             said = await session.redo()
-        self.privacy.has_acted()
-        await self._look_at_variables()
+        self.privacy.note_own_files()
+        await self._refresh_variables()
         after = session.path
         to = after[-1] if after else 0
         if isinstance(command, Undo) and command.what == "files":
@@ -440,7 +447,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             notices=said or (),
         )
 
-    async def take_back(self, cell: int) -> tuple[str, ...] | None:
+    async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
         # What is written to a mount is not undone, so it would be written twice.
         is_covered = not any(mount.writable for mount in self.spec.mounts)
         if not is_covered or self._lasting is None or self._lasting.path[-1:] != (cell,):
@@ -451,21 +458,21 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             logger.info("cell %d is not run again: %s", cell, error)
             return None
 
-    async def _look_at_variables(self) -> Changed | None:
+    async def _refresh_variables(self) -> Changed | None:
         """What has changed since the last time, if anything has and can be seen."""
-        session, before = await self.started(), self._variables
+        session, before = await self.ensure_session(), self._variables
         try:
             self._variables = {one.name: one for one in await session.variables()}
         except SandboxUnavailable:  # the next cell says so
             return None
-        return changed(before, self._variables)
+        return diff_variables(before, self._variables)
 
     async def close(self) -> None:
         if self._session:
             session, self._session, self._lasting = self._session, None, None
             await session.close()
             if isinstance(session, Parting):
-                note_parting(session.parting, is_broken=bool(session.lost_files))
+                add_closing_notices(session.parting, is_broken=bool(session.lost_files))
                 await self.journal.append(*(Noticed(text=line) for line in session.parting))
         for close in self.closing:
             await close()
@@ -475,7 +482,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             except ConfigError as error:  # whoever looks next finds what it wrote
                 logger.warning("%s", error)
 
-    async def started(self) -> Session:
+    async def ensure_session(self) -> Session:
         # Not before the first cell: a session that is only renamed or read starts no process.
         if self._session is None:
             if self.spec.site:
@@ -507,26 +514,28 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         return self._session
 
     @asynccontextmanager
-    async def _checkpointed(self, what: str) -> AsyncGenerator[None]:
+    async def _make_checkpoints(self, what: str) -> AsyncGenerator[None]:
         """What changes files ends in a checkpoint, if it comes to its end and they are made."""
         if self.checkpoints:
-            await self.checkpoints.before(await self.started(), self.limits.shell_s)
+            await self.checkpoints.before(await self.ensure_session(), self.limits.shell_s)
         yield
         if self.checkpoints:
-            await self.checkpoints.after(await self.started(), what, self.limits.shell_s)
+            await self.checkpoints.after(await self.ensure_session(), what, self.limits.shell_s)
 
-    async def _call(self, action: CallTool, what: Doing) -> Performed:
+    async def _call(self, action: CallTool, what: ActionContext) -> Performed:
         if what.cell is None or what.read_only:
-            return await self._called(action)
+            return await self._call_tool(action)
         args = action.given
-        async with self._checkpointed(str(args.get("command") or f"{action.tool} {args.get('path', '')}")):
-            performed = await self._called(action)
+        async with self._make_checkpoints(
+            str(args.get("command") or f"{action.tool} {args.get('path', '')}")
+        ):
+            performed = await self._call_tool(action)
         return self._with_files(performed)
 
-    async def _called(self, action: CallTool) -> Performed:
+    async def _call_tool(self, action: CallTool) -> Performed:
         try:
-            if self.judging.is_steering(action):
-                return self._steered(action)
+            if self.judging.is_protected_edit(action):
+                return self._edit_protected_file(action)
             result = await self.registry.call(action.tool, action.args)
         except ToolFailed as failure:
             unknown = failure.may_have_happened and self.effect(action) != "pure"
@@ -543,31 +552,31 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
         tool = self.registry.get(action.tool)
         if tool:
             self._used.add(tool.server)
-        shown, blobs = self._bounded(result.text, tool.max_output if tool else OBSERVATION)
+        shown, blobs = self._limit_output(result.text, tool.max_output if tool else OBSERVATION)
         if result.notices:
             await self.journal.append(*(Noticed(text=text) for text in result.notices))
         return Performed(
             outcome=result.outcome,
             observation=shown,
             blobs=blobs,
-            whole=without_own_secrets(result.value),  # a server may send back what it was given
+            whole=remove_own_secrets(result.value),  # a server may send back what it was given
             untrusted=result.untrusted,
             sent=result.sent,
         )
 
-    def _steered(self, action: CallTool) -> Performed:
+    def _edit_protected_file(self, action: CallTool) -> Performed:
         """Raises BadCall."""
-        from pinfold.app.steering import carried_out, steered_by
+        from pinfold.app.steering import apply_edit, find_protected_file
 
-        if (what := now_doing()) and what.nested:
+        if (what := current_action()) and what.nested:
             # When the cell ends, everything that steers is put back as it was before.
             raise BadCall("code cannot change a file that steers the agent; call the tool directly")
         if isinstance(self._session, Parting):
-            self._session.allow_edit(steered_by(action, self.spec.workspace))
-        return Performed(outcome="ok", observation=carried_out(action, self.spec.workspace))
+            self._session.allow_edit(find_protected_file(action, self.spec.workspace))
+        return Performed(outcome="ok", observation=apply_edit(action, self.spec.workspace))
 
-    def _seen(self, outcome: Outcome, variables: Changed | None) -> Performed:
-        shown, blobs = self._bounded(observation(outcome))
+    def _record_outcome(self, outcome: Outcome, variables: Changed | None) -> Performed:
+        shown, blobs = self._limit_output(observation(outcome))
         displays = tuple(
             DisplayRef(mime={mime: self.blobs.put(data) for mime, data in display.mime.items()})
             for display in outcome.displays
@@ -586,7 +595,7 @@ class SandboxAndTools(Struct, kw_only=True, dict=True):
             missing=outcome.missing if self.registry.get("install") else "",
         )
 
-    def _bounded(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
+    def _limit_output(self, text: str, limit: int = OBSERVATION) -> tuple[str, tuple[BlobId, ...]]:
         if self.output.cut(text, limit, "") == text:
             return text, ()
         try:

@@ -11,10 +11,10 @@ import anyio.to_thread
 import msgspec
 
 from pinfold.app.checking import machine, reach, setup
-from pinfold.app.checking.findings import Around, Finding, Section
-from pinfold.app.checking.sandboxes import cells_python, of_report, warm_helper
+from pinfold.app.checking.findings import CheckContext, Finding, Section
+from pinfold.app.checking.sandboxes import cells_python, report_findings, warm_helper
 from pinfold.app.errors import ConfigError
-from pinfold.app.models import Pauses
+from pinfold.app.models import BreakerStore
 from pinfold.app.paths import current_folder
 from pinfold.events import PinfoldError
 from pinfold.sandbox.doctor import LATE, WAIT, Report, examined
@@ -47,11 +47,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
             "kernel": dict(report.kernel) if report else {},
             "models": self.models,
             "servers": self.servers,
-            "paused": Pauses().all(),
+            "paused": BreakerStore().all(),
         }
 
 
-async def checkup(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> Health:
+async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> Health:
     """Of this installation, in this folder. Starts nothing but the sandboxes of these names, if there are any."""
     asked = tuple(names)
     try:
@@ -59,13 +59,13 @@ async def checkup(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> Hea
     except ConfigError:
         workspace = Path("/")
     loaded, said = setup.configuration(workspace)
-    around = Around(workspace=workspace, loaded=loaded, limit_s=limit_s)
+    around = CheckContext(workspace=workspace, loaded=loaded, limit_s=limit_s)
     found: dict[Section, list[Finding]] = {"versions": [], "configuration": list(said)}
-    whole = _Whole()
+    whole = _FullReport()
     async with anyio.create_task_group() as tasks:
 
         def add(section: Section, what: str, look: Callable[[], Awaitable[list[Finding]]]) -> None:
-            tasks.start_soon(_bounded, found.setdefault(section, []), section, what, look, limit_s)
+            tasks.start_soon(_check_within, found.setdefault(section, []), section, what, look, limit_s)
 
         def of(look: Callable[[], Iterator[Finding]]) -> Callable[[], Awaitable[list[Finding]]]:
             return lambda: anyio.to_thread.run_sync(lambda: list(look()), abandon_on_cancel=True)
@@ -87,7 +87,7 @@ async def checkup(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> Hea
     )
 
 
-class _Whole:
+class _FullReport:
     """What is told beside the findings."""
 
     def __init__(self) -> None:
@@ -95,21 +95,25 @@ class _Whole:
         self.here: dict[str, Any] = {}
         self.listed: list[dict[str, Any]] = []
 
-    async def sandboxes(self, around: Around, asked: tuple[str, ...]) -> list[Finding]:
+    async def sandboxes(self, around: CheckContext, asked: tuple[str, ...]) -> list[Finding]:
         python, said = await anyio.to_thread.run_sync(cells_python, around)
         self.report = await examined(asked, python=python, limit_s=around.limit_s)
-        return [*of_report(self.report, asked), *said, await anyio.to_thread.run_sync(warm_helper, around)]
+        return [
+            *report_findings(self.report, asked),
+            *said,
+            await anyio.to_thread.run_sync(warm_helper, around),
+        ]
 
-    async def models(self, around: Around) -> list[Finding]:
+    async def models(self, around: CheckContext) -> list[Finding]:
         found, self.here = await reach.models(around)
         return found
 
-    async def servers(self, around: Around) -> list[Finding]:
+    async def servers(self, around: CheckContext) -> list[Finding]:
         self.listed = await reach.servers(around)
-        return [reach.of_server(one) for one in self.listed]
+        return [reach.server_finding(one) for one in self.listed]
 
 
-async def _bounded(
+async def _check_within(
     found: list[Finding],
     section: Section,
     what: str,

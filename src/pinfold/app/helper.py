@@ -83,12 +83,12 @@ def start_helper(idle_s: float = IDLE_S) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env={name: value for name, value in os.environ.items() if is_passed(name)},
+            env={name: value for name, value in os.environ.items() if is_variable_passed(name)},
             start_new_session=True,
         )
 
 
-def is_passed(name: str) -> bool:
+def is_variable_passed(name: str) -> bool:
     """Whether the helper has this variable of the command that started it; those of a command it runs come with that."""
     return name in _PASSED or name.startswith(_PASSED_STARTS)
 
@@ -124,7 +124,7 @@ def rehearsal_folder() -> AbstractContextManager[Path]:
     return folder("rehearsal")
 
 
-def watched_files() -> list[str]:
+def list_watched_files() -> list[str]:
     """If any of these was changed, the helper is out of date: its program, the user's settings, the environments of cells."""
     loaded = [
         str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))

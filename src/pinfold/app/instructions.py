@@ -67,11 +67,11 @@ def instructions(
     notices: list[str] = []
     found: list[Instruction] = []
     try:
-        found += _users_own()
+        found += _read_user_instructions()
     except ConfigError as error:
         notices.append(str(error))
     if workspace is not None:
-        found += _projects(workspace, obeyed)
+        found += _read_project_instructions(workspace, obeyed)
     size = sum(len(one.text.encode()) for one in found)
     if size > ALL_BYTES:
         last = found[-1].path
@@ -82,7 +82,7 @@ def instructions(
     return tuple(found), tuple(notices)
 
 
-def told(found: tuple[Instruction, ...], most: int = ALL_BYTES) -> str:
+def format_instructions(found: tuple[Instruction, ...], most: int = ALL_BYTES) -> str:
     """As the model reads them; empty if there are none. What is beyond `most` bytes is left out, and that is said."""
     lines: list[str] = []
     for one in found:
@@ -100,7 +100,7 @@ def told(found: tuple[Instruction, ...], most: int = ALL_BYTES) -> str:
     )
 
 
-def _users_own() -> Iterator[Instruction]:
+def _read_user_instructions() -> Iterator[Instruction]:
     """Raises ConfigError where it may not be the user's own words."""
     path = config_dir() / NAMES[0]
     try:
@@ -119,7 +119,7 @@ def _users_own() -> Iterator[Instruction]:
     yield from _instruction(path, data)
 
 
-def _projects(workspace: Path, obeyed: Mapping[str, bytes]) -> Iterator[Instruction]:
+def _read_project_instructions(workspace: Path, obeyed: Mapping[str, bytes]) -> Iterator[Instruction]:
     ups = max((name.count("../") for name in obeyed), default=0)
     for up in range(ups, -1, -1):
         for name in NAMES:

@@ -11,11 +11,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.app.grants import Grants
-from pinfold.app.mcp.judging import held_back, of_server
-from pinfold.app.named_files import MOST, described, files_named
-from pinfold.app.outgoing import NETWORK, Flows, WayOut
+from pinfold.app.mcp.judging import ask_if_changed, server_facts
+from pinfold.app.named_files import MOST, describe_named_files, files_named
+from pinfold.app.outgoing import NETWORK, Flows, SessionEgress
 from pinfold.app.privacy import Privacy
-from pinfold.app.steering import STEERING, planned, steered_by
+from pinfold.app.steering import STEERING, find_protected_file, plan_edit
 from pinfold.engine import Given, NotShown, Stopped
 from pinfold.events import Action, Ask, CallTool, Deny, Effect, Json, RunCell, Verdict
 from pinfold.policy import Facts, Guards, Rules, Taint, judge, read_script, shell_facts
@@ -41,10 +41,10 @@ NO_TUNNELS = (
 )
 
 
-class Judging(Struct, kw_only=True, dict=True):
+class ActionPolicy(Struct, kw_only=True, dict=True):
     registry: Registry
     workspace: Path
-    way: WayOut
+    way: SessionEgress
     privacy: Privacy
     inside: Inside
     handed: frozenset[str] = frozenset()
@@ -93,11 +93,11 @@ class Judging(Struct, kw_only=True, dict=True):
             return replace(verdict, reason=f"code wants {facts.target}")
         if given.stopped and isinstance(verdict, Ask) and isinstance(action, CallTool):
             return replace(verdict, reason=_why_stopped(action, given.stopped))
-        return held_back(
-            action, self._lasting(verdict, action, facts, given, how), self.registry, self.servers
+        return ask_if_changed(
+            action, self._limit_grant_offer(verdict, action, facts, given, how), self.registry, self.servers
         )
 
-    def _lasting(
+    def _limit_grant_offer(
         self, verdict: Verdict, action: Action, facts: Facts, given: Given, how: dict[str, Any]
     ) -> Verdict:
         """A yes for longer is offered only where it covers the same call next time: a grant, or else a flow."""
@@ -126,10 +126,10 @@ class Judging(Struct, kw_only=True, dict=True):
         reach = self.facts(action).reach
         return reach == "workspace" or (action.tool == SHELL and reach in ("files", "outside"))
 
-    def is_steering(self, action: CallTool) -> bool:
-        return bool(self.registry.get(action.tool) and steered_by(action, self.workspace))
+    def is_protected_edit(self, action: CallTool) -> bool:
+        return bool(self.registry.get(action.tool) and find_protected_file(action, self.workspace))
 
-    def cleared(self, action: Action) -> frozenset[Destination]:
+    def find_destinations(self, action: Action) -> frozenset[Destination]:
         """What it was judged by, and may reach without being asked again."""
         to = self.destination(action)
         return frozenset((to,)) if to else frozenset()
@@ -138,7 +138,7 @@ class Judging(Struct, kw_only=True, dict=True):
         facts = self.facts(action)
         if not isinstance(action, CallTool) or not facts.leaves:
             return facts
-        return replace(facts, may_leave=self.flows.lets(action.tool, self.destination(action)))
+        return replace(facts, may_leave=self.flows.allows(action.tool, self.destination(action)))
 
     def facts(self, action: Action) -> Facts:
         if isinstance(action, RunCell):
@@ -146,7 +146,7 @@ class Judging(Struct, kw_only=True, dict=True):
         if action.tool == NETWORK:
             return self._network(self.destination(action), "once")
         tool = self.registry.get(action.tool)
-        if self.servers and (facts := of_server(action, tool, self.servers)):
+        if self.servers and (facts := server_facts(action, tool, self.servers)):
             return facts
         if tool is None:
             return Facts(effect="pure", reach="nothing")  # it does nothing but say that it is not there
@@ -157,7 +157,7 @@ class Judging(Struct, kw_only=True, dict=True):
         if action.tool == SHELL:
             where = "host" if reach == "host" else "sandbox"
             return shell_facts(str(action.given.get("command", "")), where=where)[0]
-        if path := steered_by(action, self.workspace):
+        if path := find_protected_file(action, self.workspace):
             return Facts(effect="once", reach="protected", target=path)
         if reach == "network":
             return self._network(self.destination(action), tool.effect, handed=tool.name in self.handed)
@@ -204,28 +204,30 @@ class Judging(Struct, kw_only=True, dict=True):
     def is_host_command(self, action: Action) -> bool:
         return isinstance(action, CallTool) and action.tool == SHELL and self.facts(action).reach == "host"
 
-    async def shows(self, action: Action) -> str:
+    async def preview_action(self, action: Action) -> str:
         """Raises Unavailable, NotShown."""
         if isinstance(action, RunCell):
-            return _whole(action.code, COMMAND, "this cell", "split it into smaller ones")
+            return _require_showable(action.code, COMMAND, "this cell", "split it into smaller ones")
         try:
-            return _whole(
-                await self._shown(action),
+            return _require_showable(
+                await self._preview_call(action),
                 SHOWN,
                 f"what {action.tool} would do",
                 "do it in smaller steps, or by code in a cell",
             )
         except (BadCall, ToolFailed) as error:
-            return _whole(f"{_arguments(action)}\n({error})", SHOWN, action.tool, "do it in smaller steps")
+            return _require_showable(
+                f"{_arguments(action)}\n({error})", SHOWN, action.tool, "do it in smaller steps"
+            )
 
-    async def _shown(self, action: CallTool) -> str:
+    async def _preview_call(self, action: CallTool) -> str:
         if action.tool == SHELL:
             return await self._command(action)
-        if steered_by(action, self.workspace):
-            return planned(action, self.workspace).diff()
+        if find_protected_file(action, self.workspace):
+            return plan_edit(action, self.workspace).diff()
         tool = self.registry.get(action.tool)
         if tool and tool.held and self.servers:
-            return f"{self.servers.shown(tool.server)}\n\n{_arguments(action)}"
+            return f"{self.servers.show_difference(tool.server)}\n\n{_arguments(action)}"
         from pinfold.tools.builtin.files import WRITES, preview
 
         if action.tool in WRITES:
@@ -239,7 +241,7 @@ class Judging(Struct, kw_only=True, dict=True):
 
     async def _command(self, action: CallTool) -> str:
         command, workdir = str(action.given.get("command", "")), str(action.given.get("workdir") or ".")
-        _whole(
+        _require_showable(
             command,
             COMMAND,
             "this command",
@@ -252,7 +254,7 @@ class Judging(Struct, kw_only=True, dict=True):
             lines.append(f"On this machine itself, {len(command.encode())} bytes, in {workdir}")
         lines += [f"  {'reads ' if one.reads_only else 'writes'}  {one.shown}" for one in script.commands]
         if on_host:  # the session is frozen by now: nothing can be counted inside it
-            lines += await to_thread.run_sync(self._named, command, workdir)
+            lines += await to_thread.run_sync(self._show_named_files, command, workdir)
         elif script.deletes:
             from pinfold.tools.builtin.files import measure
 
@@ -264,7 +266,7 @@ class Judging(Struct, kw_only=True, dict=True):
             lines.append(f"Deletes {size}: {', '.join(script.deletes)}")
         return "\n".join(lines)
 
-    def _named(self, command: str, workdir: str) -> list[str]:
+    def _show_named_files(self, command: str, workdir: str) -> list[str]:
         """Raises NotShown."""
         folder = self.workspace / workdir
         files = files_named(command, folder, (self.workspace, *self.mounts))
@@ -272,10 +274,10 @@ class Judging(Struct, kw_only=True, dict=True):
             raise NotShown(
                 f"this command names more than {MOST} files; name fewer, or the folder they are in"
             )
-        return list(described(files, folder))
+        return list(describe_named_files(files, folder))
 
 
-def _whole(text: str, most: int, what: str, instead: str) -> str:
+def _require_showable(text: str, most: int, what: str, instead: str) -> str:
     """Raises NotShown."""
     if len(text) > most:
         raise NotShown(

@@ -14,16 +14,16 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.assembling import around, assembled, ground_for, servers_for
+from pinfold.app.assembling import build_server_context, build_session_parts, resolve_sandbox, servers_for
 from pinfold.app.checkpoints import Checkpoints
-from pinfold.app.coming_back import came_back
-from pinfold.app.discreet import DiscreetLog
+from pinfold.app.coming_back import report_restored
+from pinfold.app.discreet import RedactingLog
 from pinfold.app.errors import CheckpointError, ConfigError
-from pinfold.app.hands import SandboxAndTools
-from pinfold.app.looking import Sight, seen
-from pinfold.app.models import NoModel, Pauses, Purse, asked_of, native_form
-from pinfold.app.options import Options, Standing
-from pinfold.app.switching import Switching
+from pinfold.app.hands import SandboxActionRunner
+from pinfold.app.looking import Sight, query_session
+from pinfold.app.models import BreakerStore, NoModel, SpendingLedger, native_form, select_models
+from pinfold.app.options import Options, SessionStatus
+from pinfold.app.switching import ModelSwitcher
 from pinfold.app.tasks import background
 from pinfold.app.untrusted_files import Writer, notice
 from pinfold.engine import Core, Engine, Hooks, OpenAction, Performed, State, fold
@@ -60,7 +60,9 @@ IMPORTED = "imported"
 class LiveSession:
     """Front ends have two calls: `submit` and `subscribe`."""
 
-    def __init__(self, log: Log, engine: Engine, hands: SandboxAndTools, hooks: Hooks, began: int) -> None:
+    def __init__(
+        self, log: Log, engine: Engine, hands: SandboxActionRunner, hooks: Hooks, began: int
+    ) -> None:
         self.session = log.session
         self.began = began
         """The last event before this process became the owner."""
@@ -79,14 +81,14 @@ class LiveSession:
     def subscribe(self, after: int = 0) -> Subscription:
         return self.log.subscribe(after)
 
-    async def standing(self) -> Standing:
-        return self.standing_after(self.began)
+    async def status(self) -> SessionStatus:
+        return self.status_after(self.began)
 
-    def standing_after(self, seq: int) -> Standing:
+    def status_after(self, seq: int) -> SessionStatus:
         core = self._engine.core
         no_model = str(core.model.problem) if isinstance(core.model, NoModel) else None
         opened, last = core.state.opened, core.state.last
-        return Standing(
+        return SessionStatus(
             seq=seq,
             model=core.model.name,
             mode=core.state.mode,
@@ -102,7 +104,7 @@ class LiveSession:
             outside=self.session if core.state.untrusted else "",
         )
 
-    def asking(self) -> Mapping[ActionId, OpenAction]:
+    def pending_approvals(self) -> Mapping[ActionId, OpenAction]:
         """Actions that wait for a decision."""
         waiting = self._engine.core.state.open
         return {id_: item for id_, item in waiting.items() if item.stage == "asking"}
@@ -133,9 +135,9 @@ class LiveSession:
         """Have its variables on disk, as they are after the last cell that has ended."""
         await self._hands.save()
 
-    async def look(self, what: Sight) -> Json:
+    async def query(self, what: Sight) -> Json:
         """Raises SandboxUnavailable, ConfigError."""
-        return await seen(self._hands, self._engine.core.state, what)
+        return await query_session(self._hands, self._engine.core.state, what)
 
     async def blob(self, id_: BlobId) -> bytes:
         """Raises BlobMissing."""
@@ -143,10 +145,10 @@ class LiveSession:
 
     async def variables(self) -> tuple[Variable, ...]:
         """Raises SandboxUnavailable."""
-        return await (await self._hands.started()).variables()
+        return await (await self._hands.ensure_session()).variables()
 
     @contextmanager
-    def attended(self) -> Generator[None]:
+    def allow_asking(self) -> Generator[None]:
         """Meanwhile there is somebody to ask, of a session that else has nobody."""
         core = self._engine.core
         self._attending += 1
@@ -185,7 +187,7 @@ class LiveSession:
         """Wait until nothing that was submitted is left to do."""
         await self._engine.idle()
 
-    async def watch(self) -> None:
+    async def feed_hooks(self) -> None:
         """Show every event to the hooks, in order, outside the turn's way."""
         async with self.log.subscribe(self.began) as feed:
             async for item in feed:
@@ -196,7 +198,7 @@ class LiveSession:
                         self._watched.set()
                         self._watched = None
 
-    async def watched(self, seq: int) -> None:
+    async def wait_for_hooks(self, seq: int) -> None:
         """Wait until the hooks have seen event `seq`."""
         while self._watched_seq < seq:
             self._watched = self._watched or anyio.Event()
@@ -217,9 +219,11 @@ def load(log: Log, damage: Damage) -> tuple[list[Entry], State]:
 
 
 @asynccontextmanager
-async def own(folder: Path | None, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
+async def open_session(
+    folder: Path | None, session: SessionId, options: Options
+) -> AsyncGenerator[LiveSession]:
     """Open a session whose lock is held, or an ephemeral one when there is no folder."""
-    log = DiscreetLog(folder, session)
+    log = RedactingLog(folder, session)
     ends = AsyncExitStack()
     ends.callback(log.close)
     try:
@@ -232,23 +236,27 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         began = log.seq
         imported = folder is not None and is_imported(folder)
         # A stranger's log does not choose where and how code runs here.
-        past = None if imported or state.opened is None else _as_it_was(state.opened, state.mode)
-        ground = await ground_for(options, past, folder)
+        past = None if imported or state.opened is None else _restore_mode(state.opened, state.mode)
+        ground = await resolve_sandbox(options, past, folder)
         if ground.scratch:
             ends.callback(ground.scratch.remove)
-        asked = asked_of(options.model, past.model if past else "", entries, options.calling)
-        switching = Switching(asked, options.calling)
+        asked = select_models(options.model, past.model if past else "", entries, options.calling)
+        switching = ModelSwitcher(asked, options.calling)
         ends.push_async_callback(switching.close)
         async with background() as tasks:
             servers, wrong = await servers_for(
-                options.toolbox, around(options, log, past, ground, asked), tasks
+                options.toolbox, build_server_context(options, log, past, ground, asked), tasks
             )
-            made = assembled(options, log, past, ground, asked, servers=servers)
+            made = build_session_parts(options, log, past, ground, asked, servers=servers)
             switching.made, hands = made, made.hands
             ends.push_async_callback(hands.close)
             tasks.start_soon(hands.way.serve)  # before the sandbox, which is given it, comes back
-            marked = await _with_marks(hands, session, imported or state.untrusted)
-            back = {**await came_back(hands, state, entries), "imported": imported, "untrusted": bool(marked)}
+            marked = await _mark_outside_files(hands, session, imported or state.untrusted)
+            back = {
+                **await report_restored(hands, state, entries),
+                "imported": imported,
+                "untrusted": bool(marked),
+            }
             opened = msgspec.structs.replace(made.opened, **back)
             core = _core(options, log, hands, state, switching)
             if hands.spec.writable:
@@ -257,7 +265,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             engine = Engine(core)
             await core.record(
                 opened,
-                *_first_words(
+                *_opening_events(
                     options, (*ground.notices, *marked, *asked.notices, *wrong, *made.faults), damage, state
                 ),
             )
@@ -271,7 +279,7 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
             if damage:
                 logger.error("%s: %s", session, damage)
             tasks.start_soon(engine.serve)
-            tasks.start_soon(live.watch)
+            tasks.start_soon(live.feed_hooks)
             yield live
     finally:
         with anyio.CancelScope(shield=True):
@@ -279,16 +287,20 @@ async def own(folder: Path | None, session: SessionId, options: Options) -> Asyn
         logger.info("%s closed", session)
 
 
-async def _with_marks(hands: SandboxAndTools, session: SessionId, untrusted: bool) -> tuple[str, ...]:
+async def _mark_outside_files(
+    hands: SandboxActionRunner, session: SessionId, untrusted: bool
+) -> tuple[str, ...]:
     """A line on the files there are of others' words. Those that the session writes are marked from when it is untrusted."""
     hands.writer = Writer(session, hands.spec.writable_places, hands.spec.places)
-    found = await anyio.to_thread.run_sync(hands.writer.look)
+    found = await anyio.to_thread.run_sync(hands.writer.find_marked)
     if found or untrusted:
         await anyio.to_thread.run_sync(hands.writer.turn_untrusted)
     return (notice(found, hands.spec.workspace),) if found else ()
 
 
-def _core(options: Options, log: Log, hands: SandboxAndTools, state: State, switching: Switching) -> Core:
+def _core(
+    options: Options, log: Log, hands: SandboxActionRunner, state: State, switching: ModelSwitcher
+) -> Core:
     asked = switching.asked
     return Core(
         journal=log,
@@ -296,12 +308,12 @@ def _core(options: Options, log: Log, hands: SandboxAndTools, state: State, swit
         hands=hands,
         fallbacks=asked.fallbacks,
         escalate=asked.escalate,
-        ledger=Purse(),
+        ledger=SpendingLedger(),
         state=state,
         hooks=options.hooks,
         budget=options.budget,
         settings={**options.settings, **native_form(asked, options.calling, options.answer_schema)},
-        breaker=Pauses().breaker(),
+        breaker=BreakerStore().breaker(),
         choose=switching.choose,
         destination=partial(destination_of, access=options.calling.access()),
         unattended=options.unattended,
@@ -309,7 +321,7 @@ def _core(options: Options, log: Log, hands: SandboxAndTools, state: State, swit
     )
 
 
-def _as_it_was(opened: SessionOpened, mode: Mode) -> SessionOpened:
+def _restore_mode(opened: SessionOpened, mode: Mode) -> SessionOpened:
     return msgspec.structs.replace(opened, mode=mode)
 
 
@@ -318,7 +330,7 @@ def is_imported(folder: Path) -> bool:
     return (folder / IMPORTED).exists()
 
 
-def _first_words(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:
+def _opening_events(options: Options, texts: tuple[str, ...], damage: Damage, state: State) -> list[Event]:
     events: list[Event] = []
     title = options.title or state.title
     wanted = state.checkpoints if options.git_checkpoints is None else options.git_checkpoints

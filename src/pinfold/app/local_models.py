@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
-from pinfold.app.models import stored_keys, uv_path
+from pinfold.app.models import load_stored_keys, uv_path
 from pinfold.app.obeyed import VARIABLES
 from pinfold.app.paths import current_folder, data_dir, private_dir, state_dir
-from pinfold.app.trust import followed
+from pinfold.app.trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local import (
     CATALOGUE,
@@ -30,18 +30,18 @@ from pinfold.model.local import (
 from pinfold.model.local.serving import ServeOptions
 
 __all__ = [
+    "BuiltinModel",
     "FoundModel",
     "FoundServer",
-    "Inside",
     "Key",
     "Pulling",
     "Reachable",
     "ServeOptions",
-    "known_names",
+    "find_weights",
+    "list_model_names",
     "models_dir",
     "models_here",
     "pull_model",
-    "pulled",
     "reachable_models",
     "serve_model",
 ]
@@ -73,7 +73,7 @@ async def serve_model(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
+class BuiltinModel:
     """A model that Pinfold runs itself."""
 
     weights: Weights
@@ -93,7 +93,7 @@ class Key:
 class Reachable:
     """Everything that could answer."""
 
-    inside: tuple[Inside, ...]
+    inside: tuple[BuiltinModel, ...]
     servers: tuple[FoundServer, ...]
     keys: tuple[Key, ...]
 
@@ -107,7 +107,7 @@ def models_here() -> Reachable:
     """What is known without asking any server."""
     folder, keys = models_dir(), _keys()
     return Reachable(
-        inside=tuple(Inside(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
+        inside=tuple(BuiltinModel(weights=of, path=weights_at(of, folder)) for of in CATALOGUE.values()),
         servers=(),
         keys=tuple(
             Key(provider=provider, variable=variable)
@@ -121,19 +121,19 @@ def models_here() -> Reachable:
 def _keys() -> Mapping[str, str]:
     """Of the environment, of this folder's `.env` if that is trusted, and secrets of the user's."""
     try:
-        of_folder = keys_of(followed(current_folder()).files.get(VARIABLES, b""))
+        of_folder = keys_of(read_trusted_files(current_folder()).files.get(VARIABLES, b""))
     except ConfigError:  # whoever uses them says what is wrong
         of_folder = {}
-    return {**stored_keys(), **of_folder, **os.environ}
+    return {**load_stored_keys(), **of_folder, **os.environ}
 
 
-def pulled(name: str) -> tuple[Weights, Path | None]:
+def find_weights(name: str) -> tuple[Weights, Path | None]:
     """The weights of this name, and where they are if they are here."""
     weights = weights_named(name)
     return weights, weights_at(weights, models_dir())
 
 
-def known_names() -> list[str]:
+def list_model_names() -> list[str]:
     """Names of models that are known without asking anybody: aliases, what is here, and whose keys are set."""
     from pinfold.app.config import load_config
 

@@ -31,7 +31,7 @@ def claim(folder: Path) -> Claim | None:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror}") from error
-    if not _locked(descriptor):
+    if not _try_lock(descriptor):
         os.close(descriptor)
         return None
     # The number is for messages only; the lock is held without it, on a full disk too.
@@ -41,7 +41,7 @@ def claim(folder: Path) -> Claim | None:
     return Claim(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     # Someone who only looks holds the lock for a moment; an owner holds it for longer than this.
     for _ in range(_TRIES):
         try:

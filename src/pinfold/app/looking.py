@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, assert_never
 
-from pinfold.app.hands import SandboxAndTools
+from pinfold.app.hands import SandboxActionRunner
 from pinfold.engine import State
 from pinfold.events import FLOW, Json
 from pinfold.text import first_line
@@ -13,13 +13,13 @@ Sight: TypeAlias = Literal["variables", "tools", "servers", "grants"]
 _WORDS = 120
 
 
-async def seen(hands: SandboxAndTools, state: State, what: Sight) -> Json:
+async def query_session(hands: SandboxActionRunner, state: State, what: Sight) -> Json:
     """Raises SandboxUnavailable, ConfigError."""
     match what:
         case "variables":
             return [
                 {"name": one.name, "type": one.type, "shape": one.shape, "size": one.size, "cell": one.cell}
-                for one in await (await hands.started()).variables()
+                for one in await (await hands.ensure_session()).variables()
             ]
         case "tools":
             return [
@@ -33,7 +33,7 @@ async def seen(hands: SandboxAndTools, state: State, what: Sight) -> Json:
                 for tool in tools
             ]
         case "servers":
-            return hands.servers.seen() if hands.servers else []
+            return hands.servers.list_status() if hands.servers else []
         case "grants":
             always = hands.judging.grants.of(hands.spec.workspace) if hands.judging.grants else ()
             typed = hands.judging.flows

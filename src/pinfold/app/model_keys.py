@@ -38,7 +38,7 @@ def provider_keys(environment: Mapping[str, str] = os.environ) -> Iterator[Provi
         yield from (ProviderKey(provider=provider, variable=key, host=host) for key in DIRECT[provider])
 
 
-def kept_keys() -> dict[str, str]:
+def read_secret_keys() -> dict[str, str]:
     """By variable."""
     found: dict[str, str] = {}
     with contextlib.suppress(ConfigError):  # `pinfold secret list` says what is wrong with it

@@ -58,7 +58,7 @@ _VARIABLES = ("_API_KEY", "_BASE_URL")
 _ALSO = ("OLLAMA_HOST", "HF_TOKEN", "HF_ENDPOINT")
 
 
-class Calling(Struct, frozen=True, kw_only=True):
+class CallOptions(Struct, frozen=True, kw_only=True):
     """How models are called, apart from which."""
 
     fallback: tuple[str, ...] = ()
@@ -71,20 +71,20 @@ class Calling(Struct, frozen=True, kw_only=True):
     cache: bool = True
 
     @classmethod
-    def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> Calling:
+    def of(cls, config: Config, keys: Mapping[str, str] | None = None) -> CallOptions:
         """`keys` are for where the environment has none, and the user's secrets for where neither has."""
         return cls(
             fallback=config.models.fallback,
             escalate=config.models.escalate,
             aliases=config.models.aliases,
-            keys=keys_in({**stored_keys(), **(keys or {}), **os.environ}, config.model.key_env),
+            keys=keys_in({**load_stored_keys(), **(keys or {}), **os.environ}, config.model.key_env),
             key_env=config.model.key_env,
             protocol=config.model.protocol,
             profile=config.model.profile,
             cache=config.model.cache,
         )
 
-    def with_key(self, model: str, key: str) -> Calling:
+    def with_key(self, model: str, key: str) -> CallOptions:
         """The provider of this model is shown this key. Raises UnknownModel, ConfigError."""
         provider = parse_model_name(model, self.access()).provider
         key_env = self.key_env or ("PINFOLD_API_KEY" if provider == "url" else "")
@@ -94,9 +94,9 @@ class Calling(Struct, frozen=True, kw_only=True):
         keep_own_secret(key)
         return replace(self, keys={**self.keys, **dict.fromkeys(wanted, key)}, key_env=key_env)
 
-    def with_stored_keys(self) -> Calling:
+    def with_stored_keys(self) -> CallOptions:
         """Also those that were kept since."""
-        return replace(self, keys={**stored_keys(), **self.keys})
+        return replace(self, keys={**load_stored_keys(), **self.keys})
 
     def missing_key(self, model: str) -> ProviderKey | None:
         """What the provider of this model wants and was not given. Raises UnknownModel."""
@@ -119,7 +119,7 @@ class Calling(Struct, frozen=True, kw_only=True):
         )
 
 
-def is_usable(model: str, calling: Calling) -> bool:
+def is_usable(model: str, calling: CallOptions) -> bool:
     """Whether a session could begin with it: known, with what it needs installed and its key set. Asks nobody."""
     from pinfold.model.reaching import check_usable
 
@@ -138,13 +138,13 @@ def uv_path() -> Path | None:
         return None
 
 
-def stored_keys() -> dict[str, str]:
+def load_stored_keys() -> dict[str, str]:
     """Keys of providers that the user keeps as secrets, by variable. Where there are none, nothing is loaded."""
     if not (config_dir() / "secrets.json").exists():
         return {}
-    from pinfold.app.model_keys import kept_keys
+    from pinfold.app.model_keys import read_secret_keys
 
-    return kept_keys()
+    return read_secret_keys()
 
 
 def keys_in(environment: Mapping[str, str], also: str = "") -> dict[str, str]:
@@ -167,7 +167,7 @@ class NoModel:
         raise self.problem
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SessionModels(Struct, frozen=True, kw_only=True):
     """The models of a session."""
 
     model: Model
@@ -179,32 +179,34 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     async def close(self) -> None:
         for model in (self.model, *self.fallbacks, self.escalate):
-            if isinstance(model, _Closing):
+            if isinstance(model, _Closable):
                 await model.aclose()
 
 
 @runtime_checkable
-class _Closing(Protocol):
+class _Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
-def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], calling: Calling) -> Asked:
+def select_models(
+    wanted: str | Model | None, past: str, entries: Iterable[Entry], calling: CallOptions
+) -> SessionModels:
     """The model asked for, or ModelError; the one the session had, even if it cannot be had now."""
     access = calling.access()
     later = replace(access, warm=False)
     missing: list[str] = []
 
-    def standing_by(name: str, key: str) -> Model | None:
+    def load_standby(name: str, key: str) -> Model | None:
         try:
             return model_named(name, access=later)
         except ModelError as error:
             missing.append(f"{name} ({key}) cannot be asked: {error}")
             return None
 
-    others = tuple(filter(None, (standing_by(name, "models.fallback") for name in calling.fallback)))
-    stronger = standing_by(calling.escalate, "models.escalate") if calling.escalate else None
+    others = tuple(filter(None, (load_standby(name, "models.fallback") for name in calling.fallback)))
+    stronger = load_standby(calling.escalate, "models.escalate") if calling.escalate else None
     if wanted is not None and not isinstance(wanted, str):
-        return Asked(model=wanted, fallbacks=others, escalate=stronger, notices=tuple(missing))
+        return SessionModels(model=wanted, fallbacks=others, escalate=stronger, notices=tuple(missing))
     name = full_name(wanted or past)
     model: Model = NoModel(name, ConfigError("no model is configured; name one with --model"))
     if name:
@@ -220,7 +222,7 @@ def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], ca
             if wanted:
                 raise
             model = NoModel(name, error)
-    return Asked(
+    return SessionModels(
         model=model,
         fallbacks=others,
         escalate=stronger,
@@ -229,7 +231,7 @@ def asked_of(wanted: str | Model | None, past: str, entries: Iterable[Entry], ca
     )
 
 
-def native_form(asked: Asked, calling: Calling, schema: Json) -> dict[str, Json]:
+def native_form(asked: SessionModels, calling: CallOptions, schema: Json) -> dict[str, Json]:
     """The setting by which a provider itself keeps answers to a schema, where that goes together with tools."""
     if schema is None or asked.fallbacks or asked.escalate:  # who stands in may not know it
         return {}
@@ -242,7 +244,7 @@ def native_form(asked: Asked, calling: Calling, schema: Json) -> dict[str, Json]
     return {ANSWER_FORM: schema}
 
 
-class Purse:
+class SpendingLedger:
     """What this user spent today, in all sessions: a line for each reply, in a file for each day (UTC)."""
 
     def __init__(self) -> None:
@@ -282,12 +284,12 @@ class Purse:
                 yield parse_json(line)
 
 
-class _Shared(msgspec.Struct, frozen=True, kw_only=True):
+class _StoredLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     line: Line
 
 
-class Pauses:
+class BreakerStore:
     """What circuit breakers know of models, for all processes of this user: a small file for each that failed last."""
 
     def __init__(self) -> None:
@@ -312,7 +314,7 @@ class Pauses:
                 if changed == Line():
                     path.unlink(missing_ok=True)
                 elif changed != before:
-                    path.write_bytes(msgspec.json.encode(_Shared(name=name, line=changed)))
+                    path.write_bytes(msgspec.json.encode(_StoredLine(name=name, line=changed)))
                 return changed
         except (OSError, ConfigError):
             return self._own.change(name, change)
@@ -323,8 +325,8 @@ class Pauses:
         return {known.name: known.line.opened_at for known in found if known.line.opened_at is not None}
 
 
-def _read(path: Path) -> _Shared | None:
+def _read(path: Path) -> _StoredLine | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Shared)
+        return msgspec.json.decode(path.read_bytes(), type=_StoredLine)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.paths import is_too_wide, nearest, refuse_closed_folders
+from pinfold.app.paths import is_too_wide, refuse_closed_folders, suggest_path
 from pinfold.sandbox import Capabilities, Mount, data_places, not_mountable
 
 __all__ = ["Mount", "mounts_of", "refuse_overlap"]
@@ -58,7 +58,11 @@ def _read(text: str) -> Mount:
         path = Path(bare).absolute().resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as error:
         is_gone = isinstance(error, FileNotFoundError)
-        why = f"it does not exist; {nearest(Path(bare)) or 'is the path right?'}" if is_gone else str(error)
+        why = (
+            f"it does not exist; {suggest_path(Path(bare)) or 'is the path right?'}"
+            if is_gone
+            else str(error)
+        )
         raise ConfigError(f"{bare} cannot be mounted: {why}") from error
     if is_too_wide(path):
         raise ConfigError(f"{path} cannot be mounted: it holds far more than one task; mount a part of it")

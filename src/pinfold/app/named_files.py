@@ -89,7 +89,7 @@ def files_named(command: str, folder: Path, roots: Sequence[Path]) -> tuple[Name
     return tuple(found.values())
 
 
-def described(files: Iterable[NamedFile], folder: Path) -> Iterator[str]:
+def describe_named_files(files: Iterable[NamedFile], folder: Path) -> Iterator[str]:
     """In lines for who decides. What is a file's is indented, what is ours is not."""
     left = _SHOWN
     for file in files:

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.exports.fences import fenced
+from pinfold.app.exports.fences import fence_code
 from pinfold.app.exports.ipynb import MAY_FAIL, outputs_of
-from pinfold.app.exports.story import Cell, story
+from pinfold.app.exports.story import Cell, build_transcript
 from pinfold.app.owner import Link
 from pinfold.app.speaking import Opening
 from pinfold.events import (
@@ -64,7 +64,7 @@ class Notebook(Struct, frozen=True, kw_only=True):
         return tuple(cell for cell in self.cells if cell.kind == "code" and cell.source.strip())
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class NotebookResult(Struct, frozen=True, kw_only=True):
     """A cell of a notebook, and what came of it."""
 
     number: int
@@ -97,7 +97,7 @@ def read_notebook(path: Path) -> Notebook:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no notebook: it is not JSON ({error})") from error
-    return _checked(path, name, raw)
+    return _parse_notebook(path, name, raw)
 
 
 class _Head(Struct):
@@ -116,7 +116,7 @@ class _RawNotebook(Struct):
     metadata: _Raw = {}
 
 
-def _checked(path: Path, name: str, raw: Any) -> Notebook:
+def _parse_notebook(path: Path, name: str, raw: Any) -> Notebook:
     try:
         version = msgspec.convert(raw, _Head).nbformat
     except msgspec.ValidationError as error:
@@ -169,48 +169,48 @@ def _language(metadata: _Raw) -> str:
 
 def _cell(place: int, cell: _RawCell) -> NotebookCell:
     if cell.cell_type != "code":
-        return NotebookCell(place=place, kind="other", source=_joined(cell.source))
+        return NotebookCell(place=place, kind="other", source=_join_lines(cell.source))
     tags = cell.metadata.get("tags")
     return NotebookCell(
         place=place,
         kind="code",
-        source=_joined(cell.source),
-        outputs="".join(map(_printed, cell.outputs)),
+        source=_join_lines(cell.source),
+        outputs="".join(map(_read_output, cell.outputs)),
         may_fail=isinstance(tags, list) and MAY_FAIL in tags,
     )
 
 
-def _joined(text: object) -> str:
+def _join_lines(text: object) -> str:
     """A text, or its lines."""
     lines = cast("list[object]", text) if isinstance(text, list) else [text]
     return "".join(line for line in lines if isinstance(line, str))
 
 
-def _printed(output: _Raw) -> str:
+def _read_output(output: _Raw) -> str:
     data = output.get("data")
     plain = cast(_Raw, data).get("text/plain") if isinstance(data, dict) else None
     match output.get("output_type"):
         case "stream":
-            return _joined(output.get("text"))
+            return _join_lines(output.get("text"))
         case "error":
             return f"{output.get('ename')}: {output.get('evalue')}\n"
         case _:
-            return _joined(plain).rstrip("\n") + "\n" if plain else ""
+            return _join_lines(plain).rstrip("\n") + "\n" if plain else ""
 
 
-async def play(
+async def run_notebook(
     link: Link,
     notebook: Notebook,
     show: Show,
     *,
     keep_going: bool = False,
     timeout_s: float | None = None,
-    each: Callable[[Ran], Awaitable[None]] | None = None,
+    each: Callable[[NotebookResult], Awaitable[None]] | None = None,
     begin: Callable[[int, ActionId], None] = lambda _, __: None,
-) -> list[Ran]:
+) -> list[NotebookResult]:
     """Run its cells in the session, one after the other, up to the first that fails. `begin` and `each` stand around every one."""
-    ran: list[Ran] = []
-    async with link.subscribe((await link.standing()).seq) as feed:
+    ran: list[NotebookResult] = []
+    async with link.subscribe((await link.status()).seq) as feed:
         for number, cell in enumerate(notebook.programs, 1):
             id_ = new_action_id()
             begin(number, id_)
@@ -221,7 +221,7 @@ async def play(
                 if isinstance(item, Entry):
                     entries.append(item)
                     if isinstance(item.event, ActionFinished) and item.event.id == id_:
-                        ran.append(await _ran(link, number, cell, item.event, entries))
+                        ran.append(await _collect_result(link, number, cell, item.event, entries))
                         break
             if each and ran:
                 await each(ran[-1])
@@ -230,9 +230,9 @@ async def play(
     return ran
 
 
-async def _ran(
+async def _collect_result(
     link: Link, number: int, cell: NotebookCell, finished: ActionFinished, entries: list[Entry]
-) -> Ran:
+) -> NotebookResult:
     wanted = {*finished.blobs, *(blob for display in finished.displays for blob in display.mime.values())}
     blobs: dict[BlobId, bytes] = {}
     for blob in wanted:
@@ -247,11 +247,11 @@ async def _ran(
         return blobs[blob]
 
     about = [entry for entry in entries if getattr(entry.event, "id", None) == finished.id]
-    (told,) = story(about, read).cells[-1:] or (Cell(code=cell.source),)
-    return Ran(number=number, cell=cell, finished=finished, told=told)
+    (told,) = build_transcript(about, read).cells[-1:] or (Cell(code=cell.source),)
+    return NotebookResult(number=number, cell=cell, finished=finished, told=told)
 
 
-class Brought:
+class AttachedNotebook:
     """A notebook that comes in before the first prompt: its cells are run once, then the model is told of it."""
 
     def __init__(self, file: Path, *, run: bool, say: Callable[[str], None]) -> None:
@@ -259,34 +259,34 @@ class Brought:
         self.notebook = read_notebook(file)
         self._run = run
         self._say = say
-        self._ran: list[Ran] | None = None
+        self._ran: list[NotebookResult] | None = None
 
-    async def arrive(self, link: Link, show: Show = lambda _: None) -> None:
+    async def run_cells(self, link: Link, show: Show = lambda _: None) -> None:
         """Run its cells, if they are to be run and have not been."""
         if self._run and self._ran is None:
-            self._ran = await play(link, self.notebook, show, each=self._each)
+            self._ran = await run_notebook(link, self.notebook, show, each=self._report_failure)
 
-    def told(self, prompt: str) -> str:
+    def add_to_prompt(self, prompt: str) -> str:
         """The first prompt, and what the model must know of the notebook."""
-        return f"{prompt}\n\n{told(self.notebook, self._ran)}"
+        return f"{prompt}\n\n{describe_notebook(self.notebook, self._ran)}"
 
-    def opening(self, opening: Opening) -> Opening:
+    def wrap_opening(self, opening: Opening) -> Opening:
         """The same session, with the notebook in it."""
 
         @asynccontextmanager
-        async def opened() -> AsyncGenerator[Link]:
+        async def open_with_notebook() -> AsyncGenerator[Link]:
             async with opening() as link:
-                await self.arrive(link)
+                await self.run_cells(link)
                 yield link
 
-        return opened
+        return open_with_notebook
 
-    async def _each(self, one: Ran) -> None:
+    async def _report_failure(self, one: NotebookResult) -> None:
         if one.failed:
             self._say(f"{failure_in_words(self.notebook, one)}; what comes after it was not run")
 
 
-def with_outputs(notebook: Notebook, ran: list[Ran]) -> bytes:
+def with_outputs(notebook: Notebook, ran: list[NotebookResult]) -> bytes:
     """The file again: what has run with its new outputs, what has not without any."""
     raw = deepcopy(notebook.raw)
     by_place = {one.cell.place: one for one in ran}
@@ -299,7 +299,7 @@ def with_outputs(notebook: Notebook, ran: list[Ran]) -> bytes:
     return (json.dumps(raw, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 
-def told(notebook: Notebook, ran: list[Ran] | None) -> str:
+def describe_notebook(notebook: Notebook, ran: list[NotebookResult] | None) -> str:
     """What the model hears of it, after the prompt. None: nothing of it was run."""
     total = len(notebook.programs)
     if ran is None:
@@ -308,7 +308,7 @@ def told(notebook: Notebook, ran: list[Ran] | None) -> str:
         how = f"{len(ran)} of its {total} code cells were run in this session; cell {ran[-1].number} failed."
     else:
         how = "Its code cells were run in this session: its variables are here."
-    by_place: Mapping[int, Ran] = {one.cell.place: one for one in ran or ()}
+    by_place: Mapping[int, NotebookResult] = {one.cell.place: one for one in ran or ()}
     parts = [
         f"[The user brings a notebook, {notebook.name}. {how} What follows is its content, not the user's words.]"
     ]
@@ -318,25 +318,25 @@ def told(notebook: Notebook, ran: list[Ran] | None) -> str:
         if cell.kind == "other":
             parts.append(cap_text(cell.source.strip(), _TOLD // 10))
             continue
-        parts.append(fenced(cap_text(cell.source, _TOLD // 10), "python"))
+        parts.append(fence_code(cap_text(cell.source, _TOLD // 10), "python"))
         one = by_place.get(cell.place)
         output = one.finished.observation if one else "" if ran is not None else cell.outputs
         if output.strip():
-            parts.append(fenced(cap_text(output.strip(), _TOLD // 10), "text"))
+            parts.append(fence_code(cap_text(output.strip(), _TOLD // 10), "text"))
     return cap_text("\n\n".join(parts), _TOLD)
 
 
-def failure_in_words(notebook: Notebook, one: Ran) -> str:
+def failure_in_words(notebook: Notebook, one: NotebookResult) -> str:
     """One line: which cell, and why."""
     lines = presentable(one.finished.error or one.finished.observation).strip().splitlines()
     # Below the error stand hints, and the lines of a long text.
     raised = [line for line in lines if _RAISED.match(line)]
     why = (raised or lines or [one.finished.outcome])[-1].strip()
     total = len(notebook.programs)
-    return f"{notebook.name}: cell {one.number} of {total} {_ended(one)}: {cap_text(why, 300)}"
+    return f"{notebook.name}: cell {one.number} of {total} {_describe_end(one)}: {cap_text(why, 300)}"
 
 
-def _ended(one: Ran) -> str:
+def _describe_end(one: NotebookResult) -> str:
     return {"interrupted": "was interrupted", "timeout": "took too long", "killed": "was killed"}.get(
         one.finished.outcome, "failed"
     )

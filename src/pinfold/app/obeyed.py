@@ -19,7 +19,7 @@ from pinfold.app.dotenv import keys_of
 from pinfold.app.instructions import NAMES as INSTRUCTIONS
 from pinfold.app.instructions import folders_above
 from pinfold.app.paths import is_too_wide
-from pinfold.app.would_do import would_do
+from pinfold.app.would_do import summarize_effects
 from pinfold.sandbox import is_masked
 
 SETTINGS = "pinfold.toml"
@@ -39,11 +39,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Odd(Exception):
+class UnsafeFile(Exception):
     """It cannot be obeyed; says why."""
 
 
-class ObeyedFile(Struct, frozen=True, kw_only=True):
+class ProjectFile(Struct, frozen=True, kw_only=True):
     name: str
     """Its path from the workspace."""
     data: bytes
@@ -61,11 +61,11 @@ class ObeyedFile(Struct, frozen=True, kw_only=True):
         return self.name == VARIABLES and not keys_of(self.data)
 
 
-class Obeyed(Struct, frozen=True, kw_only=True):
+class ProjectFiles(Struct, frozen=True, kw_only=True):
     """All of it, as it was at one moment."""
 
     workspace: Path
-    files: tuple[ObeyedFile, ...] = ()
+    files: tuple[ProjectFile, ...] = ()
     odd: dict[str, str] = {}
     """What is there under such a name and cannot be read, with the reason."""
 
@@ -82,27 +82,27 @@ class Obeyed(Struct, frozen=True, kw_only=True):
             whole.update(len(data).to_bytes(8, "big") + data + bytes.fromhex(digest))
         return whole.hexdigest()
 
-    def what(self, file: ObeyedFile) -> tuple[str, ...]:
+    def describe_effects(self, file: ProjectFile) -> tuple[str, ...]:
         """What it would do, in lines that hold no secret and leave out nothing it would start."""
-        return would_do(file.name, file.data, self.workspace)
+        return summarize_effects(file.name, file.data, self.workspace)
 
     def get(self, name: str) -> bytes | None:
         return next((file.data for file in self.files if file.name == name), None)
 
 
-def obeyed(workspace: Path) -> Obeyed:
+def read_project_files(workspace: Path) -> ProjectFiles:
     """What is there now. Nothing in a home folder or the root ever is."""
     with suppress(OSError, RuntimeError):
         workspace = workspace.resolve()
     if is_too_wide(workspace):
-        return Obeyed(workspace=workspace)
-    reading = _Reading()
+        return ProjectFiles(workspace=workspace)
+    reading = _FileCollector()
     with suppress(OSError), _open(workspace) as top:
         for name in _names(top, reading.odd):
-            reading.take(top, name)
+            reading.add_file(top, name)
         for up, above in enumerate(folders_above(workspace), 1):
-            reading.take_instructions(above, "../" * up)
-    return Obeyed(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
+            reading.add_instructions(above, "../" * up)
+    return ProjectFiles(workspace=workspace, files=tuple(reading.files), odd=reading.odd)
 
 
 @contextmanager
@@ -114,22 +114,22 @@ def _open(folder: Path) -> Generator[int]:
         os.close(top)
 
 
-class _Reading:
+class _FileCollector:
     def __init__(self) -> None:
-        self.files: list[ObeyedFile] = []
+        self.files: list[ProjectFile] = []
         self.odd: dict[str, str] = {}
         self._left = ALL_BYTES
 
-    def take_instructions(self, folder: Path, prefix: str) -> None:
+    def add_instructions(self, folder: Path, prefix: str) -> None:
         """The first of them that is there."""
         with suppress(OSError), _open(folder) as top:
-            any(self.take(top, name, prefix) for name in INSTRUCTIONS)
+            any(self.add_file(top, name, prefix) for name in INSTRUCTIONS)
 
-    def take(self, top: int, name: str, prefix: str = "") -> bool:
+    def add_file(self, top: int, name: str, prefix: str = "") -> bool:
         """Whether there is anything of that name."""
         try:
             data = _read(top, name, self._left)
-        except Odd as error:
+        except UnsafeFile as error:
             self.odd[prefix + name] = str(error)
         except FileNotFoundError:
             return False
@@ -137,7 +137,7 @@ class _Reading:
             self.odd[prefix + name] = f"it cannot be read: {error.strerror}"
         else:
             self._left -= len(data)
-            self.files.append(ObeyedFile(name=prefix + name, data=data))
+            self.files.append(ProjectFile(name=prefix + name, data=data))
         return True
 
 
@@ -148,7 +148,7 @@ def _names(top: int, odd: dict[str, str]) -> Iterator[str]:
             yield from walk.files(top, walk.folder)
         except FileNotFoundError:
             continue
-        except Odd as error:
+        except UnsafeFile as error:
             odd[walk.folder] = str(error)
         except NotADirectoryError:
             # A file or a link. Of that name, only `.agents` is surely meant for us.
@@ -177,11 +177,11 @@ class _Walk:
                 if not is_folder and entry.endswith(self._endings):
                     self._left -= 1
                     if self._left < 0:
-                        raise Odd(f"there are more than {MOST} files")
+                        raise UnsafeFile(f"there are more than {MOST} files")
                     yield f"{path}/{entry}"
                 elif is_folder and self._deep:
                     if path.count("/") == self._deep:
-                        raise Odd(f"it is more than {self._deep} folders deep")
+                        raise UnsafeFile(f"it is more than {self._deep} folders deep")
                     yield from self.files(folder, f"{path}/{entry}")
         finally:
             os.close(folder)
@@ -191,29 +191,29 @@ def _read(top: int, path: str, most: int) -> bytes:
     """Raises Odd, OSError."""
     parts = path.split("/")
     for _ in range(_LINKS + 1):
-        fd, target = _opened(top, parts)
+        fd, target = _open_file(top, parts)
         if fd is None:
-            parts = _followed(parts[:-1], target)
+            parts = _resolve_link(parts[:-1], target)
             continue
         try:
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
                 raise FileNotFoundError  # `.env` is a name for virtual environments too
             if not stat.S_ISREG(mode):
-                raise Odd("it is no regular file")
+                raise UnsafeFile("it is no regular file")
             with open(fd, "rb", closefd=False) as file:
                 data = file.read(FILE_BYTES + 1)
         finally:
             os.close(fd)
         if len(data) > FILE_BYTES:
-            raise Odd(f"it is larger than {FILE_BYTES >> 10} kB")
+            raise UnsafeFile(f"it is larger than {FILE_BYTES >> 10} kB")
         if len(data) > most:
-            raise Odd(f"all of it together is more than {ALL_BYTES >> 20} MB")
+            raise UnsafeFile(f"all of it together is more than {ALL_BYTES >> 20} MB")
         return data
-    raise Odd("it is a link that leads on and on")
+    raise UnsafeFile("it is a link that leads on and on")
 
 
-def _opened(top: int, parts: list[str]) -> tuple[int | None, str]:
+def _open_file(top: int, parts: list[str]) -> tuple[int | None, str]:
     """The file, or where the link leads that is there instead."""
     here = os.dup(top)
     try:
@@ -221,7 +221,7 @@ def _opened(top: int, parts: list[str]) -> tuple[int | None, str]:
             try:
                 below = os.open(folder, _FOLDER, dir_fd=here)
             except NotADirectoryError as error:
-                raise Odd("a link or a file is on the way to it") from error
+                raise UnsafeFile("a link or a file is on the way to it") from error
             os.close(here)
             here = below
         with suppress(OSError):
@@ -231,19 +231,19 @@ def _opened(top: int, parts: list[str]) -> tuple[int | None, str]:
         os.close(here)
 
 
-def _followed(folder: list[str], target: str) -> list[str]:
+def _resolve_link(folder: list[str], target: str) -> list[str]:
     parts = list(folder)
     if target.startswith("/"):
-        raise Odd("it is a link with an absolute path; links must stay in the workspace")
+        raise UnsafeFile("it is a link with an absolute path; links must stay in the workspace")
     for part in target.split("/"):
         if part == ".." and not parts:
-            raise Odd("it is a link that leads out of the workspace")
+            raise UnsafeFile("it is a link that leads out of the workspace")
         if part == "..":
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
     if not parts or _is_closed(parts):
-        raise Odd(f"it is a link to {'/'.join(parts) or 'a folder'}, which is not for reading")
+        raise UnsafeFile(f"it is a link to {'/'.join(parts) or 'a folder'}, which is not for reading")
     return parts
 
 
@@ -255,10 +255,10 @@ def read_below(workspace: Path, path: str) -> bytes:
     """A file of the workspace that the user's own words name, up to FILE_BYTES. Raises Odd, OSError."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or "\0" in path:
-        raise Odd("it is not in the workspace; give its path from there")
+        raise UnsafeFile("it is not in the workspace; give its path from there")
     if not parts:
         raise IsADirectoryError
     if _is_closed(parts):
-        raise Odd("it is not for reading")
+        raise UnsafeFile("it is not for reading")
     with _open(workspace) as top:
         return _read(top, "/".join(parts), FILE_BYTES)

@@ -53,7 +53,7 @@ class OutputLimits(Struct, frozen=True, kw_only=True):
         return cap_text(text, most, whole=whole)
 
 
-def changed(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
+def diff_variables(before: Mapping[str, Variable], after: Mapping[str, Variable]) -> Changed | None:
     new = [one for name, one in after.items() if one != before.get(name) and one.type not in _NO_DATA]
     found = Changed(
         added=tuple(one.name for one in new if one.name not in before),
@@ -88,12 +88,12 @@ def observation(outcome: Outcome) -> str:
     """What the model sees of a cell: its output, what it displayed, then its value or its error."""
     # Before the output, which may end in the answer.
     parts = [
-        f"[{'; '.join(_lost_in_words(*one) for one in outcome.lost)}]" if outcome.lost else "",
+        f"[{'; '.join(_describe_loss(*one) for one in outcome.lost)}]" if outcome.lost else "",
         outcome.stdout,
     ]
     if outcome.stderr:
         parts.append(f"{STDERR}\n{outcome.stderr}")
-    parts += [text for display in outcome.displays if (text := told(display)) != outcome.value]
+    parts += [text for display in outcome.displays if (text := describe_display(display)) != outcome.value]
     if outcome.value is not None:
         parts.append(outcome.value)
     if outcome.error:
@@ -111,13 +111,13 @@ def observation(outcome: Outcome) -> str:
     return f"{text}\n" if text else f"{NO_OUTPUT}\n"
 
 
-def _lost_in_words(what: str, lost: int, of: int) -> str:
+def _describe_loss(what: str, lost: int, of: int) -> str:
     if what == "dropna":
         return f"dropna left out {lost:,} of {of:,} rows"
     return f'{what}(errors="coerce") turned {lost:,} of {of:,} values into missing ones'
 
 
-def told(display: Display) -> str:
+def describe_display(display: Display) -> str:
     """A display in words: its own plain text, or what it is."""
     pictures = [f"{mime}, {len(data):,} bytes" for mime, data in display.mime.items() if _is_picture(mime)]
     plain = display.mime.get("text/plain")
@@ -143,7 +143,7 @@ def file_of(line: str) -> str:
     return line.partition(":")[0].partition(" (")[0].rpartition("/")[2]
 
 
-def without_reached(performed: Performed, refused: Mapping[str, str]) -> Performed:
+def add_refusals(performed: Performed, refused: Mapping[str, str]) -> Performed:
     """Told of what it did not get to: what a program makes of a refusal often hides the reason."""
     if not refused:
         return performed

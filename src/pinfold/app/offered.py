@@ -55,7 +55,7 @@ _STOP_S = 10.0
 """How long a cell or a turn may take to end after it was interrupted."""
 
 
-class RanCell(Struct, frozen=True, kw_only=True):
+class CellResult(Struct, frozen=True, kw_only=True):
     status: Result
     cell: int | None
     """Its number; None if it did not begin."""
@@ -72,14 +72,14 @@ class RanCell(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...]
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class TurnResult(Struct, frozen=True, kw_only=True):
     text: str
     usage: Usage
     cost: float | None
     displays: tuple[Mapping[str, bytes], ...]
 
 
-class Offered:
+class ClientSession:
     """One session of a client's."""
 
     def __init__(self, live: LiveSession, tasks: TaskGroup, *, title: str, client: str) -> None:
@@ -90,7 +90,7 @@ class Offered:
         self.title = title
         self.client = client
         """Whose it is; empty: every client's."""
-        self.workspace = live.standing_after(0).workspace
+        self.workspace = live.status_after(0).workspace
         self.let_go = anyio.Event()
         self.gone = anyio.Event()
         self.used = monotonic()
@@ -104,16 +104,16 @@ class Offered:
         timeout_s: float | None = None,
         approve: Approve | None = None,
         on_output: Callable[[str], None] | None = None,
-    ) -> RanCell:
+    ) -> CellResult:
         """One cell. Cancelling interrupts it and keeps the state."""
         execute = Execute(id=new_action_id(), code=code, timeout_s=timeout_s)
         streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
         cell: int | None = None
         notices: list[str] = []
-        with self.in_use(), self.asking(execute.id, approve):
+        with self.mark_in_use(), self.ask_client(execute.id, approve):
             async with (
                 self.live.subscribe(self.live.log.seq) as feed,
-                aclosing(_until_over(self.live, feed, execute.id)) as events,
+                aclosing(_follow_to_end(self.live, feed, execute.id)) as events,
             ):
                 await self.live.submit(execute)
                 async for event in events:
@@ -129,16 +129,16 @@ class Offered:
                         case Noticed(text=text):
                             notices.append(text)
                         case ActionFinished(id=execute.id) as end:
-                            return self._ran(end, streams, cell, notices)
+                            return self._build_cell_result(end, streams, cell, notices)
                         case _:
                             pass
         raise TurnError("the session ended before the cell did")
 
-    def _ran(
+    def _build_cell_result(
         self, end: ActionFinished, streams: Mapping[str, list[str]], cell: int | None, notices: list[str]
-    ) -> RanCell:
+    ) -> CellResult:
         out, err = (cap_text("".join(streams[name]), SHOWN) for name in ("stdout", "stderr"))
-        return RanCell(
+        return CellResult(
             status=end.outcome,
             cell=cell,
             observation=end.observation,
@@ -159,16 +159,16 @@ class Offered:
         *,
         approve: Approve | None = None,
         on_event: Callable[[Event | Delta], None] | None = None,
-    ) -> Answered:
+    ) -> TurnResult:
         """One turn of the agent. Cancelling interrupts it. Raises TurnError if it ends without an answer."""
         say = Say(turn=new_turn_id(), text=prompt)
-        if problem := self.live.standing_after(0).no_model:
+        if problem := self.live.status_after(0).no_model:
             raise TurnError(problem)
         displays: list[Mapping[str, bytes]] = []
-        with self.in_use(), self.asking(say.turn, approve):
+        with self.mark_in_use(), self.ask_client(say.turn, approve):
             async with (
                 self.live.subscribe(self.live.log.seq) as feed,
-                aclosing(_until_over(self.live, feed, say.turn)) as events,
+                aclosing(_follow_to_end(self.live, feed, say.turn)) as events,
             ):
                 await self.live.submit(say)
                 async for event in events:
@@ -178,7 +178,7 @@ class Offered:
                         case ActionFinished(displays=shown):
                             displays += map(self._display, shown)
                         case TurnEnded(turn=say.turn, text=text, usage=usage, cost=cost):
-                            return Answered(text=text, usage=usage, cost=cost, displays=tuple(displays))
+                            return TurnResult(text=text, usage=usage, cost=cost, displays=tuple(displays))
                         case TurnFailed(turn=say.turn, error=words):
                             raise TurnError(words)
                         case TurnInterrupted(turn=say.turn, reason=words):
@@ -189,7 +189,7 @@ class Offered:
 
     async def rewind(self, command: Undo | Redo) -> SessionRewound:
         """Raises CommandRefused."""
-        with self.in_use():
+        with self.mark_in_use():
             async with self.live.subscribe(self.live.log.seq) as feed:
                 await self.live.submit(command)
                 async for item in feed:
@@ -198,14 +198,14 @@ class Offered:
         raise TurnError("the session ended")
 
     async def variables(self) -> tuple[Variable, ...]:
-        with self.in_use():
+        with self.mark_in_use():
             return await self.live.variables()
 
     async def get(self, path: str, *, approve: Approve | None = None) -> bytes:
         """A file of the workspace, or an output that was kept. Raises CommandRefused with what is wrong."""
         if path.startswith(KEPT):
-            return self._kept(path.removeprefix(KEPT))
-        done = await self._called(CallTool(tool="get_file", args={"path": path}), approve)
+            return self._read_blob(path.removeprefix(KEPT))
+        done = await self._call_tool(CallTool(tool="get_file", args={"path": path}), approve)
         return base64.b64decode(cast(str, done.whole))
 
     async def put(
@@ -219,17 +219,17 @@ class Offered:
         """What was written, in words. Raises CommandRefused with what is wrong."""
         given = {"content": content, "base64": encoded}
         args = {"path": path, **{name: text for name, text in given.items() if text is not None}}
-        return (await self._called(CallTool(tool="put_file", args=args), approve)).observation
+        return (await self._call_tool(CallTool(tool="put_file", args=args), approve)).observation
 
-    async def _called(self, action: CallTool, approve: Approve | None) -> Performed:
+    async def _call_tool(self, action: CallTool, approve: Approve | None) -> Performed:
         id_ = new_action_id()
-        with self.in_use(), self.asking(id_, approve):
+        with self.mark_in_use(), self.ask_client(id_, approve):
             done = await self.live.act(id_, action)
         if done.outcome != "ok":
             raise CommandRefused(done.observation.removeprefix(f"{action.tool} failed: "))
         return done
 
-    def _kept(self, handle: str) -> bytes:
+    def _read_blob(self, handle: str) -> bytes:
         blob = self.live.log.blobs.find(handle)
         try:
             if blob:
@@ -242,7 +242,7 @@ class Offered:
         return {mime: self.live.log.blobs.get(blob) for mime, blob in shown.mime.items()}
 
     @contextmanager
-    def in_use(self) -> Generator[None]:
+    def mark_in_use(self) -> Generator[None]:
         self.busy += 1
         try:
             yield
@@ -251,25 +251,25 @@ class Offered:
             self.used = monotonic()
 
     @contextmanager
-    def asking(self, id_: str, approve: Approve | None) -> Generator[None]:
+    def ask_client(self, id_: str, approve: Approve | None) -> Generator[None]:
         """Meanwhile this client is asked about what it leads to."""
         if approve is None:
             yield
             return
         self._askers[id_] = approve
         try:
-            with self.live.attended():
+            with self.live.allow_asking():
                 yield
         finally:
             self._askers.pop(id_, None)
 
-    def whom(self, waiting: OpenAction) -> Approve | None:
+    def find_approver(self, waiting: OpenAction) -> Approve | None:
         """Who began what led to it."""
         keys = (waiting.proposed.id, waiting.proposed.parent, waiting.proposed.turn)
         return next((self._askers[key] for key in keys if key in self._askers), None)
 
 
-async def _until_over(
+async def _follow_to_end(
     live: LiveSession, feed: Subscription, target: ActionId | TurnId
 ) -> AsyncGenerator[Event | Delta]:
     """Events and deltas; left early, or cancelled, what was begun is interrupted and seen to end."""
@@ -277,7 +277,7 @@ async def _until_over(
     try:
         async for item in feed:
             event = item.event if isinstance(item, Entry) else item
-            ended = _ends(event, target)
+            ended = _is_end(event, target)
             yield event
             if ended:
                 return
@@ -287,11 +287,11 @@ async def _until_over(
                 await live.submit(Interrupt(target=target))
                 with anyio.move_on_after(_STOP_S):
                     async for item in feed:
-                        if isinstance(item, Entry) and _ends(item.event, target):
+                        if isinstance(item, Entry) and _is_end(item.event, target):
                             break
 
 
-def _ends(event: Event | Delta, target: str) -> bool:
+def _is_end(event: Event | Delta, target: str) -> bool:
     match event:
         case ActionFinished(id=id_):
             return id_ == target

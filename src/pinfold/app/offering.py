@@ -18,16 +18,16 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pinfold.app.approving import answer_asks
+from pinfold.app.approving import answer_approvals
 from pinfold.app.errors import ConfigError, NoSuchSession, SessionBusy
 from pinfold.app.forking import fork
-from pinfold.app.live import Options, own
-from pinfold.app.offered import Offered
-from pinfold.app.opening import new_session_options, resumed_options
-from pinfold.app.owner import take
+from pinfold.app.live import Options, open_session
+from pinfold.app.offered import ClientSession
+from pinfold.app.opening import new_session_options, resume_options
+from pinfold.app.owner import acquire
 from pinfold.app.paths import forget_scratch, private_dir, state_dir
 from pinfold.app.private_files import read_private, write_private
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import Interrupt, PinfoldError, SessionId, new_session_id
@@ -45,7 +45,7 @@ _STOP_S = 15.0
 """How long all sessions may take to close."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class OpenTerms(Struct, frozen=True, kw_only=True):
     """How sessions are opened."""
 
     workspace: Path | None = None
@@ -56,15 +56,15 @@ class Terms(Struct, frozen=True, kw_only=True):
     ephemeral: bool = False
 
 
-class Offering:
+class ClientSessions:
     """All sessions of a server. Use it as an async context manager; at its end every session is closed."""
 
-    def __init__(self, terms: Terms, *, idle_s: float = IDLE_S, most: int = MOST) -> None:
+    def __init__(self, terms: OpenTerms, *, idle_s: float = IDLE_S, most: int = MOST) -> None:
         self._terms = terms
         self._idle_s = idle_s
         self._most = most
-        self._shelf = None if terms.ephemeral else Shelf()
-        self._held: dict[SessionId, Offered] = {}
+        self._shelf = None if terms.ephemeral else SessionStore()
+        self._held: dict[SessionId, ClientSession] = {}
         self._opening = anyio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -91,11 +91,11 @@ class Offering:
             for one in tuple(self._held.values()):
                 await one.gone.wait()
 
-    def seen_by(self, client: str) -> list[Offered]:
+    def list_for(self, client: str) -> list[ClientSession]:
         """Those every client may use, and its own."""
         return [one for one in self._held.values() if one.client in ("", client)]
 
-    def find(self, name: str, client: str) -> Offered | None:
+    def find(self, name: str, client: str) -> ClientSession | None:
         """By id or by title."""
         for one in self._held.values():
             if one.client in ("", client) and name in (one.id, one.title):
@@ -104,13 +104,13 @@ class Offering:
                 return one
         return None
 
-    async def open(self, title: str, client: str = "") -> Offered:
+    async def open(self, title: str, client: str = "") -> ClientSession:
         """A new one. Raises PinfoldError."""
         session = new_session_id()
         options = new_session_options(session, self._terms.workspace, self._terms.flags)
         return await self._open(session, options, title, client)
 
-    async def go_on(self, name: str, title: str, client: str = "") -> Offered | None:
+    async def resume(self, name: str, title: str, client: str = "") -> ClientSession | None:
         """With one that was let go of, by id or title; None if there is none. Raises SessionBusy, ConfigError."""
         if self._shelf is None:
             return None
@@ -121,24 +121,24 @@ class Offering:
                 raise
             return None
         # Named, so that a session of another folder is not opened by accident: its data is not offered here.
-        options = resumed_options(session, folder, None, self._terms.flags)
+        options = resume_options(session, folder, None, self._terms.flags)
         here = new_session_options(session, self._terms.workspace, self._terms.flags)
         known = summarise(folder)
         if known is None or Path(known.workspace) != here.workspace:
             raise ConfigError(f"{name!r} is a session of another folder; choose another name")
         return await self._open(session, options, title, client)
 
-    async def fork(self, offered: Offered, title: str) -> Offered:
+    async def fork(self, offered: ClientSession, title: str) -> ClientSession:
         """A second one that goes on from where this is: its story and its variables, in the same workspace."""
         if self._shelf is None:
             raise CommandRefused("an ephemeral session cannot be forked: nothing of it is kept")
         if offered.busy:
             raise CommandRefused("something runs in this session; wait for its end")
         session, _ = await fork(self._shelf, offered.id, title)
-        options = resumed_options(session, self._shelf.place(session), None, self._terms.flags)
+        options = resume_options(session, self._shelf.folder_of(session), None, self._terms.flags)
         return await self._open(session, options, title, offered.client)
 
-    async def close(self, offered: Offered) -> None:
+    async def close(self, offered: ClientSession) -> None:
         offered.let_go.set()
         await offered.gone.wait()
 
@@ -147,7 +147,7 @@ class Offering:
         for one in [one for one in self._held.values() if client and one.client == client]:
             await self.close(one)
 
-    async def _open(self, session: SessionId, options: Options, title: str, client: str) -> Offered:
+    async def _open(self, session: SessionId, options: Options, title: str, client: str) -> ClientSession:
         if self._tasks is None or self._ended:
             raise SessionBusy("the server is ending")
         async with self._opening:
@@ -155,27 +155,27 @@ class Offering:
                 raise SessionBusy(f"{self._most} sessions are open already; close one first")
             toolbox = replace(options.toolbox, carries=True)
             options = replace(options, title=title, toolbox=toolbox, **self._terms.mounted)
-            return await self._tasks.start(self._hold, session, options, title, client)
+            return await self._tasks.start(self._serve_session, session, options, title, client)
 
-    async def _hold(
+    async def _serve_session(
         self,
         session: SessionId,
         options: Options,
         title: str,
         client: str,
         *,
-        task_status: TaskStatus[Offered],
+        task_status: TaskStatus[ClientSession],
     ) -> None:
-        offered: Offered | None = None
-        folder = self._shelf.place(session) if self._shelf else None
+        offered: ClientSession | None = None
+        folder = self._shelf.folder_of(session) if self._shelf else None
         try:
-            opening = take(folder, session, options) if folder else own(None, session, options)
+            opening = acquire(folder, session, options) if folder else open_session(None, session, options)
             async with opening as live, background() as tasks:
-                offered = Offered(live, tasks, title=title, client=client)
-                tasks.start_soon(answer_asks, live, offered.whom)
+                offered = ClientSession(live, tasks, title=title, client=client)
+                tasks.start_soon(answer_approvals, live, offered.find_approver)
                 self._held[session] = offered
                 task_status.started(offered)
-                await self._until_unwanted(offered)
+                await self._wait_until_unused(offered)
                 with suppress(CommandRefused):
                     await live.submit(Interrupt())
         except PinfoldError:
@@ -189,7 +189,7 @@ class Offering:
             if offered:
                 offered.gone.set()
 
-    async def _until_unwanted(self, offered: Offered) -> None:
+    async def _wait_until_unused(self, offered: ClientSession) -> None:
         while not offered.let_go.is_set():
             idle_s = monotonic() - offered.used
             if idle_s >= self._idle_s and not offered.busy:

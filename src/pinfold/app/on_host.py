@@ -18,7 +18,7 @@ KEPT = 1 << 20
 _KILLED_S = 5.0
 
 
-class OnHost:
+class HostShell:
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
@@ -34,7 +34,7 @@ class OnHost:
             )
         except OSError as error:
             return CommandOutcome(status="error", stderr=f"{error.filename}: {error.strerror}\n".encode())
-        out, err = _Kept(), _Kept()
+        out, err = _LimitedOutput(), _LimitedOutput()
         in_time = False
         try:
             with anyio.move_on_after(timeout_s):
@@ -45,7 +45,7 @@ class OnHost:
                 in_time = True
         finally:
             with anyio.CancelScope(shield=True):
-                await _ended(process)
+                await _kill_group(process)
         status = "timeout" if not in_time else "ok" if process.returncode == 0 else "error"
         return CommandOutcome(
             status=status,
@@ -56,7 +56,7 @@ class OnHost:
         )
 
 
-class _Kept:
+class _LimitedOutput:
     def __init__(self) -> None:
         self.kept = bytearray()
         self.dropped = 0
@@ -70,7 +70,7 @@ class _Kept:
             self.dropped += max(0, len(piece) - room)
 
 
-async def _ended(process: anyio.abc.Process) -> None:
+async def _kill_group(process: anyio.abc.Process) -> None:
     """With everything it started that did not leave its group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -13,12 +13,12 @@ from pinfold.app.databases import keep_passwords
 from pinfold.app.errors import ConfigError
 from pinfold.app.instructions import instructions
 from pinfold.app.live import Options, is_imported
-from pinfold.app.models import Calling
+from pinfold.app.models import CallOptions
 from pinfold.app.obeyed import SERVERS, TOOLS
 from pinfold.app.observing import OutputLimits
 from pinfold.app.outgoing import FLOW_HOSTS, FLOW_TOOLS, Flows
-from pinfold.app.paths import default_workspace, nearest, refuse_closed_folders, workspace_at
-from pinfold.app.secrets import keep_secrets_of_this_process, secrets_in
+from pinfold.app.paths import default_workspace, refuse_closed_folders, suggest_path, workspace_at
+from pinfold.app.secrets import hide_process_secrets, secrets_in
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget
 from pinfold.events import SessionId
@@ -33,7 +33,7 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
         folder, notice = workspace_at(workspace), None
     else:
         folder, notice = default_workspace(session)
-    loaded = _loaded(folder, flags)
+    loaded = _load_config(folder, flags)
     config = loaded.config
     return Options(
         workspace=folder,
@@ -41,12 +41,12 @@ def new_session_options(session: SessionId, workspace: Path | None, flags: Mappi
         mode=config.run.mode,
         sandbox=config.sandbox.provider,
         git_checkpoints=config.checkpoint.git,
-        **_obeyed(loaded, folder, notice),
-        **_bounds(loaded, flags),
+        **_instruction_options(loaded, folder, notice),
+        **_limit_options(loaded, flags),
     )
 
 
-def resumed_options(
+def resume_options(
     session: SessionId, folder: Path, workspace: Path | None, flags: Mapping[str, Any]
 ) -> Options:
     """For a session that goes on: it keeps its own model, mode, sandbox and workspace unless a flag says otherwise.
@@ -58,34 +58,34 @@ def resumed_options(
     place = workspace_at(workspace) if workspace is not None else None
     summary = summarise(folder)
     known = Path(summary.workspace) if summary and summary.workspace else None
-    loaded = _loaded(place or known, flags)
+    loaded = _load_config(place or known, flags)
     return Options(
         workspace=place,
         model=flags.get("model.name"),
         mode=flags.get("run.mode"),
         sandbox=flags.get("sandbox.provider"),
         git_checkpoints=flags.get("checkpoint.git"),
-        **_obeyed(loaded, place or known),
-        **_bounds(loaded, flags),
+        **_instruction_options(loaded, place or known),
+        **_limit_options(loaded, flags),
     )
 
 
-def existing(paths: Mapping[str, Path]) -> Mapping[str, Path]:
+def check_paths(paths: Mapping[str, Path]) -> Mapping[str, Path]:
     """Paths to mount, or ConfigError: each is there, and none has to do with Pinfold's own files."""
     for path in paths.values():
         if not path.exists():
-            hint = nearest(path) or "is the path right?"
+            hint = suggest_path(path) or "is the path right?"
             raise ConfigError(f"{path} does not exist, so it cannot be mounted as data; {hint}")
         refuse_closed_folders(path.resolve())
     return paths
 
 
-def _loaded(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
+def _load_config(workspace: Path | None, flags: Mapping[str, Any]) -> Loaded:
     """The configuration; from here on, nothing that is shown holds a secret this process knows."""
     loaded = load_config(
         workspace, {key: value for key, value in flags.items() if key not in (FLOW_HOSTS, FLOW_TOOLS)}
     )
-    keep_secrets_of_this_process()
+    hide_process_secrets()
     return loaded
 
 
@@ -94,13 +94,13 @@ def _guards(run: RunConfig) -> Guards:
     return guards if run.imports is None else replace(guards, imports=frozenset(run.imports))
 
 
-def _obeyed(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
+def _instruction_options(loaded: Loaded, workspace: Path | None, notice: str | None = None) -> dict[str, Any]:
     """What the model is told by files, and what the user is told of those it is not."""
     wanted, said = instructions(workspace, loaded.obeyed)
     return {"instructions": wanted, "notices": tuple(filter(None, (notice, loaded.notice, *said)))}
 
 
-def _bounds(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
+def _limit_options(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
     config = loaded.config
     run, long = config.run, config.budget
     budget = Budget(
@@ -114,7 +114,7 @@ def _bounds(loaded: Loaded, flags: Mapping[str, Any]) -> dict[str, Any]:
         day_cost=long.day_cost,
     )
     sandbox = config.sandbox
-    calling = Calling.of(config, loaded.keys())
+    calling = CallOptions.of(config, loaded.keys())
     keep_passwords(config.data)
     keep_own_secret(*secrets_in(calling.keys), calling.keys.get(calling.key_env, ""))
     return {

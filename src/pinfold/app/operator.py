@@ -11,14 +11,14 @@ from typing import get_args
 from pinfold.app.config import LogLevel, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import private_dir, state_dir
-from pinfold.app.secrets import keep_secrets_of_this_process
+from pinfold.app.secrets import hide_process_secrets
 from pinfold.text import presentable
 
 _SIZE = 2 << 20
 _FILES = 3
 
 
-class _Rotated(logging.Handler):
+class _RotatingHandler(logging.Handler):
     """Made with the first record there is: most commands have none, and what writes them takes a while to load."""
 
     def __init__(self, path: Path) -> None:
@@ -34,12 +34,12 @@ class _Rotated(logging.Handler):
                 self._path, maxBytes=_SIZE, backupCount=_FILES, encoding="utf-8", delay=True
             )
             self._file.setFormatter(
-                _Presentable("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+                _PresentableFormatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
             )
         self._file.emit(record)
 
 
-class _Presentable(logging.Formatter):
+class _PresentableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return presentable(super().format(record))
 
@@ -51,7 +51,7 @@ def start_operator_log(level: str | None = None) -> None:
     """
     usual = os.environ.get("LOG_LEVEL", "").lower()
     level = level or (usual if usual in get_args(LogLevel) else None)
-    keep_secrets_of_this_process()
+    hide_process_secrets()
     root = logging.getLogger("pinfold")
     root.propagate = False
     root.addHandler(logging.NullHandler())
@@ -60,4 +60,4 @@ def start_operator_log(level: str | None = None) -> None:
     with contextlib.suppress(ConfigError, OSError):
         root.setLevel((level or load_config().config.log.level).upper())
         path = private_dir(private_dir(state_dir()) / "log") / "pinfold.log"
-        root.addHandler(_Rotated(path))
+        root.addHandler(_RotatingHandler(path))

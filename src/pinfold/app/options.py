@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from pinfold.app.answers import AnswerForm
 from pinfold.app.instructions import Instruction
-from pinfold.app.models import Calling
+from pinfold.app.models import CallOptions
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Budget, Hooks, Model
 from pinfold.events import Json, Mode, TurnId
@@ -39,7 +39,7 @@ class Options(Struct, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] | None = None
     budget: Budget = field(default_factory=Budget)
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    calling: Calling = field(default_factory=Calling)
+    calling: CallOptions = field(default_factory=CallOptions)
     """How models are called."""
     view: Path | None = None
     """Where what it changes in the workspace goes instead."""
@@ -60,7 +60,7 @@ class Options(Struct, frozen=True, kw_only=True):
         return None if self.answer_schema is None else AnswerForm(self.answer_schema)
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class SessionStatus(Struct, frozen=True, kw_only=True):
     """Where a session stands, for a front end that joins it."""
 
     seq: int

@@ -36,7 +36,7 @@ Ask: TypeAlias = Callable[[dict[str, Json]], Awaitable[str | None]]
 """Has a connection judged: None if it may be made, else why not."""
 
 
-class Running(Struct):
+class RunningAction(Struct):
     """One action that may reach out, while it is done."""
 
     ask: Ask
@@ -50,16 +50,16 @@ class Running(Struct):
     async def gate(self, destination: Destination, how: How) -> str | None:
         if destination in self.cleared:
             return None
-        refused = await self.ask(_wanted(destination, how))
+        refused = await self.ask(_connection_args(destination, how))
         if refused is None:
             self.cleared.add(destination)
         return refused
 
-    def sent(self) -> tuple[Sent, ...]:
+    def list_sent(self) -> tuple[Sent, ...]:
         return tuple(Sent(to=str(to), out=out, back=back) for to, (out, back) in self.moved.items())
 
 
-def _wanted(destination: Destination, how: How) -> dict[str, Json]:
+def _connection_args(destination: Destination, how: How) -> dict[str, Json]:
     return {"host": destination.host, "port": destination.port, "how": how}
 
 
@@ -78,7 +78,7 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
     def from_flags(cls, flags: Mapping[str, Any]) -> Flows:
         return cls(hosts=tuple(flags.get(FLOW_HOSTS) or ()), tools=tuple(flags.get(FLOW_TOOLS) or ()))
 
-    def lets(self, tool: str, to: Destination | None) -> bool:
+    def allows(self, tool: str, to: Destination | None) -> bool:
         """Send by this tool, to this destination where it has one."""
         if to is not None and self.hosts and self._listed.lists(to):
             return True
@@ -95,14 +95,14 @@ class Flows(Struct, frozen=True, kw_only=True, dict=True):
         return AllowList(named)
 
 
-class WayOut:
+class SessionEgress:
     """Nothing of it is loaded before somebody wants out."""
 
     def __init__(self, allowed: Iterable[str], **how: Any) -> None:
         """`how` is for the Egress: who resolves names, which addresses are out of bounds. Raises BadPattern."""
         self._allowed = tuple(allowed)
         self._how = how
-        self._running: Running | None = None
+        self._running: RunningAction | None = None
         self._between: dict[Destination, list[int]] = {}
         """Moved while nothing ran; told with what runs next."""
         self.wanted: list[dict[str, Json]] = []
@@ -119,7 +119,7 @@ class WayOut:
 
         return AllowList(self._allowed)
 
-    def egress_for(self, running: Running) -> Egress:
+    def egress_for(self, running: RunningAction) -> Egress:
         """For a tool that reaches out by itself."""
         return self._egress(running.gate)
 
@@ -159,15 +159,15 @@ class WayOut:
         return self._running is not None
 
     @asynccontextmanager
-    async def during(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[Running]:
+    async def track_action(self, ask: Ask, *, cut: Callable[[], bool]) -> AsyncGenerator[RunningAction]:
         """A cell or a command runs; a command that a cell calls for is a part of the cell.
 
         `cut`, asked at its end, however it ends: whether nothing that is connected may outlive it.
         """
         if self._running is not None:
-            yield Running(ask)
+            yield RunningAction(ask)
             return
-        self._running = running = Running(ask, moved=self._between)
+        self._running = running = RunningAction(ask, moved=self._between)
         self._between = {}
         told = False
         try:
@@ -179,14 +179,14 @@ class WayOut:
             self._running = None  # before the cut: who connects from here on is refused
             if cut():
                 with anyio.CancelScope(shield=True):
-                    await self.cut()
+                    await self.disconnect_all()
             if told:
                 _add_all(running.moved, self._between)
                 self._between = {}
             else:
                 _add_all(self._between, running.moved)
 
-    async def cut(self) -> None:
+    async def disconnect_all(self) -> None:
         """End what is connected, and have it counted."""
         if self._proxy is None:
             return
@@ -201,7 +201,7 @@ class WayOut:
             return NOBODY_RUNS.format(destination)
         # Each connection anew: the one before may have brought in what makes this one dangerous.
         running = self._running
-        if reason := await running.ask(_wanted(destination, how)):
+        if reason := await running.ask(_connection_args(destination, how)):
             running.refused[str(destination)] = reason
         return reason
 

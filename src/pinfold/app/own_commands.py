@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pinfold.app.command_files import FOLDER, OwnCommand, parsed
+from pinfold.app.command_files import FOLDER, UserCommand, parse_command
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import Odd, obeyed, read_below
+from pinfold.app.obeyed import UnsafeFile, read_below, read_project_files
 from pinfold.app.trust import is_trusted
 
 INCLUDED = 256 << 10
@@ -26,28 +26,28 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}")
 _PLACES = re.compile(r"\$ARGUMENTS\b|\$([1-9])(?![0-9])|(?<![^\s(\[\"'`])@([^\s()\[\]\"'`<>]+)")
 
 
-class OwnCommands(Struct, frozen=True, kw_only=True):
-    commands: Mapping[str, OwnCommand] = {}
+class UserCommands(Struct, frozen=True, kw_only=True):
+    commands: Mapping[str, UserCommand] = {}
     untrusted: tuple[str, ...] = ()
     """Of the workspace, by name: there, and not obeyed."""
     faults: tuple[str, ...] = ()
 
 
-def own_commands(workspace: Path) -> OwnCommands:
+def load_user_commands(workspace: Path) -> UserCommands:
     """The user's own and those of the workspace, which win where both have a name. Raises ConfigError."""
     faults: list[str] = []
-    found = {one.name: one for one in _of_home(faults)}
-    here = obeyed(workspace)
+    found = {one.name: one for one in _load_home_commands(faults)}
+    here = read_project_files(workspace)
     files = {
         name: file.data
         for file in here.files
         if (name := _name_of(file.name.removeprefix(f"{FOLDER}/"), file.name))
     }
     if files and not is_trusted(here):
-        return OwnCommands(commands=found, untrusted=tuple(sorted(files)), faults=tuple(faults))
+        return UserCommands(commands=found, untrusted=tuple(sorted(files)), faults=tuple(faults))
     for name, data in files.items():
-        found[name] = parsed(name, data, f"{FOLDER} of this folder")
-    return OwnCommands(commands=dict(sorted(found.items())), faults=tuple(faults))
+        found[name] = parse_command(name, data, f"{FOLDER} of this folder")
+    return UserCommands(commands=dict(sorted(found.items())), faults=tuple(faults))
 
 
 def _name_of(rest: str, path: str) -> str:
@@ -58,7 +58,7 @@ def _name_of(rest: str, path: str) -> str:
     return stem if _NAME.fullmatch(stem) else ""
 
 
-def _of_home(faults: list[str]) -> list[OwnCommand]:
+def _load_home_commands(faults: list[str]) -> list[UserCommand]:
     try:
         folder = Path.home() / FOLDER
         paths = sorted(
@@ -68,7 +68,7 @@ def _of_home(faults: list[str]) -> list[OwnCommand]:
         return []
     if len(paths) > _MOST:
         faults.append(f"{folder} holds more than {_MOST} commands; the rest is left out")
-    commands: list[OwnCommand] = []
+    commands: list[UserCommand] = []
     for path in paths[:_MOST]:
         try:
             if not path.is_file():
@@ -81,11 +81,11 @@ def _of_home(faults: list[str]) -> list[OwnCommand]:
         if len(data) > _FILE_BYTES:
             faults.append(f"{path} is larger than {_FILE_BYTES >> 10} kB, too large for a command")
             continue
-        commands.append(parsed(path.stem, data, f"~/{FOLDER}"))
+        commands.append(parse_command(path.stem, data, f"~/{FOLDER}"))
     return commands
 
 
-def filled_in(command: OwnCommand, arguments: str, workspace: Path) -> str:
+def fill_command(command: UserCommand, arguments: str, workspace: Path) -> str:
     """What is said to the model: each place filled once, what is put in never looked at again. Raises ConfigError."""
     if not command.text:
         raise ConfigError(f"/{command.name} says nothing; write into its file what the model should do")
@@ -96,7 +96,7 @@ def filled_in(command: OwnCommand, arguments: str, workspace: Path) -> str:
     def fill(place: re.Match[str]) -> str:
         nonlocal used
         if place[2]:
-            return _included(place, files, workspace)
+            return _include_file(place, files, workspace)
         used = True
         if place[1]:
             at = int(place[1]) - 1
@@ -116,7 +116,7 @@ def _words(arguments: str) -> Sequence[str]:
         return arguments.split()
 
 
-def _included(place: re.Match[str], files: dict[str, str], workspace: Path) -> str:
+def _include_file(place: re.Match[str], files: dict[str, str], workspace: Path) -> str:
     """What stands for `@path` in the text; the file itself comes at the end, once."""
     whole, path = place[0], place[2].rstrip(".,;:!?")
     rest = place[2][len(path) :]
@@ -124,7 +124,7 @@ def _included(place: re.Match[str], files: dict[str, str], workspace: Path) -> s
         data = read_below(workspace, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return whole  # a decorator, a name, a folder: no file that could be meant
-    except Odd as error:
+    except UnsafeFile as error:
         raise ConfigError(f"@{path} cannot be included: {error}") from error
     except OSError as error:
         raise ConfigError(f"@{path} cannot be included: {error.strerror}") from error

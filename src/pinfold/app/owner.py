@@ -14,12 +14,20 @@ import msgspec
 from anyio.abc import SocketStream
 
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.handing import handed_over
-from pinfold.app.live import LiveSession, Options, Standing, load, own
+from pinfold.app.handing import hand_over
+from pinfold.app.live import LiveSession, Options, SessionStatus, load, open_session
 from pinfold.app.lock import claim, holder_of
 from pinfold.app.looking import Sight
 from pinfold.app.paths import private_dir
-from pinfold.app.talking import BROKEN, Lines, answer_to, connected, from_same_user, listener_at, said
+from pinfold.app.talking import (
+    BROKEN,
+    LineReader,
+    is_same_user_stream,
+    open_listener,
+    open_stream,
+    send_line,
+    send_request,
+)
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import (
@@ -73,7 +81,7 @@ class Link(Protocol):
 
     session: SessionId
 
-    async def standing(self) -> Standing: ...
+    async def status(self) -> SessionStatus: ...
 
     async def submit(self, command: Command) -> None: ...
 
@@ -81,7 +89,7 @@ class Link(Protocol):
         """Bring the workspace's files back to a checkpoint; what came of it, in words. Raises PinfoldError."""
         ...
 
-    async def look(self, what: Sight) -> Json:
+    async def query(self, what: Sight) -> Json:
         """Raises PinfoldError."""
         ...
 
@@ -93,7 +101,7 @@ class Link(Protocol):
 
 
 @asynccontextmanager
-async def take(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
+async def acquire(folder: Path, session: SessionId, options: Options) -> AsyncGenerator[LiveSession]:
     """Own the session and answer for it. Raises SessionBusy if another process does already."""
     private_dir(folder)
     claimed = claim(folder)
@@ -103,7 +111,7 @@ async def take(folder: Path, session: SessionId, options: Options) -> AsyncGener
         )
     begun = False
     try:
-        async with own(folder, session, options) as live, _serving(live, folder):
+        async with open_session(folder, session, options) as live, _serve_clients(live, folder):
             begun = True
             yield live
     finally:
@@ -118,7 +126,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def attach(
+async def connect(
     folder: Path, session: SessionId, options: Options
 ) -> AsyncGenerator[LiveSession | RemoteSession]:
     """The session's live owner if there is one; else `pinfold up` if it runs, else become it. Raises SessionBusy."""
@@ -126,18 +134,18 @@ async def attach(
     handed, began = False, None
     while True:
         if holder_of(folder) is None and not handed:
-            handed, began = True, await handed_over(folder, session, options)
+            handed, began = True, await hand_over(folder, session, options)
         if holder_of(folder) is None:
             async with AsyncExitStack() as stack:
                 try:
-                    live = await stack.enter_async_context(take(folder, session, options))
+                    live = await stack.enter_async_context(acquire(folder, session, options))
                 except SessionBusy:
                     continue  # someone was faster; work through them
                 yield live
             return
         remote = RemoteSession(session, folder, began)
         if await remote.answers():
-            if began is None and (other := _difference(options, await remote.standing())):
+            if began is None and (other := _difference(options, await remote.status())):
                 raise ConfigError(
                     f"{session} is live with {other}; leave that out, or close the session first "
                     f"(pinfold up --close {session}, or end process {holder_of(folder)})"
@@ -151,7 +159,7 @@ async def attach(
         await anyio.sleep(_LOOK_AGAIN_S)
 
 
-def _difference(options: Options, standing: Standing) -> str | None:
+def _difference(options: Options, standing: SessionStatus) -> str | None:
     """What was asked for and cannot be had of a session that is live already."""
     if options.workspace is not None and str(options.workspace) != standing.workspace:
         return "another workspace"
@@ -209,15 +217,15 @@ class RemoteSession:
 
     async def answers(self) -> bool:
         try:
-            await self.standing()
+            await self.status()
         except (OwnerGone, SessionBusy):
             return False
         return True
 
-    async def standing(self) -> Standing:
+    async def status(self) -> SessionStatus:
         answer = await self._ask({"op": "hello"})
         try:
-            standing = msgspec.convert(answer, Standing)
+            standing = msgspec.convert(answer, SessionStatus)
             return standing if self._began is None else msgspec.structs.replace(standing, seq=self._began)
         except msgspec.ValidationError as error:
             raise OwnerGone(f"the owner of {self.session} answered nonsense: {error}") from error
@@ -236,7 +244,7 @@ class RemoteSession:
         """Have the owner put its variables on disk, as they are after the last cell that has ended."""
         await self._ask({"op": "save"}, _RESTORE_S)
 
-    async def look(self, what: Sight) -> Json:
+    async def query(self, what: Sight) -> Json:
         return (await self._ask({"op": "look", "what": what}, _RESTORE_S)).get("seen")
 
     async def blob(self, id_: BlobId) -> bytes:
@@ -247,7 +255,7 @@ class RemoteSession:
 
     async def _ask(self, question: Json, limit_s: float = _ANSWER_S) -> dict[str, Json]:
         path, who = self._folder / _SOCKET, f"the owner of {self.session}"
-        answer = await answer_to(path, question, who, limit_s)
+        answer = await send_request(path, question, who, limit_s)
         if isinstance(words := answer.get("refused"), str):
             raise CommandRefused(words)
         return answer
@@ -257,14 +265,14 @@ class RemoteFeed:
     """Events of a session that another process owns. Raises OwnerGone when that process ends."""
 
     def __init__(self, folder: Path, after: int) -> None:
-        self._connection = connected(folder / _SOCKET)
+        self._connection = open_stream(folder / _SOCKET)
         self._after = after
 
     async def __aenter__(self) -> Self:
         stream = await self._connection.__aenter__()
         with contextlib.suppress(*BROKEN):  # reading will find it gone
-            await said(stream, {"op": "subscribe", "after": self._after})
-        self._lines = Lines(stream)
+            await send_line(stream, {"op": "subscribe", "after": self._after})
+        self._lines = LineReader(stream)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -278,10 +286,10 @@ class RemoteFeed:
 
 
 @asynccontextmanager
-async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
+async def _serve_clients(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
     """Answer other processes meanwhile; at the end, finish what they asked for."""
-    listener = await listener_at(folder / _SOCKET)
-    talks = _Talks(live)
+    listener = await open_listener(folder / _SOCKET)
+    talks = _Connections(live)
     try:
         async with listener, background() as tasks:
             tasks.start_soon(listener.serve, talks.answer)
@@ -292,12 +300,12 @@ async def _serving(live: LiveSession, folder: Path) -> AsyncGenerator[None]:
             await live.idle()
             talks.is_leaving = True
             live.log.end_subscriptions()
-            await talks.over()
+            await talks.wait_for_readers()
     finally:
         (folder / _SOCKET).unlink(missing_ok=True)
 
 
-class _Talks:
+class _Connections:
     """Questions from other processes of the same user. Nothing they send can hurt the session."""
 
     def __init__(self, live: LiveSession) -> None:
@@ -311,13 +319,13 @@ class _Talks:
         self._open += 1
         try:
             async with stream:
-                if from_same_user(stream):
-                    await self._one(stream)
+                if is_same_user_stream(stream):
+                    await self._serve_request(stream)
         finally:
             self._open -= 1
             self._move()
 
-    async def over(self) -> None:
+    async def wait_for_readers(self) -> None:
         """Until they have all read what there is, or do not read on."""
         while self._open:
             with anyio.move_on_after(_FAREWELL_S) as patience:
@@ -329,16 +337,16 @@ class _Talks:
         self._moved.set()
         self._moved = anyio.Event()
 
-    async def _one(self, stream: SocketStream) -> None:
+    async def _serve_request(self, stream: SocketStream) -> None:
         with contextlib.suppress(OwnerGone, *BROKEN):
             try:
-                question = await Lines(stream).next(_QUESTION)
+                question = await LineReader(stream).next(_QUESTION)
                 if not self.is_leaving:
                     await _respond(self._live, stream, parse_json(question), self._move)
             except OwnerGone:
                 return
             except PinfoldError as error:
-                await said(stream, {"refused": str(error)})
+                await send_line(stream, {"refused": str(error)})
 
 
 async def _respond(
@@ -346,35 +354,37 @@ async def _respond(
 ) -> None:
     match question:
         case {"op": "hello"}:
-            standing = live.standing_after(live.log.seq)
-            await said(stream, msgspec.structs.asdict(standing))
+            standing = live.status_after(live.log.seq)
+            await send_line(stream, msgspec.structs.asdict(standing))
         case {"op": "submit", "command": command}:
             logger.debug("%s: another process submits %s", live.session, command)
             await live.submit(decode_command(command))
-            await said(stream, {"ok": True})
+            await send_line(stream, {"ok": True})
         case {"op": "restore", "number": int(number)}:
-            await said(stream, {"words": await live.restore(number)})
+            await send_line(stream, {"words": await live.restore(number)})
         case {"op": "save"}:
             await live.save()
-            await said(stream, {"ok": True})
+            await send_line(stream, {"ok": True})
         case {"op": "look", "what": str(what)} if what in get_args(Sight):
-            await said(stream, {"seen": await live.look(cast("Sight", what))})
+            await send_line(stream, {"seen": await live.query(cast("Sight", what))})
         case {"op": "subscribe", "after": int(after)} if 0 <= after <= live.log.seq:
-            await _feed(live, stream, after, moved)
+            await _stream_events(live, stream, after, moved)
         case _:
             raise BadEvent("not a question of ours")
 
 
-async def _feed(live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]) -> None:
+async def _stream_events(
+    live: LiveSession, stream: SocketStream, after: int, moved: Callable[[], None]
+) -> None:
     async with live.subscribe(after) as feed, background() as tasks:
 
-        async def until_hung_up() -> None:
+        async def wait_for_hangup() -> None:
             with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 while True:
                     await stream.receive(1)
             feed.close()
 
-        tasks.start_soon(until_hung_up)
+        tasks.start_soon(wait_for_hangup)
         async for item in feed:
             line = entry_line(item) if isinstance(item, Entry) else delta_line(item)
             await stream.send(line.encode() + b"\n")

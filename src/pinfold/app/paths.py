@@ -93,14 +93,14 @@ def private_dir(path: Path) -> Path:
             path.chmod(0o700)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be used: {error.strerror}; {_way_out(path, error.errno)}"
+            f"{path} cannot be used: {error.strerror}; {_suggest_fix(path, error.errno)}"
         ) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{path} is not writable; {_way_out(path)}")
+        raise ConfigError(f"{path} is not writable; {_suggest_fix(path)}")
     return path
 
 
-def _way_out(path: Path, code: int | None = None) -> str:
+def _suggest_fix(path: Path, code: int | None = None) -> str:
     """What to do about a folder of ours that cannot be used."""
     if code in (errno.ENOSPC, errno.EDQUOT):
         return "free some space on that disk"
@@ -116,7 +116,7 @@ def workspace_at(path: Path) -> Path:
     try:
         folder = path.resolve(strict=True)
     except FileNotFoundError as error:
-        hint = nearest(path) or "make it or name another"
+        hint = suggest_path(path) or "make it or name another"
         raise ConfigError(f"the workspace {path} does not exist; {hint}") from error
     except (OSError, RuntimeError) as error:
         raise ConfigError(
@@ -134,7 +134,7 @@ def workspace_at(path: Path) -> Path:
     return folder
 
 
-def nearest(path: Path) -> str:
+def suggest_path(path: Path) -> str:
     """For a path that is not there: a question that names one beside it, if there is one much like it."""
     from difflib import get_close_matches
 
@@ -191,7 +191,7 @@ def forget_scratch(session: str) -> None:
         os.close(lock)
 
 
-def forget_unbegun(folder: Path) -> None:
+def remove_unstarted(folder: Path) -> None:
     """Remove what was kept for a session that never began."""
     if not (folder / "log.sqlite").exists():
         removed(folder)

@@ -26,23 +26,23 @@ class Privacy:
         self.is_exposed = False
         """Code or a tool has run, or runs, that could have read it."""
 
-    def look(self) -> None:
+    def check_workspace(self) -> None:
         """Before something changes that is not the user's doing."""
         if not self.holds:
             self.holds = self._has_unknown()
 
     def about_to_read(self) -> bool:
         """Whether this is the first time that there is something."""
-        self.look()
+        self.check_workspace()
         was, self.is_exposed = self.is_exposed, self.is_exposed or self.holds
         return self.is_exposed and not was
 
-    def reveal(self) -> bool:
+    def mark_exposed(self) -> bool:
         """Something of the user's own is read that is not in the workspace; whether that is the first time."""
         self.holds = True
         return self.about_to_read()
 
-    def has_acted(self) -> None:
+    def note_own_files(self) -> None:
         if not self.holds:
             now = self._now()
             self._known, self.holds = now or frozenset(), now is None

@@ -53,7 +53,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def changing(path: Path) -> Generator[None]:
+def hold_file_lock(path: Path) -> Generator[None]:
     """Nobody else changes it meanwhile: reading and writing it becomes one step."""
     lock = private_dir(path.parent) / f".{path.name}.lock"
     try:

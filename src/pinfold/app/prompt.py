@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pinfold.app.instructions import ALL_BYTES, SMALL_BYTES, Instruction, told
+from pinfold.app.instructions import ALL_BYTES, SMALL_BYTES, Instruction, format_instructions
 from pinfold.model import Profile
 from pinfold.sandbox import Mount
 
@@ -45,5 +45,5 @@ def system_prompt(
     if catalogue and profile != "small":
         lines.append(f"{catalogue}\n")
     template = _SMALL if profile == "small" else _PROMPT
-    wanted = told(instructions, SMALL_BYTES if profile == "small" else ALL_BYTES)
+    wanted = format_instructions(instructions, SMALL_BYTES if profile == "small" else ALL_BYTES)
     return template.format(workspace=workspace, mounts="".join(lines)) + wanted + form

@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 from msgspec.structs import replace
 
-from pinfold.app.live import LiveSession, Options, own
-from pinfold.app.owner import take
-from pinfold.app.shelf import Shelf
+from pinfold.app.live import LiveSession, Options, open_session
+from pinfold.app.owner import acquire
+from pinfold.app.shelf import SessionStore
 from pinfold.app.tasks import background
 from pinfold.app.untrusted_files import Writer
 from pinfold.events import (
@@ -42,14 +42,14 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Won:
+class Winner:
     branch: Branch
     text: str
     brought: Brought
     """What it did to the files is in the workspace now."""
 
 
-class Race:
+class BestOfN:
     """`show` is told every event of every branch; `say` a line about one."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Race:
         options: Options,
         count: int,
         *,
-        shelf: Shelf | None,
+        shelf: SessionStore | None,
         show: Callable[[Entry | Delta], None],
         say: Callable[[str], None],
     ) -> None:
@@ -69,20 +69,20 @@ class Race:
         self._untrusted: set[SessionId] = set()
         """Branches that have read others' words."""
 
-    async def run(self, prompt: str, check: str) -> Won | None:
+    async def run(self, prompt: str, check: str) -> Winner | None:
         """Until one passes the check, or all have ended. The others leave nothing behind, unless none has passed."""
         try:
             async with background(), anyio.create_task_group() as racing:
                 for branch in self._branches:
-                    racing.start_soon(self._enter, branch, prompt, check, racing.cancel_scope)
-            return await anyio.to_thread.run_sync(self._settled)
+                    racing.start_soon(self._run_branch, branch, prompt, check, racing.cancel_scope)
+            return await anyio.to_thread.run_sync(self._apply_winner)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._clear)
 
-    def _branch(self, options: Options, number: int, shelf: Shelf | None) -> Branch:
+    def _branch(self, options: Options, number: int, shelf: SessionStore | None) -> Branch:
         session = new_session_id()
-        folder = shelf.place(session) if shelf else None
+        folder = shelf.folder_of(session) if shelf else None
         place = folder or (self._scratch.path / session if self._scratch else None)
         settings: dict[str, Any] = dict(options.settings)
         if isinstance(seed := settings.get("seed"), int):
@@ -92,15 +92,15 @@ class Race:
         options = replace(options, title=title, settings=settings, view=view)
         return Branch(number=number, session=session, folder=folder, options=options)
 
-    async def _enter(self, branch: Branch, prompt: str, check: str, race: anyio.CancelScope) -> None:
+    async def _run_branch(self, branch: Branch, prompt: str, check: str, race: anyio.CancelScope) -> None:
         text: str | None = None
         try:
             if branch.folder is None:
-                opening = own(None, branch.session, branch.options)
+                opening = open_session(None, branch.session, branch.options)
             else:
-                opening = take(branch.folder, branch.session, branch.options)
+                opening = acquire(branch.folder, branch.session, branch.options)
             async with opening as live:
-                text = await self._tried(branch, live, prompt, check)
+                text = await self._try_branch(branch, live, prompt, check)
         except PinfoldError as error:
             self._say(f"branch {branch.number}: {error}")
             text = None
@@ -108,7 +108,7 @@ class Race:
             self._winner = branch, text
             race.cancel()
 
-    async def _tried(self, branch: Branch, live: LiveSession, prompt: str, check: str) -> str | None:
+    async def _try_branch(self, branch: Branch, live: LiveSession, prompt: str, check: str) -> str | None:
         """Its answer, if it passes."""
         say = Say(turn=new_turn_id(), text=prompt)
         async with live.subscribe(0) as feed:
@@ -134,7 +134,7 @@ class Race:
                         pass
         return None
 
-    def _settled(self) -> Won | None:
+    def _apply_winner(self) -> Winner | None:
         if self._winner is None:
             return None
         branch, text = self._winner
@@ -147,7 +147,7 @@ class Race:
                 writer.turn_untrusted()
             brought = bring_over(workspace, view)
             writer.end()
-        return Won(branch=branch, text=text, brought=brought)
+        return Winner(branch=branch, text=text, brought=brought)
 
     def _clear(self) -> None:
         """Views go. So do the sessions of those that lost against another."""
@@ -160,7 +160,7 @@ class Race:
             self._scratch.remove()
 
 
-def unlike(brought: Brought) -> Sequence[str]:
+def describe_conflicts(brought: Brought) -> Sequence[str]:
     """What is not as the winner left it, a line each."""
     lines = [f"{path} was changed here meanwhile and stays as it is" for path in brought.conflicts]
     return [*lines, *(f"{one.path} was left out: {one.why}" for one in brought.left_out)]

@@ -28,7 +28,7 @@ def read_session(folder: Path, session: SessionId) -> Generator[tuple[Log, Damag
         log.close()
 
 
-def cells_of(entries: Sequence[Entry]) -> dict[ActionId, str]:
+def label_cells(entries: Sequence[Entry]) -> dict[ActionId, str]:
     """What to call each cell: by its number, and whether it was undone."""
     undone = fold(entries).undone
     started = (entry.event for entry in entries if isinstance(entry.event, ActionStarted))
@@ -39,7 +39,7 @@ def cells_of(entries: Sequence[Entry]) -> dict[ActionId, str]:
     }
 
 
-def what_stays(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
+def list_lasting_effects(folder: Path, session: SessionId, to: int | None) -> tuple[str, ...]:
     """What going back to the state after cell `to`, or before the last one, will not undo."""
     with read_session(folder, session) as (log, damage):
         state = fold(log.read(damage=damage))
@@ -47,7 +47,7 @@ def what_stays(folder: Path, session: SessionId, to: int | None) -> tuple[str, .
     return state.effects_of(path[-1:] if to is None else tuple(cell for cell in path if cell > to))
 
 
-def top_of(workspace: Path) -> list[str]:
+def list_folder(workspace: Path) -> list[str]:
     """What lies at the top of a folder, folders first, fit to print; the first of it, where there is much."""
     try:
         with os.scandir(workspace) as inside:

@@ -35,7 +35,7 @@ def memory_file() -> Path:
     return data_dir() / "memory.db"
 
 
-def memory_of(workspace: Path, session: str) -> Memory:
+def open_memory(workspace: Path, session: str) -> Memory:
     from pinfold.memory import Memory
 
     return Memory(memory_file(), str(workspace), session)
@@ -60,11 +60,11 @@ def memory_tools(
             words: What it was about.
             limit: Notes at most.
         """
-        return await _read(lambda: memory().recall(words, limit), about_to_read)
+        return await _recall_notes(lambda: memory().recall(words, limit), about_to_read)
 
     async def memories(limit: int = 20) -> Result:
         """List the latest notes of earlier sessions, those of this workspace first."""
-        return await _read(lambda: memory().latest(limit), about_to_read)
+        return await _recall_notes(lambda: memory().latest(limit), about_to_read)
 
     def remember(text: str, tags: list[str] | None = None) -> Result:
         """Keep a note for later sessions: a fact about the user's data, a preference, a decision. No secrets.
@@ -75,13 +75,13 @@ def memory_tools(
         """
         clean = redact(text)
         marks = [redact(tag) for tag in tags or ()]
-        number = _told(lambda: memory().remember(clean, marks, trusted=not is_untrusted()))
+        number = _call_memory(lambda: memory().remember(clean, marks, trusted=not is_untrusted()))
         without = " (without what looked like a secret)" if clean != text else ""
         return Result(text=f"remembered as note {number}{without}", value=number)
 
     def forget(id: int) -> Result:  # noqa: A002 - it is the note's
         """Remove a note by its id."""
-        _told(lambda: memory().forget(id, trusted=not is_untrusted()))
+        _call_memory(lambda: memory().forget(id, trusted=not is_untrusted()))
         return Result(text=f"note {id} is forgotten", value=None)
 
     reading: dict[str, Any] = {"effect": "pure", "reach": "outside", "parallel_safe": True}
@@ -101,10 +101,12 @@ def memory_tools(
     ]
 
 
-async def _read(ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]) -> Result:
+async def _recall_notes(
+    ask: Callable[[], list[Note]], about_to_read: Callable[[], Awaitable[None]]
+) -> Result:
     from anyio.to_thread import run_sync
 
-    notes = await run_sync(lambda: _told(ask))
+    notes = await run_sync(lambda: _call_memory(ask))
     if notes:
         await about_to_read()
     value = [
@@ -126,7 +128,7 @@ def _line(note: Note) -> str:
     return f"{note.id}. {note.text} [{', '.join(about)}]"
 
 
-def _told(call: Callable[[], Any]) -> Any:
+def _call_memory(call: Callable[[], Any]) -> Any:
     from pinfold.memory import MemoryUnusable, NoteRefused
 
     try:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import config_dir
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
 from pinfold.text import keep_own_secret, keep_secret
 
 Where: TypeAlias = Literal["keyring", "file"]
@@ -47,7 +47,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     secrets: dict[str, _Stored] = {}
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class SecretListing(Struct, frozen=True, kw_only=True):
     """All there is to say of a secret."""
 
     name: str
@@ -76,7 +76,7 @@ class Secrets:
                 found[field] = form.strip().replace("{}", self._value(name, stored))
         return found
 
-    def set(self, name: str, value: str, hosts: Iterable[str] = (), header: str = "") -> Listed:
+    def set(self, name: str, value: str, hosts: Iterable[str] = (), header: str = "") -> SecretListing:
         """Keep it; without hosts, or a header, these stay as they were. Raises ConfigError."""
         if not re.fullmatch(_NAME, name):
             raise ConfigError(
@@ -90,7 +90,7 @@ class Secrets:
             )
         patterns = tuple(dict.fromkeys(map(host_pattern, hosts)))
         keep_own_secret(value)
-        with changing(self.path):
+        with hold_file_lock(self.path):
             known = self._read()
             before = known.secrets.get(name)
             where: Where = "keyring" if _into_keyring(name, value) else "file"
@@ -102,11 +102,11 @@ class Secrets:
                 header=header or (before.header if before else ""),
             )
             self._write({**known.secrets, name: stored})
-        return Listed(name=name, hosts=stored.hosts, where=where, header=stored.header)
+        return SecretListing(name=name, hosts=stored.hosts, where=where, header=stored.header)
 
     def remove(self, name: str) -> None:
         """Raises ConfigError, also where there is none."""
-        with changing(self.path):
+        with hold_file_lock(self.path):
             secrets = dict(self._read().secrets)
             stored = secrets.pop(name, None)
             if stored is None:
@@ -116,10 +116,10 @@ class Secrets:
                 _out_of_keyring(name)
             self._write(secrets)
 
-    def all(self) -> tuple[Listed, ...]:
+    def all(self) -> tuple[SecretListing, ...]:
         """By name. Raises ConfigError."""
         return tuple(
-            Listed(
+            SecretListing(
                 name=name,
                 hosts=stored.hosts,
                 where="keyring" if stored.value is None else "file",
@@ -128,11 +128,11 @@ class Secrets:
             for name, stored in sorted(self._read().secrets.items())
         )
 
-    def known_values(self) -> tuple[str, ...]:
+    def list_values(self) -> tuple[str, ...]:
         """Every value, for hiding it. Raises ConfigError."""
         return tuple(self._value(name, stored) for name, stored in self._read().secrets.items())
 
-    def keep(self) -> None:
+    def hide_values(self) -> None:
         """Keep those in the file out of everything this process shows; those in a keyring are once they are used."""
         values = (stored.value for stored in self._read().secrets.values())
         keep_own_secret(*(value for value in values if value))
@@ -157,11 +157,11 @@ class Secrets:
         write_private(self.path, msgspec.json.encode(_File(secrets=dict(secrets))))
 
 
-def keep_secrets_of_this_process() -> None:
+def hide_process_secrets() -> None:
     """From now on nothing that is shown or logged holds a secret of the environment or of the file."""
     keep_secret(*secrets_in(os.environ))
     with contextlib.suppress(ConfigError):  # who wants to use one is told
-        Secrets().keep()
+        Secrets().hide_values()
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -170,12 +170,12 @@ def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
         value
         for name, value in environment.items()
         if (name.upper().endswith(_ENDINGS) or name.upper() in _ALSO)
-        and is_telling(value)
+        and is_recognisable(value)
         and not (value.startswith(("/", "~")) and Path(value).expanduser().exists())
     )
 
 
-def is_telling(value: str) -> bool:
+def is_recognisable(value: str) -> bool:
     """Whether it is no everyday word, so that it can be kept out of all that is shown."""
     return len(value) >= 8 and (len(value) >= 20 or any(letter.isdigit() for letter in value))
 

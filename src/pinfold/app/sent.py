@@ -9,7 +9,7 @@ from msgspec import Struct
 from pinfold.events import ActionFinished, Entry, ModelCalled, ModelReplied
 
 
-class Departure(Struct, kw_only=True):
+class OutboundTotal(Struct, kw_only=True):
     to: str
     """`host:port`, or whoever serves a model."""
     times: int = 0
@@ -20,14 +20,14 @@ class Departure(Struct, kw_only=True):
     output_tokens: int = 0
 
 
-def departures(entries: Iterable[Entry]) -> list[Departure]:
+def sum_outbound(entries: Iterable[Entry]) -> list[OutboundTotal]:
     """Most bytes first. What runs on this machine is not among them."""
-    found: dict[str, Departure] = {}
+    found: dict[str, OutboundTotal] = {}
     called: dict[str, ModelCalled] = {}
     """The last call of a turn: only its reply says whether anybody was asked."""
 
-    def to(name: str) -> Departure:
-        return found.setdefault(name, Departure(to=name))
+    def to(name: str) -> OutboundTotal:
+        return found.setdefault(name, OutboundTotal(to=name))
 
     for event in (entry.event for entry in entries):
         match event:

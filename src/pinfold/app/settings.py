@@ -17,7 +17,7 @@ from pinfold.app.config import NAMED, Config, check_project, check_user, load_co
 from pinfold.app.errors import ConfigError
 from pinfold.app.obeyed import SETTINGS
 from pinfold.app.paths import config_dir, private_dir
-from pinfold.app.private_files import changing
+from pinfold.app.private_files import hold_file_lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
     path = config_file() if project is None else project / SETTINGS
     if project is not None and path.is_symlink():
         raise ConfigError(f"{path} is a link; what is behind it is changed by hand")
-    with _held(path, project):
+    with _hold_config_lock(path, project):
         text_before = _content(path)
-        document = _parsed(text_before, path)
+        document = _parse_document(text_before, path)
         before = _put(document, key.split("."), value, remove=text is None)
         written = document.as_string()
         data = written.encode()
@@ -70,11 +70,11 @@ def set_value(key: str, text: str | None, *, project: Path | None = None) -> Cha
     )
 
 
-def checked_edit(data: bytes) -> None:
+def replace_config(data: bytes) -> None:
     """Replace the user's file by this. Raises ConfigError, and then nothing is changed."""
     path = config_file()
     check_user(data, path)
-    with _held(path, None):
+    with _hold_config_lock(path, None):
         _write(path, data)
 
 
@@ -100,11 +100,11 @@ def _read(key: str, text: str, field: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _held(path: Path, project: Path | None) -> Generator[None]:
+def _hold_config_lock(path: Path, project: Path | None) -> Generator[None]:
     if project is not None:
         yield
         return
-    with changing(path):
+    with hold_file_lock(path):
         yield
 
 
@@ -117,7 +117,7 @@ def _content(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read: {error}; mend it: pinfold config edit") from error
 
 
-def _parsed(text: str, path: Path) -> Any:
+def _parse_document(text: str, path: Path) -> Any:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 

@@ -26,7 +26,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 _DAYS = 36500.0
 
 
-def _modified(folder: Path) -> str:
+def _format_mtime(folder: Path) -> str:
     return datetime.fromtimestamp(folder.stat().st_mtime, UTC).strftime(_TIME)
 
 
@@ -44,7 +44,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-class Shelved(Struct, frozen=True, kw_only=True):
+class StoredSession(Struct, frozen=True, kw_only=True):
     id: SessionId
     folder: Path
     summary: Summary
@@ -54,40 +54,42 @@ class Shelved(Struct, frozen=True, kw_only=True):
     """The process that holds it live."""
 
 
-class Shelf:
+class SessionStore:
     def __init__(self) -> None:
         self.root = private_dir(private_dir(data_dir()) / "sessions")
 
-    def place(self, session: SessionId) -> Path:
+    def folder_of(self, session: SessionId) -> Path:
         """Where a session that begins will lie; its first owner makes the folder."""
         return self.root / session
 
-    def sessions(self) -> list[Shelved]:
+    def sessions(self) -> list[StoredSession]:
         """Every session, the most recently used first."""
-        return sorted(self._each(), key=lambda item: item.summary.last, reverse=True)
+        return sorted(self._read_all(), key=lambda item: item.summary.last, reverse=True)
 
-    def search(self, words: Sequence[str]) -> list[tuple[Shelved, list[Match]]]:
+    def search(self, words: Sequence[str]) -> list[tuple[StoredSession, list[Match]]]:
         """Sessions in which every word stands, and where; the most recently used first."""
         found = [
-            (self._at(folder), hits) for folder in self.root.glob("s_*") if (hits := matches(folder, words))
+            (self._read_one(folder), hits)
+            for folder in self.root.glob("s_*")
+            if (hits := matches(folder, words))
         ]
         return sorted(found, key=lambda pair: pair[0].summary.last, reverse=True)
 
-    def _each(self) -> Iterator[Shelved]:
+    def _read_all(self) -> Iterator[StoredSession]:
         for folder in self.root.glob("s_*"):
             # Any of it may be removed by another process meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                yield self._at(folder)
+                yield self._read_one(folder)
 
     @staticmethod
-    def _at(folder: Path) -> Shelved:
+    def _read_one(folder: Path) -> StoredSession:
         summary = summarise(folder)
         if summary is not None and not summary.events:
-            summary = replace(summary, last=_modified(folder), title="(empty)")
-        return Shelved(
+            summary = replace(summary, last=_format_mtime(folder), title="(empty)")
+        return StoredSession(
             id=SessionId(folder.name),
             folder=folder,
-            summary=summary or Summary(title="(unreadable)", last=_modified(folder)),
+            summary=summary or Summary(title="(unreadable)", last=_format_mtime(folder)),
             readable=summary is not None,
             size=_size(folder),
             owner=holder_of(folder),
@@ -120,7 +122,7 @@ class Shelf:
         )
 
     @contextlib.contextmanager
-    def naming(self) -> Generator[None]:
+    def hold_name_lock(self) -> Generator[None]:
         """While held, nobody else gives a new session its name."""
         with (self.root / ".naming").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -137,17 +139,17 @@ class Shelf:
         removed(doomed)
         forget_scratch(session)
 
-    def collect(self, *, keep_days: float, quota_bytes: float) -> list[Shelved]:
+    def collect(self, *, keep_days: float, quota_bytes: float) -> list[StoredSession]:
         """Remove what is too old, then the oldest until the rest fits. Returns what went.
 
         Live sessions stay, and so do unreadable ones: whether they can be mended is for a person to say.
         """
-        for leftover in self.unfinished():
+        for leftover in self.find_unfinished():
             removed(leftover)
         oldest_kept = (datetime.now(UTC) - timedelta(days=min(keep_days, _DAYS))).strftime(_TIME)
         everything = self.sessions()
         total = sum(item.size for item in everything)
-        gone: list[Shelved] = []
+        gone: list[StoredSession] = []
         for item in reversed(everything):
             if (
                 item.owner is None
@@ -160,7 +162,7 @@ class Shelf:
                     gone.append(item)
         return gone
 
-    def unfinished(self) -> list[Path]:
+    def find_unfinished(self) -> list[Path]:
         """What is left of removals and imports that were cut off."""
         found = list(self.root.glob(".removed-*"))
         for folder in self.root.glob(".importing-*"):
@@ -169,14 +171,14 @@ class Shelf:
                 held.release()
         return sorted(found)
 
-    def unanswered(self) -> list[Path]:
+    def find_stale_sockets(self) -> list[Path]:
         """Sockets of owners that are gone."""
         return sorted(path for path in self.root.glob("s_*/owner.sock") if holder_of(path.parent) is None)
 
-    def bring_in(self, source: Path) -> tuple[SessionId, int]:
+    def import_session(self, source: Path) -> tuple[SessionId, int]:
         """Import a bundle or JSON lines as a session of its own: all of it or nothing."""
         session = new_session_id()
-        with self.arriving(session) as partial:
+        with self.stage_session(session) as partial:
             count, origin = import_file(source, partial, session)
             (partial / IMPORTED).touch()
             if _ID.fullmatch(origin) and not (self.root / origin).exists():
@@ -185,7 +187,7 @@ class Shelf:
         return session, count
 
     @contextlib.contextmanager
-    def arriving(self, session: SessionId) -> Generator[Path]:
+    def stage_session(self, session: SessionId) -> Generator[Path]:
         """A folder for a session that comes as a whole: to be renamed to its place, or nothing is left of it."""
         # Under a name that `collect` sweeps once we are gone.
         partial = private_dir(self.root / f".importing-{session}")

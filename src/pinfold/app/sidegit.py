@@ -140,12 +140,12 @@ rm -f "$GIT_INDEX_FILE"
 """
 
 
-def left_out() -> list[str]:
+def secret_pathspecs() -> list[str]:
     """Pathspecs of what is in no checkpoint: secrets read as empty inside, or are what no history should hold."""
     return [f":(exclude,icase,glob)**/{name}{rest}" for name in SECRET_NAMES for rest in ("", "/**")]
 
 
-def surroundings(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[str, str]:
+def git_environment(gitdir: str = ".git", drivers: Iterable[str] = ()) -> dict[str, str]:
     """The whole environment of git. `drivers`: filters of the repository, which are not to run."""
     settings = dict(_SETTINGS)
     for driver in drivers:
@@ -183,7 +183,7 @@ class Changes(Struct, frozen=True, kw_only=True):
     """Repositories of their own; only their commit is in a checkpoint, and nothing is done to them."""
 
 
-def parsed(raw: bytes) -> Changes:
+def parse_changes(raw: bytes) -> Changes:
     """What `git diff-tree --raw -z` prints; untrusted, and only ever given back to the session."""
     found = Changes(gone=[], changed=[], new=[], nested=[])
     for head, path in _pairs(raw.split(b"\0")):

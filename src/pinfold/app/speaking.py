@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from pinfold.app.errors import OwnerGone
-from pinfold.app.live import Standing
+from pinfold.app.live import SessionStatus
 from pinfold.app.owner import Link
 from pinfold.events import Command, Delta, Entry
 
@@ -18,9 +18,9 @@ _TRIES = 20
 """How often an owner may leave just as we come in."""
 
 
-class Spoken(Struct, frozen=True, kw_only=True):
+class Submission(Struct, frozen=True, kw_only=True):
     link: Link
-    standing: Standing
+    standing: SessionStatus
     """Before the command."""
     command: Command
     feed: AsyncIterator[Entry | Delta]
@@ -28,13 +28,15 @@ class Spoken(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def spoken(opening: Opening, command_for: Callable[[Standing], Command]) -> AsyncGenerator[Spoken]:
+async def submit_and_follow(
+    opening: Opening, command_for: Callable[[SessionStatus], Command]
+) -> AsyncGenerator[Submission]:
     """Open the session, subscribe, and submit; start over if its owner leaves before it has taken the command."""
     for attempt in range(1, _TRIES + 1):
         async with AsyncExitStack() as stack:
             try:
                 link = await stack.enter_async_context(opening())
-                standing = await link.standing()
+                standing = await link.status()
                 feed = await stack.enter_async_context(link.subscribe(standing.seq))
                 command = command_for(standing)
                 await link.submit(command)
@@ -42,5 +44,5 @@ async def spoken(opening: Opening, command_for: Callable[[Standing], Command]) -
                 if attempt == _TRIES:
                     raise
                 continue
-            yield Spoken(link=link, standing=standing, command=command, feed=feed)
+            yield Submission(link=link, standing=standing, command=command, feed=feed)
             return

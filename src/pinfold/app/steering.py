@@ -15,7 +15,7 @@ STEERING = (*_EDITS, "apply_patch")
 """Tools that may change a file that steers the agent."""
 
 
-class SteeringEdit(Struct, frozen=True, kw_only=True):
+class ProtectedEdit(Struct, frozen=True, kw_only=True):
     path: str
     before: bytes | None
     after: bytes
@@ -28,33 +28,39 @@ class SteeringEdit(Struct, frozen=True, kw_only=True):
         return "".join(unified_diff(old, new, f"a/{self.path}", f"b/{self.path}"))
 
 
-def steered_by(action: CallTool, workspace: Path) -> str:
+def find_protected_file(action: CallTool, workspace: Path) -> str:
     """The file, relative to the workspace; empty if there is none."""
     args = action.given
     if action.tool == "apply_patch":
         named = (line for line in str(args.get("patch", "")).splitlines() if line.startswith(_HEADS))
         paths = [word for line in named for word in line.split() if "/" in word or "." in word]
         return next(
-            (f for p in paths for f in (_steering(p, workspace), _steering(p[2:], workspace)) if f), ""
+            (
+                f
+                for p in paths
+                for f in (_match_protected(p, workspace), _match_protected(p[2:], workspace))
+                if f
+            ),
+            "",
         )
     path = args.get("path")
-    return _steering(path, workspace) if action.tool in _EDITS and isinstance(path, str) else ""
+    return _match_protected(path, workspace) if action.tool in _EDITS and isinstance(path, str) else ""
 
 
 _HEADS = ("--- ", "+++ ", "*** ", "rename ", "copy ", "diff ")
 
 
-def _steering(path: str, workspace: Path) -> str:
+def _match_protected(path: str, workspace: Path) -> str:
     from pinfold.sandbox.steering import steering_path
 
     return ("\0" not in path and steering_path(path, workspace)) or ""
 
 
-def planned(action: CallTool, workspace: Path) -> SteeringEdit:
+def plan_edit(action: CallTool, workspace: Path) -> ProtectedEdit:
     """What it would make of the file as it is now. Raises BadCall."""
     from pinfold.sandbox.steering import read_steering
 
-    path = steered_by(action, workspace)
+    path = find_protected_file(action, workspace)
     if action.tool not in _EDITS:
         raise BadCall(f"{path} is protected; change it with edit_file or write_file, one file at a time")
     args = action.given
@@ -63,21 +69,21 @@ def planned(action: CallTool, workspace: Path) -> SteeringEdit:
     except FileRefused as error:
         raise BadCall(str(error)) from error
     if action.tool == "write_file":
-        return SteeringEdit(path=path, before=before, after=str(args.get("content", "")).encode())
+        return ProtectedEdit(path=path, before=before, after=str(args.get("content", "")).encode())
     old, new = str(args.get("old", "")).encode(), str(args.get("new", "")).encode()
     if before is None:
         raise BadCall(f"{path} does not exist; make it with write_file")
     found, wanted = before.count(old) if old else 0, args.get("expected_matches", 1)
     if found != wanted:
         raise BadCall(f"the old text is {found} times in {path}, not {wanted} times; give more of it")
-    return SteeringEdit(path=path, before=before, after=before.replace(old, new))
+    return ProtectedEdit(path=path, before=before, after=before.replace(old, new))
 
 
-def carried_out(action: CallTool, workspace: Path) -> str:
+def apply_edit(action: CallTool, workspace: Path) -> str:
     """Write it. What is trusted is so by content: this voids it. Raises BadCall."""
     from pinfold.sandbox.steering import write_steering
 
-    edit = planned(action, workspace)
+    edit = plan_edit(action, workspace)
     try:
         write_steering(edit.path, edit.after, workspace)
     except FileRefused as error:

@@ -12,7 +12,7 @@ from pinfold.app.errors import ConfigError
 from pinfold.app.live import LiveSession
 from pinfold.app.owner import Link
 from pinfold.app.reading import read_session
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.engine import State, fold
 from pinfold.events import (
     ActionFinished,
@@ -40,7 +40,7 @@ from pinfold.text import join_names
 _MOVING = (UserSpoke, ModelCalled, ActionStarted)
 
 
-class ToldCell(Struct, frozen=True, kw_only=True):
+class CellRecord(Struct, frozen=True, kw_only=True):
     """A cell, or a call that an undo takes back as it does a cell."""
 
     number: int
@@ -57,7 +57,7 @@ class ToldCell(Struct, frozen=True, kw_only=True):
     """How many others."""
 
 
-class ToldTurn(Struct, frozen=True, kw_only=True):
+class TurnRecord(Struct, frozen=True, kw_only=True):
     number: int
     """Counted from 1."""
     id: TurnId
@@ -71,7 +71,7 @@ class ToldTurn(Struct, frozen=True, kw_only=True):
     """The chat was brought back to before it."""
 
 
-class ToldOutput(Struct, frozen=True, kw_only=True):
+class OutputRecord(Struct, frozen=True, kw_only=True):
     """What an action printed."""
 
     name: str
@@ -82,7 +82,7 @@ class ToldOutput(Struct, frozen=True, kw_only=True):
     """All of it, where that is more."""
 
 
-class Bill(Struct, frozen=True, kw_only=True):
+class ModelBill(Struct, frozen=True, kw_only=True):
     """What one model was asked."""
 
     model: str
@@ -92,15 +92,15 @@ class Bill(Struct, frozen=True, kw_only=True):
     """None once any reply had no known price."""
 
 
-class Story(Struct, frozen=True, kw_only=True):
+class SessionHistory(Struct, frozen=True, kw_only=True):
     session: SessionId
     title: str
     checkpoints: bool
     """Git checkpoints are made."""
-    turns: tuple[ToldTurn, ...]
-    cells: tuple[ToldCell, ...]
-    outputs: tuple[ToldOutput, ...]
-    bills: tuple[Bill, ...]
+    turns: tuple[TurnRecord, ...]
+    cells: tuple[CellRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    bills: tuple[ModelBill, ...]
     path: tuple[int, ...]
     """The cells whose effects are there."""
     granted: tuple[str, ...]
@@ -109,10 +109,10 @@ class Story(Struct, frozen=True, kw_only=True):
     """A turn or a cell is under way, as far as the log tells."""
     effects: tuple[tuple[int, str], ...]
 
-    def cell(self, number: int) -> ToldCell | None:
+    def cell(self, number: int) -> CellRecord | None:
         return next((cell for cell in self.cells if cell.number == number), None)
 
-    def turn(self, number: int) -> ToldTurn:
+    def turn(self, number: int) -> TurnRecord:
         """One that can be gone back to; -1 is the last. Raises ConfigError."""
         turns = {one.number: one for one in self.turns if not one.forgotten}
         wanted = max(turns) if number == -1 and turns else number
@@ -126,7 +126,7 @@ class Story(Struct, frozen=True, kw_only=True):
         """Which one it is, in words."""
         return f"the last one is {self.cells[-1].number}" if self.cells else "nothing was run yet"
 
-    def staying(self, cells: Iterable[int]) -> tuple[str, ...]:
+    def lasting_effects(self, cells: Iterable[int]) -> tuple[str, ...]:
         """What undoing these cells does not undo."""
         gone = {*cells}
         return tuple(what for cell, what in self.effects if cell in gone)
@@ -189,7 +189,7 @@ def entries_of(link: Link) -> list[Entry]:
 
 def entries_on_disk(session: SessionId) -> list[Entry]:
     """Raises PinfoldError."""
-    return _read(Shelf().place(session), session)
+    return _read(SessionStore().folder_of(session), session)
 
 
 def _read(folder: Path, session: SessionId) -> list[Entry]:
@@ -197,12 +197,12 @@ def _read(folder: Path, session: SessionId) -> list[Entry]:
         return list(log.read(damage=damage))
 
 
-def story_of(session: SessionId, entries: Sequence[Entry]) -> Story:
+def build_history(session: SessionId, entries: Sequence[Entry]) -> SessionHistory:
     state = fold(entries)
-    reading = _Reading(state)
+    reading = _HistoryBuilder(state)
     for entry in entries:
-        reading.take(entry)
-    return Story(
+        reading.add_entry(entry)
+    return SessionHistory(
         session=session,
         title=state.title,
         checkpoints=state.checkpoints,
@@ -229,7 +229,7 @@ def _is_busy(state: State, entries: Sequence[Entry]) -> bool:
     return False
 
 
-class _Reading:
+class _HistoryBuilder:
     def __init__(self, state: State) -> None:
         self._state = state
         self._proposed: dict[ActionId, ActionProposed] = {}
@@ -240,33 +240,33 @@ class _Reading:
         """The last cell."""
         self.spoken: list[tuple[UserSpoke, str, int]] = []
         """Each with when, and after how many cells."""
-        self.cells: dict[int, ToldCell] = {}
-        self.outputs: list[ToldOutput] = []
-        self.bills: dict[str, Bill] = {}
+        self.cells: dict[int, CellRecord] = {}
+        self.outputs: list[OutputRecord] = []
+        self.bills: dict[str, ModelBill] = {}
 
-    def take(self, entry: Entry) -> None:
+    def add_entry(self, entry: Entry) -> None:
         match entry.event:
             case UserSpoke() as event:
                 self.spoken.append((event, entry.at, self._last))
             case SessionRewound(forgotten=forgotten, recalled=recalled):
                 self._forgotten = (self._forgotten | {*forgotten}) - {*recalled}
             case ModelReplied(model=model, usage=usage, cost=cost):
-                self._bill(model, usage, cost)
+                self._add_usage(model, usage, cost)
             case ActionProposed() as event:
                 self._proposed[event.id] = event
             case ActionStarted(id=id_, cell=int(number)) if id_ in self._proposed:
-                self._started(self._proposed[id_], number)
+                self._on_started(self._proposed[id_], number)
             case ActionFinished() as event:
-                self._finished(event)
+                self._on_finished(event)
             case _:
                 pass
 
-    def _started(self, proposed: ActionProposed, number: int) -> None:
+    def _on_started(self, proposed: ActionProposed, number: int) -> None:
         self._numbers[proposed.id] = number
         if number in self.cells:
             return
         self._last = number
-        self.cells[number] = ToldCell(
+        self.cells[number] = CellRecord(
             number=number,
             id=proposed.id,
             code=_code(proposed),
@@ -274,9 +274,9 @@ class _Reading:
             undone=number in self._state.undone,
         )
 
-    def _finished(self, event: ActionFinished) -> None:
+    def _on_finished(self, event: ActionFinished) -> None:
         if event.usage is not None:
-            self._bill("asked by tools", event.usage, event.cost)
+            self._add_usage("asked by tools", event.usage, event.cost)
         proposed = self._proposed.get(event.id)
         if proposed is None:
             return
@@ -294,20 +294,22 @@ class _Reading:
             called = proposed.action.tool if isinstance(proposed.action, CallTool) else "cell"
             name = called if number is None else f"cell {number}"
             blob = event.blobs[0] if event.blobs else None
-            self.outputs.append(ToldOutput(name=name, text=event.observation, blob=blob))
+            self.outputs.append(OutputRecord(name=name, text=event.observation, blob=blob))
 
-    def _bill(self, model: str, usage: Usage, cost: float | None) -> None:
-        bill = self.bills.get(model, Bill(model=model))
+    def _add_usage(self, model: str, usage: Usage, cost: float | None) -> None:
+        bill = self.bills.get(model, ModelBill(model=model))
         total = None if cost is None or bill.cost is None else bill.cost + cost
-        self.bills[model] = Bill(model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total)
+        self.bills[model] = ModelBill(
+            model=model, replies=bill.replies + 1, usage=bill.usage + usage, cost=total
+        )
 
-    def turns(self) -> Iterator[ToldTurn]:
+    def turns(self) -> Iterator[TurnRecord]:
         cells: dict[TurnId | None, list[int]] = {}
         for cell in self.cells.values():
             if not cell.undone:
                 cells.setdefault(cell.turn, []).append(cell.number)
         for number, (event, at, before) in enumerate(self.spoken, 1):
-            yield ToldTurn(
+            yield TurnRecord(
                 number=number,
                 id=event.turn,
                 text=event.text,

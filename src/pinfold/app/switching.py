@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pinfold.app.assembling import Assembled
-from pinfold.app.models import Asked, Calling, asked_of
+from pinfold.app.assembling import SessionParts
+from pinfold.app.models import CallOptions, SessionModels, select_models
 from pinfold.engine import Choice
 
 
-class Switching:
-    def __init__(self, asked: Asked, calling: Calling) -> None:
+class ModelSwitcher:
+    def __init__(self, asked: SessionModels, calling: CallOptions) -> None:
         self.asked = asked
         """The last."""
-        self.made: Assembled | None = None
+        self.made: SessionParts | None = None
         """Once it is: what must fit the model."""
         self._calling = calling
-        self._before: list[Asked] = []
+        self._before: list[SessionModels] = []
 
     def choose(self, model: str) -> Choice:
         """Raises ModelError."""
         assert self.made is not None
-        asked = asked_of(model, "", (), self._calling.with_stored_keys())
+        asked = select_models(model, "", (), self._calling.with_stored_keys())
         if asked.profile != self.asked.profile:
-            self.made.hands.suit(small=asked.profile == "small")
+            self.made.hands.adapt_to_model(small=asked.profile == "small")
         self._before.append(self.asked)
         self.asked = asked
         return Choice(model=asked.model, prompt=self.made.prompt(asked.profile))

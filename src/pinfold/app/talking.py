@@ -18,7 +18,7 @@ BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _LINE = 256 << 20
 
 
-class Lines:
+class LineReader:
     def __init__(self, stream: SocketStream) -> None:
         from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -35,17 +35,17 @@ class Lines:
             raise BadEvent(f"a line of more than {limit >> 20} MiB") from error
 
 
-async def said(stream: SocketStream, words: Json) -> None:
+async def send_line(stream: SocketStream, words: Json) -> None:
     await stream.send(plain_json(words).encode() + b"\n")
 
 
-async def answer_to(path: Path, question: Json, who: str, limit_s: float) -> dict[str, Json]:
+async def send_request(path: Path, question: Json, who: str, limit_s: float) -> dict[str, Json]:
     """One question, one answer. Raises OwnerGone if nobody is there, SessionBusy if nobody answers."""
-    async with connected(path) as stream:
+    async with open_stream(path) as stream:
         try:
             with anyio.fail_after(limit_s):
-                await said(stream, question)
-                answer = parse_json(await Lines(stream).next())
+                await send_line(stream, question)
+                answer = parse_json(await LineReader(stream).next())
         except BROKEN as error:
             raise OwnerGone(f"{who} ended") from error
         except TimeoutError as error:
@@ -56,7 +56,7 @@ async def answer_to(path: Path, question: Json, who: str, limit_s: float) -> dic
 
 
 @asynccontextmanager
-async def connected(path: Path) -> AsyncGenerator[UNIXSocketStream]:
+async def open_stream(path: Path) -> AsyncGenerator[UNIXSocketStream]:
     with short_path(path) as short:
         try:
             stream = await anyio.connect_unix(short)
@@ -66,11 +66,11 @@ async def connected(path: Path) -> AsyncGenerator[UNIXSocketStream]:
         yield stream
 
 
-async def listener_at(path: Path) -> SocketListener:
+async def open_listener(path: Path) -> SocketListener:
     path.unlink(missing_ok=True)  # noqa: ASYNC240 - a name only
     with short_path(path) as short:
         return await anyio.create_unix_listener(short, mode=0o600)
 
 
-def from_same_user(stream: SocketStream) -> bool:
+def is_same_user_stream(stream: SocketStream) -> bool:
     return is_same_user(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 - no SQL here

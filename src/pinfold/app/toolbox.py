@@ -11,8 +11,8 @@ from msgspec import Struct, field
 
 from pinfold.app.databases import DataConfig
 from pinfold.app.observing import OutputLimits
-from pinfold.app.on_host import OnHost
-from pinfold.app.outgoing import Flows, WayOut
+from pinfold.app.on_host import HostShell
+from pinfold.app.outgoing import Flows, SessionEgress
 from pinfold.app.paths import config_dir
 from pinfold.app.secrets import Secrets
 from pinfold.app.web import WebAccess
@@ -46,20 +46,20 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """Tools of servers that are known already, one server after the other."""
 
 
-class _ByHost:
+class _HostSecrets:
     """The user's secrets, as tools ask for them."""
 
     async def secret(self, name: str, host: str) -> str | None:
         return Secrets().get(name, host)
 
 
-def tools_of(
+def build_tools(
     options: ToolOptions,
     own: Iterable[Tool[..., Any]],
     *,
     inside: Inside,
     kept: Kept,
-    way: WayOut,
+    way: SessionEgress,
     workspace: Path,
     shell_s: float,
 ) -> tuple[list[Tool[..., Any]], tuple[str, ...]]:
@@ -72,7 +72,7 @@ def tools_of(
 
     web = WebAccess(way)
     made: list[Tool[..., Any]] = [
-        shell_tool(inside, str(workspace), host=OnHost(workspace), default_s=shell_s),
+        shell_tool(inside, str(workspace), host=HostShell(workspace), default_s=shell_s),
         *file_tools(inside, kept),
         fetch_tool(WebAccess(way, Secrets().headers_for)),
         *small_tools(),
@@ -86,7 +86,7 @@ def tools_of(
     if options.declared or folder.is_dir():
         from pinfold.tools.declared import Ports, load_folder, yaml_tool
 
-        ports = Ports(inside=inside, web=web, secrets=_ByHost())
+        ports = Ports(inside=inside, web=web, secrets=_HostSecrets())
         loaded = load_folder(folder, ports)
         faults += loaded.faults
         made += [*loaded.tools, *(yaml_tool(content, name, ports) for name, content in options.declared)]
@@ -96,15 +96,15 @@ def tools_of(
     return [*made, *own], tuple(faults)
 
 
-def shown_to(*, small: bool, handed: Iterable[str]) -> tuple[str, ...]:
+def select_shown_tools(*, small: bool, handed: Iterable[str]) -> tuple[str, ...]:
     """A small model is told of `python` alone, and of what the user handed over."""
     return (*(("python",) if small else SHOWN), *handed)
 
 
-def registry_of(
+def build_registry(
     options: ToolOptions, tools: Iterable[Tool[..., Any]], handed: Iterable[str], *, small: bool
 ) -> Registry:
-    shown = shown_to(small=small, handed=handed)
+    shown = select_shown_tools(small=small, handed=handed)
     registry = Registry(tools, enable=options.enable, disable=options.disable, shown=shown)
     for server, served in groupby(options.served, key=lambda tool: tool.server):
         registry.put(server, served)

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import Obeyed, obeyed
+from pinfold.app.obeyed import ProjectFiles, read_project_files
 from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
 from pinfold.text import join_names, printable_line
 
 _NAMED = 4
@@ -32,7 +32,7 @@ class _Store(msgspec.Struct, frozen=True, kw_only=True):
     folders: dict[str, _Grant] = {}
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class TrustStatus(Struct, frozen=True, kw_only=True):
     """How a workspace is trusted."""
 
     trusted: bool
@@ -42,7 +42,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Files that are new, gone or other than they were then."""
 
 
-class Followed(Struct, frozen=True, kw_only=True):
+class TrustedFiles(Struct, frozen=True, kw_only=True):
     """What of a workspace is obeyed, and what must be said about the rest."""
 
     files: Mapping[str, bytes]
@@ -53,7 +53,7 @@ class Followed(Struct, frozen=True, kw_only=True):
 class Question(Struct, frozen=True, kw_only=True):
     """What a person decides before a folder is obeyed; the answer yes is `trust(question.found)`."""
 
-    found: Obeyed
+    found: ProjectFiles
     lines: tuple[str, ...]
     """For each file its name and what it would do. Not fit to print as they are."""
     changed: tuple[str, ...] = ()
@@ -62,36 +62,36 @@ class Question(Struct, frozen=True, kw_only=True):
 
 def question(workspace: Path) -> Question | None:
     """None where there is nothing to decide: nothing is there, it is trusted, or it cannot be. Raises ConfigError."""
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     if found.odd or all(file.is_idle for file in found.files) or is_too_wide(found.workspace):
         return None
-    stands = standing(found)
+    stands = trust_status(found)
     if stands.trusted:
         return None
     lines: list[str] = []
     for file in found.files:
-        first, *more = found.what(file)
+        first, *more = found.describe_effects(file)
         lines += [f"{file.name}: {first}", *more]
     return Question(found=found, lines=tuple(lines), changed=stands.changed)
 
 
-def is_trusted(found: Obeyed) -> bool:
+def is_trusted(found: ProjectFiles) -> bool:
     """Whether the user has trusted exactly this. Raises ConfigError."""
-    return standing(found).trusted
+    return trust_status(found).trusted
 
 
-def standing(found: Obeyed) -> Standing:
+def trust_status(found: ProjectFiles) -> TrustStatus:
     """Raises ConfigError."""
     grant = _read().folders.get(str(found.workspace))
     if grant is None or is_too_wide(found.workspace):
-        return Standing(trusted=False)
+        return TrustStatus(trusted=False)
     now = {**found.digests, **dict.fromkeys(found.odd, "")}
     changed = sorted(name for name in now.keys() | grant.files if now.get(name) != grant.files.get(name))
     trusted = not changed and found.digest == grant.digest
-    return Standing(trusted=trusted, at=grant.at, changed=tuple(changed))
+    return TrustStatus(trusted=trusted, at=grant.at, changed=tuple(changed))
 
 
-def trust(found: Obeyed) -> None:
+def trust(found: ProjectFiles) -> None:
     """Obey this from now on, until any of it changes. Raises ConfigError."""
     if is_too_wide(found.workspace):
         raise ConfigError(
@@ -105,14 +105,14 @@ def trust(found: Obeyed) -> None:
     if not found.files:
         raise ConfigError(f"nothing in {found.workspace} would be obeyed, so there is nothing to trust")
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    with changing(_path()):
+    with hold_file_lock(_path()):
         grant = _Grant(digest=found.digest, files=found.digests, at=at)
         _write({**_read().folders, str(found.workspace): grant})
 
 
 def forget(workspace: Path) -> bool:
     """Trust it no longer; False if it was not. Raises ConfigError."""
-    with changing(_path()):
+    with hold_file_lock(_path()):
         folders = dict(_read().folders)
         known = folders.pop(str(workspace.resolve()), None)
         if known:
@@ -120,18 +120,18 @@ def forget(workspace: Path) -> bool:
     return known is not None
 
 
-def followed(workspace: Path) -> Followed:
+def read_trusted_files(workspace: Path) -> TrustedFiles:
     """What of it is obeyed. Nobody is asked: what is not trusted is ignored, and one line says so. Raises ConfigError."""
-    found = obeyed(workspace)
+    found = read_project_files(workspace)
     if not found.files and not found.odd:
-        return Followed(files={})
-    stands = standing(found)
+        return TrustedFiles(files={})
+    stands = trust_status(found)
     if stands.trusted:
-        return Followed(files={file.name: file.data for file in found.files})
-    return Followed(files={}, notice=_notice(found, stands))
+        return TrustedFiles(files={file.name: file.data for file in found.files})
+    return TrustedFiles(files={}, notice=_notice(found, stands))
 
 
-def _notice(found: Obeyed, stands: Standing) -> str:
+def _notice(found: ProjectFiles, stands: TrustStatus) -> str:
     names = [*(file.name for file in found.files if not file.is_idle), *found.odd]
     if not names:
         return ""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pinfold.app.private_files import changing
+from pinfold.app.private_files import hold_file_lock
 from pinfold.app.untrusted_store import WHOLE, Mark, Store, Writing, load, save, store_path
 from pinfold.text import join_names, numerous, printable_line
 
@@ -50,21 +50,21 @@ class Writer:
         """Others' words may be in its places since it looked last, and it has met none yet; cheap to ask."""
         if self._writing or self._has_met_any:
             return False
-        return self._has_company or _seen(str(store_path())) != self._looked_at
+        return self._has_company or _read_stamp(str(store_path())) != self._looked_at
 
-    def look(self) -> dict[Path, Mark]:
+    def find_marked(self) -> dict[Path, Mark]:
         """Files with others' words in its places. Raises ConfigError."""
-        self._looked_at = _seen(str(store_path()))
+        self._looked_at = _read_stamp(str(store_path()))
         if self._looked_at is None:
             return {}
-        found = untrusted_in(self._places)
+        found = find_untrusted(self._places)
         self._has_met_any = bool(found)
         others = (one for name, one in load().writing.items() if name != self._session)
         tops = [place.resolve() for place in self._places]
-        self._has_company = any(_meets(Path(folder), tops) for one in others for folder in one.folders)
+        self._has_company = any(_overlaps(Path(folder), tops) for one in others for folder in one.folders)
         return found
 
-    def acts(self) -> None:
+    def begin_action(self) -> None:
         """What it does next may bring in others' words and write them down before it ends."""
         self._began_ns = _now_ns()
 
@@ -77,9 +77,9 @@ class Writer:
             since_ns=self._began_ns,
             opened_ns=self._opened_ns,
             pid=os.getpid(),
-            started=_started(os.getpid()),
+            started=_read_start_time(os.getpid()),
         )
-        with changing(store_path()):
+        with hold_file_lock(store_path()):
             store = load()
             save(replace(store, writing={**store.writing, self._session: writing}))
         self._writing = writing
@@ -91,42 +91,42 @@ class Writer:
         """Nothing of it runs any more. Raises ConfigError."""
         if self._writing is None:
             return
-        with changing(store_path()):
-            store = _settled(load(), {self._session: self._writing}, self._known)
+        with hold_file_lock(store_path()):
+            store = _mark_written(load(), {self._session: self._writing}, self._known)
             rest = {name: one for name, one in store.writing.items() if name != self._session}
             save(replace(store, writing=rest))
 
 
-def untrusted_in(places: Iterable[Path]) -> dict[Path, Mark]:
+def find_untrusted(places: Iterable[Path]) -> dict[Path, Mark]:
     """Those that are still as they were marked, at or below any of these places. Raises ConfigError."""
     if not store_path().exists():
         return {}
     tops = [place.resolve() for place in places]
-    with changing(store_path()):
+    with hold_file_lock(store_path()):
         before = store = load()
-        store = _renamed(store, tops)
-        tops += _also_known_as(store, tops)
+        store = _follow_renames(store, tops)
+        tops += _find_aliases(store, tops)
         near = {
             name: one
             for name, one in store.writing.items()
-            if any(_meets(Path(folder), tops) for folder in one.folders)
+            if any(_overlaps(Path(folder), tops) for folder in one.folders)
         }
-        store = _settled(store, near)
-        dead = {name for name, one in near.items() if not _lives(one)}
+        store = _mark_written(store, near)
+        dead = {name for name, one in near.items() if not _is_alive(one)}
         rest = {name: one for name, one in store.writing.items() if name not in dead}
-        store = _checked(replace(store, writing=rest), tops)
+        store = _drop_stale_marks(replace(store, writing=rest), tops)
         if store != before:
             save(store)
-    return {Path(path): mark for path, mark in store.files.items() if _concerns(path, mark, tops)}
+    return {Path(path): mark for path, mark in store.files.items() if _is_relevant(path, mark, tops)}
 
 
 def clean(paths: Iterable[Path]) -> int:
     """The user has read them: whatever is marked at or below these paths no longer is. How many. Raises ConfigError."""
     tops = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - a link is meant as it is
     tops += [top.resolve() for top in tops]
-    with changing(store_path()):
+    with hold_file_lock(store_path()):
         store = load()
-        tops += _also_known_as(store, tops)
+        tops += _find_aliases(store, tops)
         gone = {path for path in store.files if _is_in(path, tops)}
         if gone:
             save(replace(store, files={path: mark for path, mark in store.files.items() if path not in gone}))
@@ -134,7 +134,7 @@ def clean(paths: Iterable[Path]) -> int:
 
 
 @contextmanager
-def written_for(session: str, path: Path) -> Generator[None]:
+def mark_host_write(session: str, path: Path) -> Generator[None]:
     """Meanwhile the host writes a file that may hold what an untrusted session has read. Raises ConfigError."""
     # By a name of its own: the session itself may still be writing elsewhere.
     writer = Writer(f"{session}, exported", [Path(os.path.abspath(path))])  # noqa: PTH100 - a link is meant as it is
@@ -152,46 +152,48 @@ def notice(found: Mapping[Path, Mark], workspace: Path) -> str:
     )
 
 
-def _settled(store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None) -> Store:
+def _mark_written(
+    store: Store, sessions: Mapping[str, Writing], known: Mapping[str, str] | None = None
+) -> Store:
     """With a mark on each file these sessions may have written so far; `known` are contents that are not theirs."""
-    from pinfold.app.written_files import written
+    from pinfold.app.written_files import find_written
 
     files, folders, ways = dict(store.files), dict(store.folders), dict(store.ways)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     for session, writing in sessions.items():
         for top in map(Path, writing.folders):
-            found = written(top, writing.since_ns, writing.opened_ns, known or {})
+            found = find_written(top, writing.since_ns, writing.opened_ns, known or {})
             for path, mark in found.items():
                 before = files.get(path)
                 if before is None or before.digest != mark.digest:
                     files[path] = replace(mark, session=session, at=at)
-            if found and (number := _number(str(top))):
+            if found and (number := _read_inode(str(top))):
                 folders[str(top)] = number
                 around = {parent for path in (str(top), *found) for parent in Path(path).parents}
-                ways |= {str(one): there for one in around - {Path("/")} if (there := _number(str(one)))}
+                ways |= {str(one): there for one in around - {Path("/")} if (there := _read_inode(str(one)))}
     return replace(store, files=files, folders=folders, ways=ways)
 
 
-def _checked(store: Store, tops: Sequence[Path]) -> Store:
+def _drop_stale_marks(store: Store, tops: Sequence[Path]) -> Store:
     """Without the marks in these places whose files are gone or others by now; one that only moved takes its mark along."""
     files = dict(store.files)
     missing: list[Mark] = []
     for path, mark in store.files.items():
-        if not _is_in(path, tops) or _seen(path) == mark.seen:
+        if not _is_in(path, tops) or _read_stamp(path) == mark.seen:
             continue
-        now = _as_before(path, mark)
+        now = _refresh_mark(path, mark)
         if now is not None:
             files[path] = now
             continue
         del files[path]
-        if _seen(path) is None:
+        if _read_stamp(path) is None:
             missing.append(mark)
-    for path, mark in _moved(missing, tops) if missing else ():
+    for path, mark in _find_moved(missing, tops) if missing else ():
         files.setdefault(path, mark)
     return replace(store, files=files)
 
 
-def _as_before(path: str, mark: Mark) -> Mark | None:
+def _refresh_mark(path: str, mark: Mark) -> Mark | None:
     """The mark on what is there now, if it is what was marked."""
     from pinfold.app.written_files import NAMES, UNREAD, content
 
@@ -207,7 +209,7 @@ def _as_before(path: str, mark: Mark) -> Mark | None:
     return None
 
 
-def _moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
+def _find_moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str, Mark]]:
     """Files that hold what those held which are gone, by size and digest; folders by their number."""
     from pinfold.app.written_files import TooMany, content, walk
 
@@ -226,37 +228,37 @@ def _moved(missing: Iterable[Mark], tops: Iterable[Path]) -> Iterator[tuple[str,
                     yield path, replace(mark, seen=now.seen)
 
 
-def _renamed(store: Store, tops: Iterable[Path]) -> Store:
+def _follow_renames(store: Store, tops: Iterable[Path]) -> Store:
     """A folder that was renamed since takes its marks along."""
     for top in tops:
-        number = _number(str(top))
+        number = _read_inode(str(top))
         for old, known in {**store.ways, **store.folders}.items():
-            if number == known and old != str(top) and _number(old) != known:
+            if number == known and old != str(top) and _read_inode(old) != known:
                 store = replace(
                     store,
-                    files={_below(path, old, top): mark for path, mark in store.files.items()},
-                    folders={_below(path, old, top): it for path, it in store.folders.items()},
-                    ways={_below(path, old, top): it for path, it in store.ways.items()},
+                    files={_rebase_path(path, old, top): mark for path, mark in store.files.items()},
+                    folders={_rebase_path(path, old, top): it for path, it in store.folders.items()},
+                    ways={_rebase_path(path, old, top): it for path, it in store.ways.items()},
                 )
                 break
     return store
 
 
-def _below(path: str, old: str, new: Path) -> str:
+def _rebase_path(path: str, old: str, new: Path) -> str:
     return f"{new}{path[len(old) :]}" if _is_in(path, [Path(old)]) else path
 
 
-def _also_known_as(store: Store, tops: Iterable[Path]) -> list[Path]:
+def _find_aliases(store: Store, tops: Iterable[Path]) -> list[Path]:
     """Other paths to the same folders, as a bind mount gives."""
-    numbers = {number: top for top in tops if (number := _number(str(top)))}
+    numbers = {number: top for top in tops if (number := _read_inode(str(top)))}
     return [
         Path(path)
         for path, number in {**store.ways, **store.folders}.items()
-        if number in numbers and Path(path) != numbers[number] and _number(path) == number
+        if number in numbers and Path(path) != numbers[number] and _read_inode(path) == number
     ]
 
 
-def _number(path: str) -> tuple[int, int] | None:
+def _read_inode(path: str) -> tuple[int, int] | None:
     try:
         status = Path(path).stat()
     except OSError:
@@ -264,7 +266,7 @@ def _number(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _seen(path: str) -> tuple[int, int] | None:
+def _read_stamp(path: str) -> tuple[int, int] | None:
     try:
         status = os.lstat(path)
     except OSError:
@@ -276,12 +278,12 @@ def _is_in(path: str, tops: Iterable[Path]) -> bool:
     return any(path == str(top) or path.startswith(f"{top}/") for top in tops)
 
 
-def _concerns(path: str, mark: Mark, tops: Iterable[Path]) -> bool:
+def _is_relevant(path: str, mark: Mark, tops: Iterable[Path]) -> bool:
     is_around = mark.digest == WHOLE and any(top.is_relative_to(path) for top in tops)
     return is_around or _is_in(path, tops)
 
 
-def _meets(folder: Path, tops: Iterable[Path]) -> bool:
+def _overlaps(folder: Path, tops: Iterable[Path]) -> bool:
     return any(folder.is_relative_to(top) or top.is_relative_to(folder) for top in tops)
 
 
@@ -290,11 +292,11 @@ def _now_ns() -> int:
     return time.clock_gettime_ns(_COARSE) if sys.platform == "linux" else time.time_ns() - _COARSE_NS
 
 
-def _lives(writing: Writing) -> bool:
-    return bool(writing.started) and _started(writing.pid) == writing.started
+def _is_alive(writing: Writing) -> bool:
+    return bool(writing.started) and _read_start_time(writing.pid) == writing.started
 
 
-def _started(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """When a process began: its number alone may be another's by now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123

@@ -68,19 +68,19 @@ def load() -> Store:
 
 def save(store: Store) -> None:
     """Raises ConfigError."""
-    store = _without_the_needless(store)
-    data = _encoded(store)
-    while len(data) > _LARGEST and (coarser := _coarser(store)) is not None:
-        store, data = coarser, _encoded(coarser)
+    store = _drop_needless(store)
+    data = _encode_store(store)
+    while len(data) > _LARGEST and (coarser := _coarsen(store)) is not None:
+        store, data = coarser, _encode_store(coarser)
     write_private(store_path(), data)
 
 
-def _encoded(store: Store) -> bytes:
+def _encode_store(store: Store) -> bytes:
     # Names of files need not be UTF-8. The standard library's JSON keeps them; msgspec's refuses them.
     return json.dumps(msgspec.to_builtins(store), separators=(",", ":")).encode()
 
 
-def _without_the_needless(store: Store) -> Store:
+def _drop_needless(store: Store) -> Store:
     """Folders that lead to no mark any more are forgotten."""
     needed = {str(one) for path in store.files for one in (Path(path), *Path(path).parents)}
     needed |= {str(one) for path in store.folders.keys() & needed for one in Path(path).parents}
@@ -91,7 +91,7 @@ def _without_the_needless(store: Store) -> Store:
     )
 
 
-def _coarser(store: Store) -> Store | None:
+def _coarsen(store: Store) -> Store | None:
     """With one mark on the folder whose marks take the most room; None where there is no such folder any more."""
     sizes = {
         top: sum(len(path) for path in (*store.files, *store.ways) if path.startswith(f"{top}/"))

@@ -15,12 +15,19 @@ from anyio.abc import SocketStream, TaskGroup, TaskStatus
 
 from pinfold.app.config import load_config
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.handing import Carried, up_socket
+from pinfold.app.handing import PortableOptions, daemon_socket
 from pinfold.app.live import LiveSession, Options
 from pinfold.app.lock import claim, holder_of
-from pinfold.app.owner import take
+from pinfold.app.owner import acquire
 from pinfold.app.paths import private_dir, state_dir, up_dir
-from pinfold.app.talking import BROKEN, Lines, answer_to, from_same_user, listener_at, said
+from pinfold.app.talking import (
+    BROKEN,
+    LineReader,
+    is_same_user_stream,
+    open_listener,
+    send_line,
+    send_request,
+)
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import BadEvent, Interrupt, Json, PinfoldError, SessionId, parse_json
@@ -39,7 +46,7 @@ _STOP_S = 10.0
 """How long sessions may take to end; then they are left to end with us."""
 
 
-class Up:
+class Daemon:
     """Everything `pinfold up` holds."""
 
     def __init__(self, *, idle_s: float = IDLE_S, pool: int = POOL) -> None:
@@ -68,15 +75,15 @@ class Up:
                 stale.unlink(missing_ok=True)
             await self._serve(on_ready)
         finally:
-            up_socket().unlink(missing_ok=True)
+            daemon_socket().unlink(missing_ok=True)
             claimed.release()
 
     async def _serve(self, on_ready: Callable[[str], None]) -> None:
         async with AsyncExitStack() as stack:
             warmth = await stack.enter_async_context(background())
-            notice = await self._warmed(warmth)
+            notice = await self._start_launcher(warmth)
             sessions = await stack.enter_async_context(background())
-            listener = await stack.enter_async_context(await listener_at(up_socket()))
+            listener = await stack.enter_async_context(await open_listener(daemon_socket()))
             talks = await stack.enter_async_context(background())
 
             async def answer(stream: SocketStream) -> None:
@@ -85,21 +92,21 @@ class Up:
             talks.start_soon(listener.serve, answer)
             on_ready(notice or f"{self._warm} is warm")
             await self._over.wait()
-            up_socket().unlink(missing_ok=True)
+            daemon_socket().unlink(missing_ok=True)
             for let_go in self._held.values():
                 let_go.set()
             with anyio.move_on_after(_STOP_S):
                 while self._held:
                     await self._left.wait()
 
-    async def _warmed(self, tasks: TaskGroup) -> str | None:
+    async def _start_launcher(self, tasks: TaskGroup) -> str | None:
         """Keep warm what the configuration names, where that can be; otherwise the words to say so."""
         name = load_config().config.sandbox.provider
         provider = provider_named("namespaces" if name == "auto" else name)
         if not isinstance(provider, Warmable):
             return f"{provider.name} cannot be kept warm; only sessions are kept"
         try:
-            await tasks.start(_kept_warm, provider.keep_warm, self._pool)
+            await tasks.start(_run_launcher, provider.keep_warm, self._pool)
         except SandboxUnavailable as error:
             if name != "auto":
                 raise
@@ -111,18 +118,18 @@ class Up:
 
     async def _answer(self, stream: SocketStream, sessions: TaskGroup) -> None:
         async with stream:
-            if not from_same_user(stream):
+            if not is_same_user_stream(stream):
                 return
             with suppress(OwnerGone, *BROKEN):
                 try:
-                    question = parse_json(await Lines(stream).next(_QUESTION))
-                    await said(stream, await self._response(question, sessions))
+                    question = parse_json(await LineReader(stream).next(_QUESTION))
+                    await send_line(stream, await self._response(question, sessions))
                     if question == _STOP:
                         self.stop()
                 except OwnerGone:
                     return
                 except PinfoldError as error:
-                    await said(stream, {"refused": str(error), "code": error.exit_code})
+                    await send_line(stream, {"refused": str(error), "code": error.exit_code})
 
     async def _response(self, question: Json, sessions: TaskGroup) -> Json:
         match question:
@@ -130,7 +137,11 @@ class Up:
                 place = Path(folder)
                 if not place.is_absolute() or place.name != name:
                     raise BadEvent(f"{folder} is not the folder of {name}")
-                return {"began": await self._own(sessions, place, SessionId(name), _read(options))}
+                return {
+                    "began": await self._acquire_session(
+                        sessions, place, SessionId(name), _decode_options(options)
+                    )
+                }
             case {"op": "status"}:
                 return self._status()
             case {"op": "close", "session": str(name)} if name in self._held:
@@ -152,21 +163,23 @@ class Up:
             "idle_s": self._idle_s,
         }
 
-    async def _own(self, tasks: TaskGroup, folder: Path, session: SessionId, options: Options) -> int:
+    async def _acquire_session(
+        self, tasks: TaskGroup, folder: Path, session: SessionId, options: Options
+    ) -> int:
         if self._over.is_set():
             raise SessionBusy("pinfold up is ending")
-        return await tasks.start(self._hold, folder, session, options)
+        return await tasks.start(self._serve_session, folder, session, options)
 
-    async def _hold(
+    async def _serve_session(
         self, folder: Path, session: SessionId, options: Options, *, task_status: TaskStatus[int]
     ) -> None:
         opened = False
         try:
-            async with take(folder, session, options) as live:
+            async with acquire(folder, session, options) as live:
                 self._held[session] = let_go = anyio.Event()
                 opened = True
                 task_status.started(live.began)
-                await self._until_unwanted(live, let_go)
+                await self._wait_until_unused(live, let_go)
         except Exception:
             # Who asked is told; once it is open, one broken session must not end the others.
             if not opened:
@@ -177,7 +190,7 @@ class Up:
             self._left.set()
             self._left = anyio.Event()
 
-    async def _until_unwanted(self, live: LiveSession, let_go: anyio.Event) -> None:
+    async def _wait_until_unused(self, live: LiveSession, let_go: anyio.Event) -> None:
         seen = -1
         while live.log.seq != seen or await live.is_wanted():
             seen = live.log.seq
@@ -188,7 +201,7 @@ class Up:
                 return
 
 
-async def _kept_warm(
+async def _run_launcher(
     keep: Callable[[Path, int, Callable[[], Awaitable[None]]], Awaitable[None]],
     pool: int,
     *,
@@ -211,19 +224,19 @@ async def _kept_warm(
         logger.warning("the launcher could not be replaced: %s", error)
 
 
-def _read(options: Json) -> Options:
+def _decode_options(options: Json) -> Options:
     try:
-        return msgspec.convert(options, Carried).options()
+        return msgspec.convert(options, PortableOptions).options()
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"pinfold up is of another version, end it with pinfold up --stop: {error}"
         ) from error
 
 
-async def asked_up(question: dict[str, Json]) -> dict[str, Json] | None:
+async def ask_daemon(question: dict[str, Json]) -> dict[str, Json] | None:
     """What a running `pinfold up` answers; None if none runs."""
     try:
-        answer = await answer_to(up_socket(), question, "pinfold up", _ANSWER_S)
+        answer = await send_request(daemon_socket(), question, "pinfold up", _ANSWER_S)
     except OwnerGone:
         return None
     if isinstance(words := answer.get("refused"), str):
@@ -231,9 +244,9 @@ async def asked_up(question: dict[str, Json]) -> dict[str, Json] | None:
     return answer
 
 
-async def stopped_up() -> bool:
+async def stop_daemon() -> bool:
     """End a running `pinfold up` and wait until it has; False if none ran."""
-    if await asked_up(_STOP) is None:
+    if await ask_daemon(_STOP) is None:
         return False
     with anyio.move_on_after(2 * _STOP_S) as patience:
         while holder_of(up_dir()) is not None:  # noqa: ASYNC110 - another process's lock tells nobody

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pinfold.app.doing import now_doing
-from pinfold.app.outgoing import Running, WayOut
+from pinfold.app.doing import current_action
+from pinfold.app.outgoing import RunningAction, SessionEgress
 from pinfold.events import Sent
 from pinfold.tools import BadCall
 from pinfold.tools.ports import Fetched
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class WebAccess:
     """`told`: what a host is told besides, on the user's behalf, and only where nobody can listen in."""
 
-    def __init__(self, way: WayOut, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
+    def __init__(self, way: SessionEgress, told: Callable[[str], Mapping[str, str]] | None = None) -> None:
         self._way = way
         self._told = told
 
@@ -35,7 +35,7 @@ class WebAccess:
         """Raises BadCall."""
         from pinfold.net import FetchLimits, NetError, fetch, read_url
 
-        what = now_doing()
+        what = current_action()
         if what is None:
             raise BadCall("requests can only be made for an action")
         try:
@@ -46,7 +46,7 @@ class WebAccess:
                 headers = {**self._told(to.host), **headers}
         except NetError as error:
             raise BadCall(str(error)) from error
-        running = Running(what.ask, cleared={*what.cleared})
+        running = RunningAction(what.ask_to_connect, cleared={*what.cleared})
         said = sum(map(len, (*headers, *headers.values()))) + len(body or b"")
         try:
             page = await fetch(
@@ -68,11 +68,11 @@ class WebAccess:
             mime=f"{page.mime}{charset}",
             body=page.body,
             is_cut=not page.is_whole,
-            sent=_by_hop(page, said),
+            sent=_list_sent(page, said),
         )
 
 
-def _by_hop(page: Page, said: int) -> tuple[Sent, ...]:
+def _list_sent(page: Page, said: int) -> tuple[Sent, ...]:
     """Each server was told its own address; headers and body went to the first, the answer came from the last."""
     from pinfold.net import read_url
 

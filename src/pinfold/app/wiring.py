@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from pinfold.app.checking.findings import Around
+from pinfold.app.checking.findings import CheckContext
 from pinfold.app.checking.sandboxes import cells_python
-from pinfold.app.choosing import choice
+from pinfold.app.choosing import choose_among
 from pinfold.app.config import Config, Loaded, load_config
-from pinfold.app.discreet import DiscreetLog
-from pinfold.app.equipping import equipped
+from pinfold.app.discreet import RedactingLog
+from pinfold.app.equipping import build_runner
 from pinfold.app.errors import ConfigError
 from pinfold.app.live import Options
 from pinfold.app.local_models import reachable_models
-from pinfold.app.models import Calling, Pauses
+from pinfold.app.models import BreakerStore, CallOptions
 from pinfold.app.opening import new_session_options
 from pinfold.app.paths import config_dir, data_dir, state_dir
 from pinfold.app.remembering import memory_file
 from pinfold.app.secrets import Secrets
-from pinfold.app.shelf import Shelf
+from pinfold.app.shelf import SessionStore
 from pinfold.engine import the_model
 from pinfold.events import PinfoldError, new_session_id
 from pinfold.model import destination_of
@@ -65,12 +65,12 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-class Wiring(msgspec.Struct, frozen=True, kw_only=True):
+class SystemMap(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
 
-class _Drawing:
+class _MapBuilder:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
@@ -84,12 +84,12 @@ class _Drawing:
         return node.id
 
 
-async def wiring(workspace: Path, fronts: Iterable[str]) -> Wiring:
+async def build_system_map(workspace: Path, fronts: Iterable[str]) -> SystemMap:
     """Of this folder. `fronts`: what a user can come in by. Raises ConfigError."""
     loaded = load_config(workspace)
     options = new_session_options(new_session_id(), workspace, {})
     config = loaded.config
-    drawing = _Drawing()
+    drawing = _MapBuilder()
     user = drawing.add(Node(id="user", kind="person", title="you", lines=(", ".join(fronts),)))
     run = config.run
     engine = Node(
@@ -112,14 +112,14 @@ async def wiring(workspace: Path, fronts: Iterable[str]) -> Wiring:
         )
     _network(drawing, config)
     _stores(drawing, config)
-    return Wiring(nodes=tuple(map(_shortened, drawing.nodes.values())), edges=tuple(drawing.edges))
+    return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
 
 
-async def session_wiring(link: Link) -> Wiring:
+async def build_session_map(link: Link) -> SystemMap:
     """Of one live session, as it is now. Raises PinfoldError."""
-    now = await link.standing()
+    now = await link.status()
     loaded = load_config(Path(now.workspace))
-    drawing = _Drawing()
+    drawing = _MapBuilder()
     user = drawing.add(Node(id="user", kind="person", title="you"))
     tainted = "has read others' words: what leaves is asked about" if now.outside else ""
     lines = tuple(filter(None, (now.title, f"mode {now.mode}", tainted)))
@@ -132,7 +132,12 @@ async def session_wiring(link: Link) -> Wiring:
         )
     else:
         _model(
-            drawing, Calling.of(loaded.config, loaded.keys()), now.model, "in use", after=_ENGINE, edge="asks"
+            drawing,
+            CallOptions.of(loaded.config, loaded.keys()),
+            now.model,
+            "in use",
+            after=_ENGINE,
+            edge="asks",
         )
     sandbox = drawing.add(
         Node(id="sandbox", kind="sandbox", title=f"sandbox: {now.sandbox}"),
@@ -146,9 +151,9 @@ async def session_wiring(link: Link) -> Wiring:
         words = "reads and writes" if writable else "reads"
         drawing.add(Node(id=path, kind="store", title=path, lines=(what,)), after=sandbox, words=words)
     tools: dict[str, list[str]] = {}
-    for one in cast("list[dict[str, Any]]", await link.look("tools")):
+    for one in cast("list[dict[str, Any]]", await link.query("tools")):
         tools.setdefault(one["server"], []).append(one["name"].removeprefix(f"{one['server']}."))
-    states = {one["name"]: one for one in cast("list[dict[str, Any]]", await link.look("servers"))}
+    states = {one["name"]: one for one in cast("list[dict[str, Any]]", await link.query("servers"))}
     for server in dict.fromkeys((*tools, *states)):
         names, state = tools.get(server, []), states.get(server)
         how = (f"MCP, {state['state']}", str(state["problem"] or "")) if state else ()
@@ -157,7 +162,9 @@ async def session_wiring(link: Link) -> Wiring:
                 id=f"tools:{server}",
                 kind="server" if state else "tools",
                 title=f"servers.{server}",
-                lines=tuple(filter(None, (_counted(len(names), "tool"), join_names(names, _NAMED), *how))),
+                lines=tuple(
+                    filter(None, (_format_count(len(names), "tool"), join_names(names, _NAMED), *how))
+                ),
                 faulty=bool(state and state["problem"]),
             ),
             after=_ENGINE,
@@ -165,30 +172,30 @@ async def session_wiring(link: Link) -> Wiring:
         )
     granted = [
         f"{one['pattern']} ({one['scope']})"
-        for one in cast("list[dict[str, Any]]", await link.look("grants"))
+        for one in cast("list[dict[str, Any]]", await link.query("grants"))
     ]
     hosts = list(loaded.config.network.allow)
     lines = (join_names(hosts, _NAMED) if hosts else "no host without asking", *granted)
     drawing.add(
         Node(id="allowed", kind="network", title="allowed without asking", lines=lines), after=_ENGINE
     )
-    kept = Node(id="log", kind="store", title="log", lines=(str(Shelf().place(link.session)),))
+    kept = Node(id="log", kind="store", title="log", lines=(str(SessionStore().folder_of(link.session)),))
     drawing.add(kept, after=_ENGINE, words="keeps")
-    return Wiring(nodes=tuple(map(_shortened, drawing.nodes.values())), edges=tuple(drawing.edges))
+    return SystemMap(nodes=tuple(map(_shorten_paths, drawing.nodes.values())), edges=tuple(drawing.edges))
 
 
-def _shortened(node: Node) -> Node:
+def _shorten_paths(node: Node) -> Node:
     """Paths as one would type them."""
     return msgspec.structs.replace(node, title=homely(node.title), lines=tuple(map(homely, node.lines)))
 
 
-async def _models(drawing: _Drawing, loaded: Loaded) -> None:
+async def _models(drawing: _MapBuilder, loaded: Loaded) -> None:
     config = loaded.config
-    calling = Calling.of(config, loaded.keys())
+    calling = CallOptions.of(config, loaded.keys())
     name, words = config.model.name, "configured"
     if not name:
         try:
-            chosen = choice(await reachable_models())
+            chosen = choose_among(await reachable_models())
             name, words = chosen.name, "found on this machine"
         except ConfigError:
             fix = "name one: pinfold config set model.name NAME"
@@ -204,8 +211,10 @@ async def _models(drawing: _Drawing, loaded: Loaded) -> None:
         _model(drawing, calling, calling.escalate, "stronger", after=first, edge="if it is stuck")
 
 
-def _model(drawing: _Drawing, calling: Calling, name: str, words: str, *, after: str, edge: str) -> str:
-    is_paused = the_model(name) in Pauses().all()
+def _model(
+    drawing: _MapBuilder, calling: CallOptions, name: str, words: str, *, after: str, edge: str
+) -> str:
+    is_paused = the_model(name) in BreakerStore().all()
     lines = (words, *(("paused: it kept failing",) if is_paused else ()))
     id_ = drawing.add(
         Node(id=f"model:{name}", kind="model", title=name, lines=lines, faulty=is_paused),
@@ -222,11 +231,11 @@ def _model(drawing: _Drawing, calling: Calling, name: str, words: str, *, after:
     return id_
 
 
-async def _sandbox(drawing: _Drawing, loaded: Loaded, options: Options) -> None:
-    around = Around(workspace=options.workspace or Path("/"), loaded=loaded, limit_s=LIMIT_S)
+async def _sandbox(drawing: _MapBuilder, loaded: Loaded, options: Options) -> None:
+    around = CheckContext(workspace=options.workspace or Path("/"), loaded=loaded, limit_s=LIMIT_S)
     python, said = cells_python(around)
     wanted = loaded.config.sandbox.provider
-    checked = await _proven(wanted, python)
+    checked = await _probe_sandbox(wanted, python)
     is_fine = checked.status == "proven"
     asked = f"{wanted} takes {checked.name}" if wanted != checked.name else "by name"
     how = f"proven {checked.level}" if is_fine else checked.cause or checked.status
@@ -262,7 +271,7 @@ async def _sandbox(drawing: _Drawing, loaded: Loaded, options: Options) -> None:
     )
 
 
-async def _proven(wanted: str, python: Path | None) -> Checked:
+async def _probe_sandbox(wanted: str, python: Path | None) -> Checked:
     try:
         provider = provider_named(wanted, python=python) if is_built_in(wanted) else provider_named(wanted)
         if isinstance(provider, Auto):
@@ -272,7 +281,7 @@ async def _proven(wanted: str, python: Path | None) -> Checked:
     return (await examined((wanted,), python=python, limit_s=LIMIT_S)).sandboxes[0]
 
 
-def _tools(drawing: _Drawing, options: Options) -> None:
+def _tools(drawing: _MapBuilder, options: Options) -> None:
     """Those of the registry that a session would have now, by the server code finds them in."""
     try:
         registry, faults = _registry(options)
@@ -283,13 +292,13 @@ def _tools(drawing: _Drawing, options: Options) -> None:
         return
     for server, tools in registry.servers.items():
         names = [tool.name.removeprefix(f"{server}.") for tool in tools]
-        where = _own_tools(options) if server == "tools" else ()
+        where = _find_user_tools(options) if server == "tools" else ()
         drawing.add(
             Node(
                 id=f"tools:{server}",
                 kind="tools",
                 title=f"servers.{server}",
-                lines=(_counted(len(names), "tool"), join_names(names, _NAMED), *where),
+                lines=(_format_count(len(names), "tool"), join_names(names, _NAMED), *where),
             ),
             after=_ENGINE,
             words="calls",
@@ -303,12 +312,12 @@ def _tools(drawing: _Drawing, options: Options) -> None:
 def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
     """As a session has it that is kept. Raises PinfoldError."""
     with folder("workspace") as place:
-        log = DiscreetLog(place, new_session_id())
+        log = RedactingLog(place, new_session_id())
         try:
             spec = Spec(workspace=options.workspace or place, site=place)
             auto = provider_named("auto")
             python = Path("python")
-            hands, faults = equipped(
+            hands, faults = build_runner(
                 options.toolbox, (), spec, log, provider=auto, python=python, small=False
             )
         finally:
@@ -316,7 +325,7 @@ def _registry(options: Options) -> tuple[Registry, tuple[str, ...]]:
     return hands.registry, faults
 
 
-def _own_tools(options: Options) -> Iterator[str]:
+def _find_user_tools(options: Options) -> Iterator[str]:
     own = config_dir() / "tools"
     if count := sum(1 for _ in own.glob("*.y*ml")) if own.is_dir() else 0:
         yield f"{count} from {own}"
@@ -326,17 +335,17 @@ def _own_tools(options: Options) -> Iterator[str]:
         yield f"{count} from installed packages"
 
 
-def _servers(drawing: _Drawing, options: Options) -> None:
+def _servers(drawing: _MapBuilder, options: Options) -> None:
     if options.toolbox.mcp is None and not (config_dir() / "mcp.json").exists():
         return
-    from pinfold.app.mcp.files import servers_named
-    from pinfold.app.mcp.looking import listed as known
-    from pinfold.app.mcp.placing import is_boxed
+    from pinfold.app.mcp.files import load_servers
+    from pinfold.app.mcp.looking import list_servers as known
+    from pinfold.app.mcp.placing import is_sandboxed
 
-    named = servers_named(options.toolbox.mcp, str((options.workspace or Path()) / ".mcp.json"))
+    named = load_servers(options.toolbox.mcp, str((options.workspace or Path()) / ".mcp.json"))
     for one in known(named.specs):
         spec = one.spec
-        tools = "not seen yet" if one.tools is None else _counted(one.tools, "tool")
+        tools = "not seen yet" if one.tools is None else _format_count(one.tools, "tool")
         state = f"failed: {one.failure.why}" if one.failure else "trusted" if one.trusted else "not trusted"
         drawing.add(
             Node(
@@ -349,7 +358,7 @@ def _servers(drawing: _Drawing, options: Options) -> None:
             after=_ENGINE,
             words="calls",
         )
-        boxed = "a sandbox of its own" if is_boxed(spec) else ""
+        boxed = "a sandbox of its own" if is_sandboxed(spec) else ""
         place = boxed or ("this machine, unconfined" if spec.transport == "stdio" else one.where)
         drawing.add(
             Node(
@@ -368,7 +377,7 @@ def _servers(drawing: _Drawing, options: Options) -> None:
         )
 
 
-def _network(drawing: _Drawing, config: Config) -> None:
+def _network(drawing: _MapBuilder, config: Config) -> None:
     hosts = config.network.allow
     secrets = _secrets()
     lines = [join_names(hosts, _NAMED) if hosts else "no host without asking"]
@@ -391,7 +400,7 @@ def _secrets() -> list[str]:
         return []
 
 
-def _stores(drawing: _Drawing, config: Config) -> None:
+def _stores(drawing: _MapBuilder, config: Config) -> None:
     kept = f"{config.sessions.keep_days:g} days, {config.sessions.quota_gb:g} GB"
     places = {
         "sessions": (data_dir() / "sessions", ("logs and blobs", kept)),
@@ -406,10 +415,10 @@ def _stores(drawing: _Drawing, config: Config) -> None:
         )
 
 
-def _counted(count: int, word: str) -> str:
+def _format_count(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def plain(found: Wiring) -> dict[str, Any]:
+def plain(found: SystemMap) -> dict[str, Any]:
     """For `pinfold map --json`."""
     return msgspec.to_builtins(found)

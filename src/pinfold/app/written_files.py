@@ -107,7 +107,7 @@ def contents_before(since_ns: int, tops: Iterable[Path]) -> dict[str, str]:
     return known
 
 
-def written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, str]) -> dict[str, Mark]:
+def find_written(top: Path, since_ns: int, opened_ns: int, known: Mapping[str, str]) -> dict[str, Mark]:
     """A mark for whatever may have been; where that is too much, for folders instead.
 
     Bytecode goes: Python makes it again, and nobody would read it before it runs.

@@ -177,7 +177,7 @@ def _groups(core: Core, turn: TurnId) -> Iterator[list[ActionId]]:
 async def carry(core: Core, id_: ActionId, asking: anyio.Lock | None = None) -> Performed:
     """Judge one action, have it approved if need be, and do it. Raises Unavailable."""
     item = core.state.open[id_]
-    async with core.hands.still(item.proposed.action, _policy_context(core, item)):
+    async with core.hands.freeze_session(item.proposed.action, _policy_context(core, item)):
         performed = await _carry_out(core, id_, await _judge(core, id_, asking))
         if performed.stopped:
             # It was allowed to read, and has to write: that is another question.
@@ -252,7 +252,7 @@ async def _ask(core: Core, item: OpenAction, ask: Ask) -> None:
     id_, action = item.proposed.id, item.proposed.action
     nobody = core.unattended or ask.question
     try:
-        shows = "" if nobody else await core.hands.shows(action)
+        shows = "" if nobody else await core.hands.preview_action(action)
     except NotShown as error:
         await core.record(ActionDenied(id=id_, reason=str(error)))
         return
@@ -277,7 +277,7 @@ async def _is_stale(core: Core, item: OpenAction) -> bool:
         return False
     id_ = item.proposed.id
     try:
-        shows = await core.hands.shows(item.proposed.action)
+        shows = await core.hands.preview_action(item.proposed.action)
     except NotShown as error:
         await core.record(ActionDenied(id=id_, reason=str(error)))
         return False

@@ -291,7 +291,7 @@ class Engine:
         if any(turn.id == say.turn for turn in state.turns):
             return None
         await self._cut_off("the process ended early")
-        glance = await self.core.hands.glance()
+        glance = await self.core.hands.summarize_files()
         private = bool(say.images) or self.core.hands.is_exposed
         tools = self.core.hands.hint(say.text)
         await self.core.record(

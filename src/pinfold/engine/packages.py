@@ -42,7 +42,7 @@ async def run_with_package(
     done = await on_call(INSTALL, {"package": first.missing})
     if done.outcome != "ok":
         return _adding(first, done.observation)
-    taken_back = None if is_final else await core.hands.take_back(cell)
+    taken_back = None if is_final else await core.hands.undo_cell(cell)
     if taken_back is None:
         return _adding(first, f"{done.observation}; run again what did not run")
     again = core.state.cells + 1

@@ -190,11 +190,11 @@ class Hands(Protocol):
 
     def judge(self, action: Action, given: Given) -> Verdict: ...
 
-    async def shows(self, action: Action) -> str:
+    async def preview_action(self, action: Action) -> str:
         """What it would do, for whoever decides, as far as that can be told before. Raises Unavailable, NotShown."""
         ...
 
-    def still(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:
+    def freeze_session(self, action: Action, given: Given) -> AbstractAsyncContextManager[None]:
         """From the question to the end of the action: what was shown of it cannot be changed by the session meanwhile."""
         ...
 
@@ -220,7 +220,7 @@ class Hands(Protocol):
         """Do it; `cell` is its number, if it is one. Raises Unavailable when it could not even be tried."""
         ...
 
-    async def take_back(self, cell: int) -> tuple[str, ...] | None:
+    async def undo_cell(self, cell: int) -> tuple[str, ...] | None:
         """Undo this cell, the last that ran, so that it can run again; what there is to say of that. None: it cannot be."""
         ...
 
@@ -233,11 +233,11 @@ class Hands(Protocol):
         """The bytes of a picture that was put on record; None if they are gone."""
         ...
 
-    async def glance(self) -> str:
+    async def summarize_files(self) -> str:
         """What the model is told of the files there are, without asking; empty where it can look by itself."""
         ...
 
-    async def look(self, about: str) -> str:
+    async def describe_state(self, about: str) -> str:
         """How things are now: the variables, and the files that `about` names, for a model that keeps failing."""
         ...
 

@@ -56,7 +56,7 @@ async def _change_approach(core: Core, turn: Turn) -> bool:
         turn=turn.id,
         error=turn.error,
         times=times,
-        look=await core.hands.look(about),
+        look=await core.hands.describe_state(about),
         started_over=turn.approaches == 1,
         private=core.hands.is_exposed,
     )

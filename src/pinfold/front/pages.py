@@ -8,9 +8,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from pinfold.app import Departure
-from pinfold.app.family import Family, Kin
-from pinfold.app.story import Bill, Story, ToldTurn
+from pinfold.app import OutboundTotal
+from pinfold.app.family import SessionNode, SessionTree
+from pinfold.app.story import ModelBill, SessionHistory, TurnRecord
 from pinfold.events import Json, Rewindable
 from pinfold.text import first_line, join_names, join_numbers, presentable, presentable_line
 
@@ -136,7 +136,7 @@ def _tools_in_words(tools: Json) -> str:
             return "never seen"
 
 
-def cost_page(story: Story, width: int = WIDTH) -> list[str]:
+def cost_page(story: SessionHistory, width: int = WIDTH) -> list[str]:
     """By model, with the whole of it last."""
     if not story.bills:
         return ["No model was asked yet."]
@@ -144,11 +144,11 @@ def cost_page(story: Story, width: int = WIDTH) -> list[str]:
     rows += [_bill(bill) for bill in story.bills]
     if len(story.bills) > 1:
         replies = sum(bill.replies for bill in story.bills)
-        rows.append(_bill(Bill(model="total", replies=replies, usage=story.usage, cost=story.cost)))
+        rows.append(_bill(ModelBill(model="total", replies=replies, usage=story.usage, cost=story.cost)))
     return columns(rows, width=width)
 
 
-def _bill(bill: Bill) -> tuple[str, str, str, str, str, str]:
+def _bill(bill: ModelBill) -> tuple[str, str, str, str, str, str]:
     usage = bill.usage
     return (
         bill.model,
@@ -164,7 +164,7 @@ def dollars(cost: float | None) -> str:
     return "unknown" if cost is None else f"${cost:.4f}"
 
 
-def sent_page(gone: Sequence[Departure], width: int = WIDTH) -> list[str]:
+def sent_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
     if not gone:
         return ["Nothing left this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]
@@ -182,7 +182,7 @@ def sent_page(gone: Sequence[Departure], width: int = WIDTH) -> list[str]:
 
 
 def sessions_page(
-    sessions: Sequence[Kin], here: str = "", *, width: int = WIDTH, words: str = ""
+    sessions: Sequence[SessionNode], here: str = "", *, width: int = WIDTH, words: str = ""
 ) -> list[str]:
     """The last used first; `here` is marked."""
     if not sessions:
@@ -190,21 +190,21 @@ def sessions_page(
     return columns([_session(kin, here) for kin in sessions], width=width)
 
 
-def _session(kin: Kin, here: str) -> tuple[str, str, str, str]:
+def _session(kin: SessionNode, here: str) -> tuple[str, str, str, str]:
     mark = "*" if kin.id == here else " "
     live = "live" if kin.is_live and kin.id != here else ""
     return (f"{mark} {kin.id}", _minute(kin), live, title_of(kin))
 
 
-def _minute(kin: Kin) -> str:
+def _minute(kin: SessionNode) -> str:
     return kin.last[:16].replace("T", " ")
 
 
-def title_of(kin: Kin) -> str:
+def title_of(kin: SessionNode) -> str:
     return first_line(presentable(kin.title), 60) or "(untitled)"
 
 
-def branches_page(story: Story, family: Family, width: int = WIDTH) -> list[str]:
+def branches_page(story: SessionHistory, family: SessionTree, width: int = WIDTH) -> list[str]:
     """Where a session came from, itself, and what was forked from it."""
     rows: list[tuple[str, str, str]] = []
     depth = 0
@@ -218,7 +218,7 @@ def branches_page(story: Story, family: Family, width: int = WIDTH) -> list[str]
     return columns(rows, width=width)
 
 
-def rewind_page(story: Story, turn: ToldTurn, what: Rewindable) -> list[str]:
+def rewind_page(story: SessionHistory, turn: TurnRecord, what: Rewindable) -> list[str]:
     """What would go and what would stay, fit to print."""
     turns = [one for one in story.turns if one.number >= turn.number and not one.forgotten]
     cells = tuple(cell for cell in story.path if cell > turn.before)
@@ -233,5 +233,5 @@ def rewind_page(story: Story, turn: ToldTurn, what: Rewindable) -> list[str]:
         lines.append(f"  files: {presentable_line(join_names(files, _NAMED))}")
     if what == "chat" and cells:
         lines.append(f"  stays: what {join_numbers('cell', cells)} did to variables and files")
-    stays = [first_line(presentable(effect), 100) for effect in story.staying(cells)]
+    stays = [first_line(presentable(effect), 100) for effect in story.lasting_effects(cells)]
     return [*lines, *(f"  stays, it cannot be undone: {effect}" for effect in stays)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from pinfold.memory.errors import MemoryUnusable, NoteRefused
 from pinfold.memory.notes import Note
-from pinfold.memory.words import question_of
+from pinfold.memory.words import build_query
 
 NOTE_CHARS = 4000
 TAG_CHARS = 40
@@ -54,7 +54,7 @@ class Memory:
 
     def remember(self, text: str, tags: Iterable[str] = (), *, trusted: bool) -> int:
         """Its number. The same words again are the same note. Raises NoteRefused, MemoryUnusable."""
-        words, marks = _checked(text, tuple(tags))
+        words, marks = _check_note(text, tuple(tags))
         with self._open(make=True) as connection:
             known = connection.execute(
                 "SELECT id FROM notes WHERE text = ? AND tags = ? AND workspace = ? AND trusted = ?",
@@ -79,7 +79,7 @@ class Memory:
 
     def recall(self, words: str, limit: int = 5) -> list[Note]:
         """Best first, those of this workspace before equals from elsewhere. Raises NoteRefused, MemoryUnusable."""
-        question = question_of(words)
+        question = build_query(words)
         if not question or not self._file.exists():
             return []
         with self._open() as connection:
@@ -88,7 +88,7 @@ class Memory:
                 f"""SELECT {_COLUMNS} FROM words JOIN notes ON notes.id = words.rowid WHERE words MATCH ?
                 ORDER BY bm25(words, 1.0, 2.0) * CASE WHEN notes.workspace = ? THEN {_NEARER} ELSE 1 END, notes.id DESC
                 LIMIT ?""",  # noqa: S608 - names and a number of our own
-                (question, self._workspace, _limited(limit)),
+                (question, self._workspace, _limit_count(limit)),
             ).fetchall()
         return [self._note(row) for row in rows]
 
@@ -99,7 +99,7 @@ class Memory:
         with self._open() as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM notes ORDER BY workspace = ? DESC, id DESC LIMIT ?",  # noqa: S608 - as above
-                (self._workspace, _limited(limit)),
+                (self._workspace, _limit_count(limit)),
             ).fetchall()
         return [self._note(row) for row in rows]
 
@@ -145,7 +145,7 @@ class Memory:
             yield connection
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            raise MemoryUnusable(_words(self._file, error)) from error
+            raise MemoryUnusable(_describe_error(self._file, error)) from error
         finally:
             connection.close()
 
@@ -163,7 +163,7 @@ class Memory:
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
 
 
-def _checked(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
+def _check_note(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
     words = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
     if not words:
         raise NoteRefused("there is nothing to remember; give a text")
@@ -178,13 +178,13 @@ def _checked(text: str, tags: tuple[str, ...]) -> tuple[str, str]:
     return words, json.dumps(clean, ensure_ascii=False)
 
 
-def _limited(limit: int) -> int:
+def _limit_count(limit: int) -> int:
     if limit < 1:
         raise NoteRefused("limit is at least 1")
     return min(limit, MOST_GIVEN)
 
 
-def _words(file: Path, error: sqlite3.DatabaseError) -> str:
+def _describe_error(file: Path, error: sqlite3.DatabaseError) -> str:
     if "locked" in str(error):
         return f"{file} is in use by another process for longer than {_WAIT_S:g} s; try again"
     if "full" in str(error):

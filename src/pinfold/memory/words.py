@@ -54,13 +54,13 @@ _COMMON = frozenset(
 )
 
 
-def question_of(words: str) -> str:
+def build_query(words: str) -> str:
     """Any of the words, or of those that begin so; empty where there is none."""
     found = [word.casefold() for word in _WORD.findall(words)]
     telling = [word for word in found if word not in _COMMON] or found
-    return " OR ".join(_part(word) for word in dict.fromkeys(telling[:MOST]))
+    return " OR ".join(_format_word(word) for word in dict.fromkeys(telling[:MOST]))
 
 
-def _part(word: str) -> str:
+def _format_word(word: str) -> str:
     # Of two letters, too much begins so.
     return f'"{word}"*' if len(word) > 2 else f'"{word}"'

@@ -18,15 +18,22 @@ from tests.app.exports.golden import units
 from tests.timing import assert_linear, repeated
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import EXPORT_FORMS, display_file, display_form, exported, form_for, story
-from pinfold.app.exports.fences import fenced, quoted, tamed, with_lines
-from pinfold.app.exports.ipynb import named_error
-from pinfold.app.exports.markup import framed, inlined
+from pinfold.app.exports import (
+    EXPORT_FORMS,
+    build_transcript,
+    display_file,
+    display_form,
+    form_for,
+    render_session,
+)
+from pinfold.app.exports.fences import escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
+from pinfold.app.exports.ipynb import split_error
+from pinfold.app.exports.markup import frame_html, inline_html
 from pinfold.app.exports.percent import to_py
-from pinfold.app.exports.printed import Printed, printed
-from pinfold.app.exports.prose import prose
+from pinfold.app.exports.printed import PrintedOutput, split_observation
+from pinfold.app.exports.prose import render_markdown
 from pinfold.app.exports.showing import size_of
-from pinfold.app.exports.story import Cell, Story
+from pinfold.app.exports.story import Cell, Transcript
 from pinfold.app.observing import observation
 from pinfold.events import (
     ActionDenied,
@@ -82,7 +89,7 @@ def nothing(blob: BlobId) -> bytes:
 
 
 def text_of(form: Any, events: list[Entry], blob: Any = nothing) -> str:
-    return exported(form, events, blob).data.decode()
+    return render_session(form, events, blob).data.decode()
 
 
 def valid(notebook: str) -> Any:
@@ -139,11 +146,11 @@ def test_a_real_session_as_a_page_shows_what_was_said_run_and_drawn() -> None:
 
 def test_a_real_session_as_markdown_has_its_pictures_beside_or_inside() -> None:
     entries, blobs = units()
-    beside = exported("md", entries, blobs.get, folder="units_files")
+    beside = render_session("md", entries, blobs.get, folder="units_files")
     assert "![display 2](<units_files/display-2.png>)" in beside.data.decode()
     assert [*beside.files] == ["units_files/display-2.png"]
     assert size_of(beside.files["units_files/display-2.png"]) is not None
-    inside = exported("md", entries, blobs.get)
+    inside = render_session("md", entries, blobs.get)
     assert "](data:image/png;base64,iVBOR" in inside.data.decode()
     assert not inside.files
 
@@ -211,8 +218,12 @@ def test_turns_that_were_taken_back_and_denied_cells_are_not_part_of_the_program
         SessionRewound(to=0, undone=(1,)),
         *ran("x = 2", number=2),
     )
-    assert [cell.code for cell in story(events, nothing).path] == ["x = 2"]
-    assert [cell.standing for cell in story(events, nothing).cells] == ["not run", "undone", "kept"]
+    assert [cell.code for cell in build_transcript(events, nothing).path] == ["x = 2"]
+    assert [cell.standing for cell in build_transcript(events, nothing).cells] == [
+        "not run",
+        "undone",
+        "kept",
+    ]
 
 
 def test_one_display_is_opened_inside_a_page_in_which_nothing_runs(tmp_path: Path) -> None:
@@ -286,7 +297,7 @@ def test_what_a_cell_printed_is_found_again_in_what_the_model_saw(
         displays=(Display(mime={"text/plain": b"a plain one"}), Display(mime={"image/png": b"x"})),
     )
     words = ["a plain one", "[shown to the user: image/png, 1 bytes]"]
-    found = printed(observation(outcome), value=value, error=error, shown=words)
+    found = split_observation(observation(outcome), value=value, error=error, shown=words)
     # Where something follows it, an end of line more or less is not told apart.
     assert found.stdout.strip("\n") == stdout.strip("\n")
     assert found.stderr.strip("\n") == stderr.strip("\n")
@@ -294,7 +305,7 @@ def test_what_a_cell_printed_is_found_again_in_what_the_model_saw(
 
 
 def test_nothing_printed_is_nothing() -> None:
-    assert printed("(no output)\n", value=None, error=None) == Printed()
+    assert split_observation("(no output)\n", value=None, error=None) == PrintedOutput()
 
 
 @pytest.mark.parametrize(
@@ -306,11 +317,11 @@ def test_nothing_printed_is_nothing() -> None:
     ],
 )
 def test_an_error_is_named(error: str, named: tuple[str, str]) -> None:
-    assert named_error(error) == named
+    assert split_error(error) == named
 
 
 def test_markdown_from_elsewhere_becomes_html_without_tags_scripts_or_links() -> None:
-    out = prose(
+    out = render_markdown(
         "<script>x</script> <img src=x onerror=y> [a](javascript:z) [docs](https://example.org/a) ![p](https://e.org/p.png)\n\n"
         "```html\n<b>\n```\n\n| a |\n|---|\n| <i> |"
     )
@@ -322,18 +333,18 @@ def test_markdown_from_elsewhere_becomes_html_without_tags_scripts_or_links() ->
 
 def test_the_lines_of_an_answer_stay_lines() -> None:
     answer = "North: 12\nSouth: 9\n\n```python\nx = 1\ny = 2\n```\n- a\n- b"
-    assert "North: 12<br />\nSouth: 9" in prose(answer)
-    kept = with_lines(answer)
+    assert "North: 12<br />\nSouth: 9" in render_markdown(answer)
+    kept = keep_line_breaks(answer)
     assert "North: 12  \nSouth: 9\n" in kept
     assert "x = 1\ny = 2\n```" in kept
     assert [line.rstrip() for line in kept.split("\n")] == answer.split("\n")
 
 
 def test_markdown_that_stays_markdown_loses_its_html_but_not_its_code() -> None:
-    out = tamed("a <b>bold</b> `<i>` ![p](https://e.org/p.png)\n```html\n<b>\n```\n~~~\nopen")
+    out = sanitize_markdown("a <b>bold</b> `<i>` ![p](https://e.org/p.png)\n```html\n<b>\n```\n~~~\nopen")
     assert out == "a &lt;b>bold&lt;/b> `<i>` !\\[p](https://e.org/p.png)\n```html\n<b>\n```\n~~~\nopen\n~~~"
-    assert quoted("# *a* <b>") == "\\# \\*a\\* &lt;b>"
-    assert fenced("```\nx\n````").startswith("`````\n")
+    assert escape_markdown("# *a* <b>") == "\\# \\*a\\* &lt;b>"
+    assert fence_code("```\nx\n````").startswith("`````\n")
 
 
 TAG = "<img src=x onerror=alert(1)>"
@@ -358,7 +369,7 @@ TAG = "<img src=x onerror=alert(1)>"
 def test_html_that_only_looks_like_code_is_lost_as_well(text: str) -> None:
     reader = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).enable("table")
     assert "<img" in reader.render(text)
-    assert "<img" not in reader.render(tamed(text))
+    assert "<img" not in reader.render(sanitize_markdown(text))
     long = b"1\n" * 60
     shown = DisplayRef(mime={f"x/{TAG}": blob_id(long)})  # such as only a log from elsewhere has
     events = log_of(*ran("1", displays=(shown,)), TurnEnded(turn=TurnId("t_1"), text=text))
@@ -367,7 +378,7 @@ def test_html_that_only_looks_like_code_is_lost_as_well(text: str) -> None:
 
 def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() -> None:
     table = '<div><style scoped>td {color: red}</style><table border="1" class="x"><tr><td rowspan="2" onclick="x()">a &lt; b</table>'
-    assert inlined(table) == '<div><table><tr><td rowspan="2">a &lt; b</td></tr></table></div>'
+    assert inline_html(table) == '<div><table><tr><td rowspan="2">a &lt; b</td></tr></table></div>'
     for other in (
         "<script>x</script>",
         "<img src=x>",
@@ -376,11 +387,11 @@ def test_a_plain_table_becomes_part_of_the_page_and_anything_else_is_framed() ->
         "<a href=x>x</a>",
         "<input>",
     ):
-        assert inlined(other) is None
-        assert (framed(other) or "").startswith('<iframe sandbox title="HTML"')
-    assert inlined("</div></p>text<b>") == "text<b></b>"
-    assert 'srcdoc="' in (framed('"><script>') or "")
-    assert "<script" not in (framed('"><script>') or "")
+        assert inline_html(other) is None
+        assert (frame_html(other) or "").startswith('<iframe sandbox title="HTML"')
+    assert inline_html("</div></p>text<b>") == "text<b></b>"
+    assert 'srcdoc="' in (frame_html('"><script>') or "")
+    assert "<script" not in (frame_html('"><script>') or "")
 
 
 @pytest.mark.parametrize(
@@ -402,7 +413,11 @@ def test_the_end_of_a_name_says_what_a_session_is_saved_as(name: str, form: str)
     "piece", ["[", "![", "*a ", "` ", "<a ", "<!--", "a_b_", "[a](b", "<b>", "&amp;", "[a\n"]
 )
 def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
-    assert_linear(lambda text: (prose(text), tamed(text), inlined(text)), repeated(piece), (3_000, 30_000))
+    assert_linear(
+        lambda text: (render_markdown(text), sanitize_markdown(text), inline_html(text)),
+        repeated(piece),
+        (3_000, 30_000),
+    )
 
 
 NASTY = (
@@ -473,7 +488,7 @@ def test_any_events_can_be_told_in_every_form(told: list[Event]) -> None:
     def read(blob: BlobId) -> bytes:
         return BLOBS[blob] if blob in BLOBS else nothing(blob)
 
-    out = {form: exported(form, log_of(*told), read).data for form in EXPORT_FORMS}
+    out = {form: render_session(form, log_of(*told), read).data for form in EXPORT_FORMS}
     valid(out["ipynb"].decode())
     ast.parse(out["py"])
     assert b"<script" not in out["html"].lower()
@@ -484,4 +499,4 @@ def test_a_program_of_any_cells_compiles(codes: list[str]) -> None:
     cells = tuple(
         Cell(code=code, number=number, standing="kept", outcome="ok") for number, code in enumerate(codes, 1)
     )
-    compile(to_py(Story(items=cells)), "x.py", "exec")
+    compile(to_py(Transcript(items=cells)), "x.py", "exec")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.exports import exported
+from pinfold.app.exports import render_session
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -185,7 +185,7 @@ def open_in_browser(page: Path, profile: Path) -> str:
 def test_nothing_in_an_exported_page_runs_or_is_loaded(canary: Canary, tmp_path: Path) -> None:
     entries, blobs = hostile(canary.url)
     page = tmp_path / "page.html"
-    page.write_bytes(exported("html", entries, blobs.__getitem__).data)
+    page.write_bytes(render_session("html", entries, blobs.__getitem__).data)
     seen = open_in_browser(page, tmp_path / "profile")
     assert "<main>" in seen
     assert seen.count("<iframe sandbox") > 5

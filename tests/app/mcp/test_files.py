@@ -11,12 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.adding import Entry, entry_of
-from pinfold.app.mcp.credentials import KeptCredentials
-from pinfold.app.mcp.files import remove_entry, servers_named, spec_of, user_file, users_own, write_entry
-from pinfold.app.mcp.forms import NotThat, fields_of
+from pinfold.app.mcp.adding import EntryOptions, build_entry
+from pinfold.app.mcp.credentials import StoredCredentials
+from pinfold.app.mcp.files import (
+    load_servers,
+    load_user_servers,
+    remove_entry,
+    spec_of,
+    user_file,
+    write_entry,
+)
+from pinfold.app.mcp.forms import InvalidAnswer, fields_of
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.mcp.placing import in_words, is_boxed
+from pinfold.app.mcp.placing import describe_place, is_sandboxed
 from pinfold.app.secrets import Secrets
 from pinfold.text import redact
 from pinfold.tools.mcp.spec import ServerSpec
@@ -35,7 +42,7 @@ def project(**servers: Any) -> bytes:
 
 
 def names(**given: Any) -> list[tuple[str, str]]:
-    return [(spec.name, spec.command or spec.url) for spec in servers_named(**given).specs]
+    return [(spec.name, spec.command or spec.url) for spec in load_servers(**given).specs]
 
 
 def test_the_callers_own_come_before_the_users_and_these_before_a_folders() -> None:
@@ -47,7 +54,7 @@ def test_the_callers_own_come_before_the_users_and_these_before_a_folders() -> N
         ("b", "users"),
         ("c", "folders"),
     ]
-    faults = servers_named(folder, "/w/.mcp.json").faults
+    faults = load_servers(folder, "/w/.mcp.json").faults
     assert faults == tuple(f"/w/.mcp.json: {name} is not used: {user_file()} names one too" for name in "ab")
 
 
@@ -70,13 +77,13 @@ def test_a_users_file_keeps_what_else_is_in_it_and_is_for_the_user_alone() -> No
 def test_only_a_server_of_the_users_own_stands_in_the_place_of_pinfolds_tools() -> None:
     entries = {"web": {"command": "x"}, "web-search": {"command": "x"}}
     folder = json.dumps({"mcpServers": entries}).encode()
-    named = servers_named(folder, "/w/.mcp.json")
+    named = load_servers(folder, "/w/.mcp.json")
     assert [spec.name for spec in named.specs] == ["web_search"]
     assert [fault.split(";")[0] for fault in named.faults] == [
         "/w/.mcp.json: web is not used: Pinfold's own tools have that name"
     ]
     write_entry("web", entries["web"])
-    assert [spec.name for spec in users_own().specs] == ["web"]
+    assert [spec.name for spec in load_user_servers().specs] == ["web"]
 
 
 def test_variables_are_filled_in_from_secrets_then_from_the_environment_then_by_default(
@@ -104,7 +111,7 @@ def test_one_bad_entry_spoils_no_other() -> None:
     table = json.loads(user_file().read_bytes())
     table["mcpServers"] |= {"bad": {}, "unset": {"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}}
     user_file().write_text(json.dumps(table), "utf-8")
-    found = users_own()
+    found = load_user_servers()
     assert [spec.name for spec in found.specs] == ["good"]
     assert len(found.faults) == 2
 
@@ -135,13 +142,13 @@ def test_what_was_agreed_to_is_of_one_program_under_one_name_in_one_file() -> No
 
 def test_tokens_are_kept_as_secrets_are_for_their_host_and_shown_to_nobody() -> None:
     server = ServerSpec(name="a", transport="http", url="https://mcp.example.org/x")
-    kept = KeptCredentials([server])
+    kept = StoredCredentials([server])
     text = json.dumps({"tokens": {"access_token": "tok-abcdefgh-12345", "scope": "all"}})
     assert kept.get("a") is None
     kept.put("a", text)
     assert kept.get("a") == text
     assert (
-        KeptCredentials([ServerSpec(name="a", transport="http", url="https://evil.example.org/x")]).get("a")
+        StoredCredentials([ServerSpec(name="a", transport="http", url="https://evil.example.org/x")]).get("a")
         is None
     )
     assert [one.hosts for one in Secrets().all()] == [("mcp.example.org",)]
@@ -162,14 +169,14 @@ def test_tokens_are_kept_as_secrets_are_for_their_host_and_shown_to_nobody() -> 
     ],
 )
 def test_what_declares_how_little_it_needs_runs_in_a_sandbox(reach: Any, boxed: bool) -> None:
-    assert is_boxed(spec(reach=reach)) == boxed
-    assert in_words(spec(reach=reach)) == (
+    assert is_sandboxed(spec(reach=reach)) == boxed
+    assert describe_place(spec(reach=reach)) == (
         f"a sandbox of its own (reach {reach})" if boxed else "this machine"
     )
 
 
 def test_what_is_typed_becomes_an_entry() -> None:
-    assert entry_of(Entry(what=("npx", "-y", "x"), env=("A=b=c",), hosts=("a.org",))) == {
+    assert build_entry(EntryOptions(what=("npx", "-y", "x"), env=("A=b=c",), hosts=("a.org",))) == {
         "command": "npx",
         "args": ["-y", "x"],
         "env": {"A": "b=c"},
@@ -177,7 +184,7 @@ def test_what_is_typed_becomes_an_entry() -> None:
         "hosts": ["a.org"],
     }
     headers = ("Authorization: Bearer a=b", "X=y:z")
-    assert entry_of(Entry(what=("https://a.org/mcp",), headers=headers, transport="sse")) == {
+    assert build_entry(EntryOptions(what=("https://a.org/mcp",), headers=headers, transport="sse")) == {
         "url": "https://a.org/mcp",
         "type": "sse",
         "headers": {"Authorization": "Bearer a=b", "X": "y:z"},
@@ -221,7 +228,7 @@ def test_a_persons_words_become_what_the_form_wants() -> None:
     }
     assert fields["name"].is_required
     for name, words in {"age": "3.5", "share": "nan", "ok": "maybe", "size": "L", "days": "mon, sun"}.items():
-        with pytest.raises(NotThat):
+        with pytest.raises(InvalidAnswer):
             fields[name].value(words)
 
 
@@ -261,5 +268,5 @@ def test_no_form_of_a_servers_breaks_us(field: dict[str, Any], required: Any, wo
     assert found is not None
     (one,) = found
     assert one.question
-    with suppress(NotThat):
+    with suppress(InvalidAnswer):
         one.value(words)

@@ -16,9 +16,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pinfold.app.mcp.placing import in_a_sandbox
+from pinfold.app.mcp.placing import launch_in_sandbox
 from pinfold.app.mcp.programs import Programs
-from pinfold.app.parting import take_parting
+from pinfold.app.parting import pop_closing_notices
 from pinfold.sandbox import Limits, provider_named
 from pinfold.tools import BadCall
 from pinfold.tools.mcp.ports import Process
@@ -159,11 +159,11 @@ async def test_a_sandboxed_server_sees_the_workspace_and_nothing_of_the_home_fol
 async def test_the_user_is_told_what_a_sandboxed_server_leaves_for_other_programs(
     workspace: Path, elsewhere: Path, home: Path
 ) -> None:
-    take_parting()
+    pop_closing_notices()
     async with running(workspace, spec_of(elsewhere / "asked.py", reach="workspace")) as asked:
         for name in ("plain.txt", ".envrc"):
             assert await asked.says(f"open({str(workspace / name)!r}, 'w').write('x')") == 1
-    (line,) = take_parting()[0]
+    (line,) = pop_closing_notices()[0]
     assert f"In {workspace}: " in line
     assert ".envrc (direnv)" in line
     assert "plain.txt" not in line
@@ -241,10 +241,12 @@ async def test_a_project_does_not_choose_which_folders_its_server_sees(
             command = "linked/bin/tool"
         case _:
             command = str(tool)
-    placed = in_a_sandbox(spec_of("server.py", command=command, reach="nothing", is_confined=True), workspace)
+    placed = launch_in_sandbox(
+        spec_of("server.py", command=command, reach="nothing", is_confined=True), workspace
+    )
     assert not [mount for mount in placed.mounts if diary.is_relative_to(mount.path)]
     # The control: of a server of the user's own, it is believed where it is installed.
-    own = in_a_sandbox(spec_of("server.py", command=command, reach="nothing"), workspace)
+    own = launch_in_sandbox(spec_of("server.py", command=command, reach="nothing"), workspace)
     assert [mount for mount in own.mounts if diary.is_relative_to(mount.path)]
     if way == "pyvenv.cfg":
         spec = spec_of("server.py", command=command, reach="nothing", is_confined=True)

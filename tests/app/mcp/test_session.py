@@ -19,13 +19,13 @@ from tests.app.test_tools_at_work import Asked, calls, seen, turn
 from tests.forked import forked
 
 from pinfold import Agent, Approval, Decision
-from pinfold.app import new_session_options, own
+from pinfold.app import new_session_options, open_session
 from pinfold.app.errors import ConfigError
 from pinfold.app.grants import Grants
-from pinfold.app.mcp.files import of_project, servers_named, user_file, users_own
+from pinfold.app.mcp.files import find_project_server, load_servers, load_user_servers, user_file
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.mcp.reach import give
-from pinfold.app.obeyed import obeyed
+from pinfold.app.mcp.reach import grant_reach
+from pinfold.app.obeyed import read_project_files
 from pinfold.app.trust import trust
 from pinfold.app.untrusted_files import clean
 from pinfold.events import (
@@ -177,7 +177,7 @@ async def test_each_mode_treats_servers_as_the_table_says(
     for trusted in (False, True):
         asked = Asked(True)
         if trusted:
-            FilePins(users_own().specs).trust("notes")
+            FilePins(load_user_servers().specs).trust("notes")
         events = await run(workspace, script, *replies, mode=mode, approve=asked)
         was_asked = [cast(CallTool, one.action).tool for one in asked.approvals]
         want = (untrusted, only_reads if trusted else untrusted)
@@ -257,7 +257,7 @@ async def test_a_server_that_changes_while_the_user_looks_has_no_yes(
     # The first call may have gone to the server that was ended; the second meets the one that nobody has seen.
     assert "ok" not in outcomes(events)[-2:]
     assert kept(folder) == []
-    assert "What nobody has seen" not in str(FilePins(users_own().specs).get("notes"))
+    assert "What nobody has seen" not in str(FilePins(load_user_servers().specs).get("notes"))
 
 
 @pytest.mark.parametrize("mode", ["read-only", "ask", "auto", "full"])
@@ -309,10 +309,10 @@ async def test_what_is_agreed_to_for_always_is_about_one_program(
     await see(workspace, script)
     always = Asked(Decision(allow=True, scope="always"))
     await run(workspace, script, calls("notes.note", text="a"), approve=always)
-    FilePins(users_own().specs).trust("notes")
+    FilePins(load_user_servers().specs).trust("notes")
     for env, is_same in (({"API_TOKEN": "tok-0123456789"}, True), ({"PYTHONPATH": "/elsewhere"}, False)):
         configured(folder, env=env)
-        assert FilePins(users_own().specs).is_trusted("notes") == is_same
+        assert FilePins(load_user_servers().specs).is_trusted("notes") == is_same
         await see(workspace, script)
         no = Asked(False)
         await run(workspace, script, calls("notes.note", text="b"), approve=no)
@@ -350,7 +350,7 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
     configured(folder)
     await see(workspace, script)
-    FilePins(users_own().specs).trust("notes")
+    FilePins(load_user_servers().specs).trust("notes")
     asked = Asked(False)
     replies = cell("print(open('diary.txt').read())"), calls("notes.look"), calls("notes.look")
     events = await run(workspace, script, *replies, mode="auto", approve=asked)
@@ -364,7 +364,7 @@ async def test_what_a_server_gives_taints_and_then_nothing_leaves_unseen(
     entry_args = [str(NOTES), str(workspace)]
     configured(folder, reach="workspace", args=entry_args)
     await see(workspace, script)
-    FilePins(users_own().specs).trust("notes")
+    FilePins(load_user_servers().specs).trust("notes")
     events = await run(workspace, script, *replies, mode="auto", approve=Asked(False))
     assert outcomes(events) == ["ok", "ok", "ok"]
 
@@ -396,7 +396,7 @@ async def test_a_yes_to_a_destination_holds_for_the_session_and_is_kept_nowhere(
     (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
     configured(folder)
     await see(workspace, script)
-    FilePins(users_own().specs).trust("notes")
+    FilePins(load_user_servers().specs).trust("notes")
     asked = Asked(Decision(allow=True, scope="always"), False)
     steps = (
         cell("print(open('diary.txt').read())"),
@@ -426,7 +426,7 @@ async def test_with_nobody_there_a_flow_that_was_given_beforehand_lets_tools_be_
     (workspace / "diary.txt").write_text("dear diary", encoding="utf-8")
     configured(folder)
     await see(workspace, script)
-    FilePins(users_own().specs).trust("notes")
+    FilePins(load_user_servers().specs).trust("notes")
     reads = cell("print(open('diary.txt').read())")
     steps = reads, calls("notes.look"), calls("notes.look"), calls("notes.note", text="x")
     assert outcomes(await run(workspace, script, *steps, mode="auto", flows=flows)) == ends
@@ -441,7 +441,7 @@ async def test_a_tool_that_only_reads_what_is_here_does_not_leave_if_it_is_trust
     configured(folder)
     await see(workspace, script)
     if is_trusted:
-        FilePins(users_own().specs).trust("notes")
+        FilePins(load_user_servers().specs).trust("notes")
     reads = cell("print(open('diary.txt').read())")
     events = await run(workspace, script, reads, *(calls("notes.count") for _ in range(3)), mode="auto")
     assert outcomes(events) == ["ok", end, end, end], seen(events)
@@ -498,7 +498,7 @@ async def test_with_nobody_there_a_server_gets_no_answer_of_any_kind(
     assert seen(await run(workspace, script, asking, mode="full"))[-1] == "decline\n"
     assert "and did not" in seen(await run(workspace, script, visiting, mode="full"))[-1]
     # In mode auto, policy asks about the model's words, and nobody is there to say yes.
-    FilePins(users_own().specs).trust("notes")
+    FilePins(load_user_servers().specs).trust("notes")
     events = await run(workspace, script, thinking, mode="auto")
     assert "nobody is there to ask" in seen(events)[-1]
 
@@ -563,7 +563,7 @@ async def test_a_folders_servers_are_used_once_it_is_trusted_and_never_in_place_
     events = await run(workspace, script, names)
     assert "'notes'" in seen(events)[0]
     assert "'others'" not in seen(events)[0]
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     events = await run(workspace, script, names, calls("notes.note", text="a"))
     assert "'others'" in seen(events)[0]
     for name in ("notes", "others"):
@@ -571,14 +571,14 @@ async def test_a_folders_servers_are_used_once_it_is_trusted_and_never_in_place_
         await run(workspace, script, used, mode="full")
     assert (kept(mine), starts(folder)) == (["notes"], 0)  # in its sandbox it cannot write there
     place = workspace / ".mcp.json"
-    others = of_project(place.read_bytes(), str(place), "others")
+    others = find_project_server(place.read_bytes(), str(place), "others")
     assert others is not None
-    give(others, "outside", ())
+    grant_reach(others, "outside", ())
     await run(workspace, script, cell("import servers.others"))
     FilePins([others]).trust("others")  # as `mcp trust` does: else what it says of itself is others' words
     await run(workspace, script, used, mode="full")
     assert kept(folder) == ["others"]
-    give(replace(others, env={"PYTHONSTARTUP": "x"}), "outside", ())  # of another entry than there is
+    grant_reach(replace(others, env={"PYTHONSTARTUP": "x"}), "outside", ())  # of another entry than there is
     await run(workspace, script, used, mode="full")
     assert kept(folder) == ["others"]
 
@@ -592,7 +592,7 @@ async def test_a_folders_server_works_in_its_sandbox_as_far_as_its_folder_goes(
     others = {"command": sys.executable, "args": ["server.py", str(inside)], "reach": "workspace"}
     theirs = {"mcpServers": {"others": others}}
     (workspace / ".mcp.json").write_text(json.dumps(theirs), encoding="utf-8")
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     used = cell("from servers.others import note\nnote(text='a')")
     await run(workspace, script, used, mode="full")
     assert kept(inside) == ["a"]
@@ -607,7 +607,7 @@ async def test_what_a_folders_server_says_of_itself_is_others_words_until_it_is_
     (workspace / "server.py").write_bytes(NOTES.read_bytes())
     others = {"command": sys.executable, "args": ["server.py", str(inside)], "reach": "workspace"}
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"others": others}}), encoding="utf-8")
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
 
     async def is_untrusted(code: str) -> bool:
         events = await run(workspace, script, cell(code))
@@ -620,7 +620,7 @@ async def test_what_a_folders_server_says_of_itself_is_others_words_until_it_is_
     assert not await is_untrusted("import servers\nprint(dir(servers))")
     events = await run(workspace, script, cell("print(open('/mnt/servers/others.py').read())"))
     assert seen(events)[0].startswith('"""Not told yet: `import servers.others;')
-    found = servers_named((workspace / ".mcp.json").read_bytes(), str(workspace / ".mcp.json"))
+    found = load_servers((workspace / ".mcp.json").read_bytes(), str(workspace / ".mcp.json"))
     FilePins(found.specs).trust("others")
     assert not await is_untrusted(reads)
     # A server of the user's own was agreed to when it was added.
@@ -634,9 +634,9 @@ async def test_a_folders_servers_get_no_variables_of_the_users(
     monkeypatch.setenv("MY_TOKEN", "token-0123456789")
     spec = entry(folder, env={"TOKEN": "${MY_TOKEN}"})
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"others": spec}}), encoding="utf-8")
-    trust(obeyed(workspace))
+    trust(read_project_files(workspace))
     options = new_session_options(new_session_id(), workspace, {"sandbox.provider": "namespaces"})
-    async with own(None, new_session_id(), options) as live:
+    async with open_session(None, new_session_id(), options) as live:
         said = [entry.event.text for entry in live.log.read() if isinstance(entry.event, Noticed)]
     assert any(
         "others is not used: variables are filled in for your own servers alone" in line for line in said
@@ -648,7 +648,7 @@ async def test_pins_lie_where_no_session_can_be_pointed(
 ) -> None:
     configured(folder)
     await see(workspace, script)
-    pins = FilePins(users_own().specs).folder
+    pins = FilePins(load_user_servers().specs).folder
     (file,) = pins.glob("*.json")
     assert file.stat().st_mode & 0o777 == 0o600
     model = script({"text": "hi"})
@@ -666,7 +666,7 @@ async def test_a_damaged_pin_offers_nothing_and_says_so(
 ) -> None:
     configured(folder)
     await see(workspace, script)
-    (file,) = FilePins(users_own().specs).folder.glob("*.json")
+    (file,) = FilePins(load_user_servers().specs).folder.glob("*.json")
     file.write_bytes(b"{")
     events = await run(
         workspace, script, cell("import servers.notes"), calls("notes.note", text="a"), mode="full"

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from rich.console import Console
 
-from pinfold.app import Link, LiveSession, Options, Shelf, own, take
+from pinfold.app import Link, LiveSession, Options, SessionStore, acquire, open_session
 from pinfold.app.mounts import Mount
 from pinfold.events import (
     ActionFinished,
@@ -184,6 +184,10 @@ async def talking(
 ) -> AsyncGenerator[tuple[Talking, LiveSession]]:
     session = new_session_id()
     given = Options(workspace=workspace, model=ScriptedModel(replies), sandbox="namespaces", **options)
-    opening = take(Shelf().place(session), session, given) if kept else own(None, session, given)
+    opening = (
+        acquire(SessionStore().folder_of(session), session, given)
+        if kept
+        else open_session(None, session, given)
+    )
     async with opening as live:
         yield Talking(live, workspace), live

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.front.chat.sheets import KeptPaper
 
-from pinfold.app import Options, take
+from pinfold.app import Options, acquire
 from pinfold.events import Entry, OutputDelta, Say, TurnEnded, new_session_id, new_turn_id
 from pinfold.front.chat.telling import Teller
 
@@ -69,7 +69,7 @@ async def test_a_session_looks_the_same_while_it_happens_and_when_it_is_opened_a
     streamed = last = 0
     options = Options(workspace=workspace, model=f"scripted:{script}", mode="auto")
     with anyio.fail_after(60):
-        async with take(tmp_path / session, session, options) as owner:
+        async with acquire(tmp_path / session, session, options) as owner:
             teller = Teller(live, owner.blob, picture="blocks")
             async with owner.subscribe() as feed:
                 await owner.submit(Say(turn=new_turn_id(), text="look"))

@@ -185,7 +185,7 @@ def test_questions_are_answered_in_words_elsewhere_or_not_at_all(
 async def _allow(folder: Path) -> None:
     link = RemoteSession(SessionId(folder.name), folder)
     asked: dict[ActionId, ApprovalRequested] = {}
-    last = (await link.standing()).seq
+    last = (await link.status()).seq
     with anyio.fail_after(20):
         async with link.subscribe(0) as feed:
             async for item in feed:

@@ -12,11 +12,11 @@ import anyio
 import pytest
 from tests.front.chat.talking import Talking, calling, cell, events_of, saying, talking
 
-from pinfold.app import RemoteSession, Shelf, fork
+from pinfold.app import RemoteSession, SessionStore, fork
 from pinfold.app.grants import Grants
-from pinfold.app.mcp.files import user_file, users_own
+from pinfold.app.mcp.files import load_user_servers, user_file
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.obeyed import obeyed
+from pinfold.app.obeyed import read_project_files
 from pinfold.app.trust import trust
 from pinfold.events import (
     ActionStarted,
@@ -193,7 +193,7 @@ async def test_another_process_answers_for_a_session_that_it_owns(workspace: Pat
         await away.type("/undo")
         assert "No variables." in await away.type("/vars")
         assert await away.type("/mode ask") == ""
-        assert (await live.standing()).mode == "ask"
+        assert (await live.status()).mode == "ask"
         await away.type("/rename from away")
         assert events_of(live, SessionChanged)[-1].title == "from away"
 
@@ -206,7 +206,7 @@ async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspac
         live,
     ):
         await talk.turn("quick")
-        await fork(Shelf(), talk.session, "another")
+        await fork(SessionStore(), talk.session, "another")
         async with live.subscribe(live.log.seq) as feed:
             await live.submit(Say(turn=new_turn_id(), text="long"))
             async for item in feed:
@@ -219,7 +219,7 @@ async def test_while_a_turn_runs_some_commands_wait_and_the_others_work(workspac
             assert re.search(r"scripted +3 ", await talk.type("/cost"))
             assert "Nothing left" in await talk.type("/sent")
             assert await talk.type("/mode ask") == ""
-            assert (await live.standing()).mode == "ask"
+            assert (await live.status()).mode == "ask"
             await live.submit(Interrupt())
             async for item in feed:
                 if isinstance(item, Entry) and isinstance(item.event, TurnInterrupted):
@@ -337,7 +337,7 @@ async def test_a_session_is_written_to_a_file_and_its_model_changed(workspace: P
         assert "say hello" in target.read_text(encoding="utf-8")
         assert "'nothing' is not one of" in await talk.type("/export nothing")
         await talk.type(f"/model scripted:{script}")
-        assert (await live.standing()).model == f"scripted:{script}"
+        assert (await live.status()).model == f"scripted:{script}"
         await talk.turn("again")
         assert events_of(live, TurnEnded)[-1].text == "from the other"
 
@@ -367,7 +367,7 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         )
         assert "cannot be undone" in await talk.type("/undo 1")
         assert talk.said == ["Review a.py closely."]
-        trust(obeyed(workspace))
+        trust(read_project_files(workspace))
         page = await talk.type("/help")
         assert re.search(r"^  /deploy +\S+Ship it$", page, re.MULTILINE)
         assert "\x1b" not in page
@@ -392,7 +392,7 @@ async def test_a_server_is_listed_and_what_it_offers_agreed_to(
         shown = await talk.type("/mcp trust notes", "y")
         assert "notes says of its tools:" in shown
         assert "notes is trusted, as long as none of it changes" in shown
-        assert FilePins(users_own().specs).is_trusted("notes")
+        assert FilePins(load_user_servers().specs).is_trusted("notes")
         assert "no MCP server is called 'nobody'" in await talk.type("/mcp trust nobody")
         assert "write /mcp" in await talk.type("/mcp restart")
 

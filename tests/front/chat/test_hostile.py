@@ -321,12 +321,12 @@ def test_nothing_steers_a_terminal_from_the_status_line() -> None:
 
 
 def test_no_name_breaks_out_of_a_map() -> None:
-    from pinfold.app.wiring import Edge, Node, Wiring
+    from pinfold.app.wiring import Edge, Node, SystemMap
     from pinfold.front.cli.drawing import svg
 
     evil = '"]; click n0 href "javascript:x" %%{init}%%\n</text><script>x</script>\x1b]0;t\x07'
     nodes = (Node(id="a", kind="server", title=evil, lines=(evil,)), Node(id=evil, kind="model", title="m"))
-    found = Wiring(nodes=nodes, edges=(Edge(source="a", target=evil, words=evil),))
+    found = SystemMap(nodes=nodes, edges=(Edge(source="a", target=evil, words=evil),))
     lines = list(mermaid(found))
     assert len(lines) == 4
     assert all(line.count('"') in (0, 2, 4) for line in lines)

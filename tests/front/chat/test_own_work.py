@@ -15,7 +15,7 @@ from tests.front.chat.talking import calling, cell, saying, talking
 from tests.front.chat.terminal import Terminal
 from tests.front.chat.terminal import cell as scripted_cell
 
-from pinfold.app import Shelf, scratch_folder
+from pinfold.app import SessionStore, scratch_folder
 from pinfold.app.secrets import Secrets
 from pinfold.events import ApprovalRequested, Entry, Interrupt, Say, SessionChanged, new_turn_id
 
@@ -166,7 +166,7 @@ async def test_what_is_opened_is_shown_and_never_run(
             assert "opened" not in (await talk.type(f"/open {refused}")).split()
         assert "nothing was shown yet" in await talk.type("/open")
         page = await talk.type("/open p.html")
-        made = Shelf().place(talk.session) / "displays" / "p-safe.html"
+        made = SessionStore().folder_of(talk.session) / "displays" / "p-safe.html"
         assert "opened" in page
         assert "<script" not in made.read_text()
 
@@ -222,7 +222,7 @@ async def test_always_is_not_offered_in_a_folder_that_is_never_used_again(
                 async for item in feed:
                     if isinstance(item, Entry) and isinstance(item.event, ApprovalRequested):
                         break
-        (asked,) = [one.asked for one in live.asking().values()]
+        (asked,) = [one.asked for one in live.pending_approvals().values()]
         assert asked is not None
         assert asked.pattern
         assert bool(asked.stored) != is_scratch

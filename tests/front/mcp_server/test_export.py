@@ -30,7 +30,7 @@ from mcp.types import (
 from tests.forked import forked
 from tests.front.mcp_server.reaching import ERAS, over_stdio, text_of
 
-from pinfold.app import Shelf
+from pinfold.app import SessionStore
 
 pytestmark = [
     pytest.mark.safety,
@@ -236,7 +236,7 @@ async def test_calls_are_on_record_in_the_clients_session(workspace: Path, up: U
         await client.call_tool("up__echo", {"text": "x"})
         await client.call_tool("run_python", {"code": "1"})
     assert up.did == ["echo x"]
-    (session,) = [item for item in Shelf().sessions() if item.summary.title.startswith("mcp client")]
+    (session,) = [item for item in SessionStore().sessions() if item.summary.title.startswith("mcp client")]
     shown = pinfold("sessions", "show", session.id, "--json")
     actions = [event["action"] for event in shown.of_kind("ActionProposed")]
     assert [action.get("tool") or action["type"] for action in actions] == ["up.echo", "cell"]

@@ -21,7 +21,7 @@ from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 from tests.front.mcp_server.reaching import ERAS, Served, begin_http, end, structure, text_of
 
-from pinfold.app import Shelf
+from pinfold.app import SessionStore
 from pinfold.app.offering import server_token
 from pinfold.front.mcp_server import place_of
 from pinfold.front.mcp_server.guarding import Guard
@@ -89,16 +89,16 @@ async def test_a_clients_session_ends_with_it_and_all_others_with_the_server(wor
         async with served.client() as client:
             session = structure(await client.call_tool("run_python", {"code": "x = 1"}))["session"]
         with anyio.fail_after(20):
-            while any(item.owner for item in Shelf().sessions()):  # noqa: ASYNC110 - another process's lock
+            while any(item.owner for item in SessionStore().sessions()):  # noqa: ASYNC110 - another process's lock
                 await anyio.sleep(0.05)
         async with served.client(mode=ERAS[1]) as client:
             other = structure(await client.call_tool("run_python", {"code": "y = 1"}))["session"]
-        assert [item.id for item in Shelf().sessions() if item.owner] == [other]
+        assert [item.id for item in SessionStore().sessions() if item.owner] == [other]
     finally:
         code = await anyio.to_thread.run_sync(end, served)
     assert code == 0
-    assert {item.id for item in Shelf().sessions()} == {session, other}
-    assert all(item.owner is None for item in Shelf().sessions())
+    assert {item.id for item in SessionStore().sessions()} == {session, other}
+    assert all(item.owner is None for item in SessionStore().sessions())
 
 
 # --- whose questions, answers and events

@@ -15,7 +15,7 @@ from mcp.client import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, ImageContent
 from tests.front.mcp_server.reaching import ERAS, over_stdio, structure, text_of
 
-from pinfold.app import Shelf
+from pinfold.app import SessionStore
 
 pytestmark = [
     pytest.mark.integration,
@@ -150,8 +150,8 @@ async def test_everything_is_on_record_and_named_sessions_go_on(workspace: Path,
         await client.call_tool("get_file", {"path": "none.txt"})
         listed = structure(await client.call_tool("sessions", {}))["sessions"]
         assert {one["session"] for one in listed} == {own, named}
-    assert {item.id for item in Shelf().sessions()} == {own, named}
-    assert all(item.owner is None for item in Shelf().sessions())
+    assert {item.id for item in SessionStore().sessions()} == {own, named}
+    assert all(item.owner is None for item in SessionStore().sessions())
     kinds = pinfold("sessions", "show", own, "--json")
     assert [
         event["action"]["code"] for event in kinds.of_kind("ActionProposed") if "code" in event["action"]
@@ -167,7 +167,7 @@ async def test_everything_is_on_record_and_named_sessions_go_on(workspace: Path,
 
 async def test_a_session_of_the_users_own_cannot_be_named(workspace: Path, pinfold: Pinfold) -> None:
     assert pinfold("exec", "-s", "private", "-c", "secret = 1").code == 0
-    (kept,) = Shelf().sessions()
+    (kept,) = SessionStore().sessions()
     async with over_stdio(workspace) as client:
         for name in ("private", kept.id, "last"):
             refused = await ran(client, "secret", session=name)
@@ -183,7 +183,7 @@ async def test_an_ephemeral_server_leaves_nothing(workspace: Path) -> None:
         refused = await client.call_tool("fork", {})
         assert refused.is_error
         assert "nothing of it is kept" in text_of(refused)
-    assert Shelf().sessions() == []
+    assert SessionStore().sessions() == []
 
 
 async def test_wrong_arguments_get_one_line_that_says_what_is_wrong(workspace: Path) -> None:

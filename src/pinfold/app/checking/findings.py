@@ -28,7 +28,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What to type, or to do."""
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
+class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """What all of them are told."""
 
     workspace: Path

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinfold import __version__
-from pinfold.app.checking.findings import Around, Finding
+from pinfold.app.checking.findings import CheckContext, Finding
 from pinfold.app.models import uv_path
 from pinfold.app.paths import cache_dir, config_dir, data_dir, state_dir
-from pinfold.app.shelf import Shelf
-from pinfold.app.tidying import tidied
+from pinfold.app.shelf import SessionStore
+from pinfold.app.tidying import clean_up
 from pinfold.sandbox.contract import MOST_GROWTH
 from pinfold.text import join_names
 
@@ -54,10 +54,10 @@ def versions() -> Iterator[Finding]:
         )
 
 
-def disks(around: Around) -> Iterator[Finding]:
+def disks(around: CheckContext) -> Iterator[Finding]:
     seen: set[int] = set()
     for what, folder in (("data", data_dir()), ("temp", Path(tempfile.gettempdir()))):
-        there = _existing(folder)
+        there = _nearest_existing(folder)
         device = there.stat().st_dev
         if device in seen:
             continue
@@ -80,7 +80,7 @@ def disks(around: Around) -> Iterator[Finding]:
     yield Finding(section="folders", what="disk (workspace)", words=words)
     if not (data_dir() / "sessions").is_dir():
         return
-    sessions = Shelf().sessions()
+    sessions = SessionStore().sessions()
     size, most = sum(item.size for item in sessions), around.config.sessions.quota_gb * 1e9
     words = f"{len(sessions)}, {_size(size)} of {_size(most)}"
     over = size > most
@@ -116,7 +116,7 @@ def _fault_of(folder: Path) -> tuple[str, str] | None:
     try:
         status = folder.stat()
     except FileNotFoundError:
-        there = _existing(folder)
+        there = _nearest_existing(folder)
         if _is_writable(there):
             return None
         return f"{folder} cannot be made: {there} is not writable", f"make it writable, or {elsewhere}"
@@ -160,7 +160,7 @@ def _open_files() -> Iterator[Finding]:
 
 
 def leftovers() -> Iterator[Finding]:
-    found = [f"{kind} {name}" for kind, name in tidied(dry_run=True)]
+    found = [f"{kind} {name}" for kind, name in clean_up(dry_run=True)]
     if not found:
         yield Finding(section="leftovers", what="leftovers", words="nothing was left behind")
         return
@@ -178,7 +178,7 @@ def _variable(folder: Path) -> str:
     return f"XDG_{own[folder]}_HOME"
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 
-from pinfold.app.checking.findings import Around, Finding
-from pinfold.app.databases import Configured
+from pinfold.app.checking.findings import CheckContext, Finding
+from pinfold.app.databases import ConfiguredDatabases
 from pinfold.app.local_models import Reachable, reachable_models
-from pinfold.app.models import Calling, Pauses
+from pinfold.app.models import BreakerStore, CallOptions
 from pinfold.app.obeyed import SERVERS
 from pinfold.app.paths import config_dir
 from pinfold.events import PinfoldError
@@ -20,10 +20,10 @@ from pinfold.sandbox.doctor import LATE, WAIT
 from pinfold.text import join_names
 
 
-async def models(around: Around) -> tuple[list[Finding], dict[str, Any]]:
+async def models(around: CheckContext) -> tuple[list[Finding], dict[str, Any]]:
     """And what is here, as plain data."""
     there: Reachable | None = None
-    named = [(role, name) for role, name in _named(around) if name]
+    named = [(role, name) for role, name in _list_configured_models(around) if name]
     found: dict[tuple[str, str], Finding] = {}
 
     async def look() -> None:
@@ -31,18 +31,22 @@ async def models(around: Around) -> tuple[list[Finding], dict[str, Any]]:
         there = await reachable_models()
 
     async def ask(role: str, name: str) -> None:
-        found[role, name] = await _configured(around, role, name)
+        found[role, name] = await _check_model(around, role, name)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(look)
         for role, name in named:
             tasks.start_soon(ask, role, name)
     assert there is not None
-    findings = [*(found[one] for one in named), *_here(there, any_named=bool(named)), *_paused()]
+    findings = [
+        *(found[one] for one in named),
+        *_find_local_models(there, any_named=bool(named)),
+        *_find_paused_models(),
+    ]
     return findings, _plain(there)
 
 
-def _named(around: Around) -> list[tuple[str, str]]:
+def _list_configured_models(around: CheckContext) -> list[tuple[str, str]]:
     config = around.config
     return [
         ("model", config.model.name),
@@ -51,9 +55,9 @@ def _named(around: Around) -> list[tuple[str, str]]:
     ]
 
 
-async def _configured(around: Around, role: str, name: str) -> Finding:
+async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
     what = name if role == "model" else f"{name} ({role})"
-    access = Calling.of(around.config, around.loaded.keys()).access()
+    access = CallOptions.of(around.config, around.loaded.keys()).access()
     try:
         with anyio.fail_after(around.limit_s):
             words = await check_reachable(name, access, limit_s=around.limit_s)
@@ -70,7 +74,7 @@ async def _configured(around: Around, role: str, name: str) -> Finding:
     return Finding(section="models", what=what, words=words)
 
 
-def _here(there: Reachable, *, any_named: bool) -> list[Finding]:
+def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
     found = [
         Finding(section="models", what=inside.weights.name, words="is here, and runs inside Pinfold")
         for inside in there.inside
@@ -100,7 +104,7 @@ def _here(there: Reachable, *, any_named: bool) -> list[Finding]:
     ]
 
 
-def _paused() -> list[Finding]:
+def _find_paused_models() -> list[Finding]:
     return [
         Finding(
             section="models",
@@ -109,7 +113,7 @@ def _paused() -> list[Finding]:
             cause=f"it kept failing, and was paused {max(0, time.time() - at):.0f} s ago",
             fix="it is tried again by itself; or choose another with --model",
         )
-        for what, at in Pauses().all().items()
+        for what, at in BreakerStore().all().items()
     ]
 
 
@@ -124,16 +128,16 @@ def _plain(there: Reachable) -> dict[str, Any]:
     }
 
 
-async def servers(around: Around) -> list[dict[str, Any]]:
+async def servers(around: CheckContext) -> list[dict[str, Any]]:
     """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
     if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
         return []
-    from pinfold.app.mcp.looking import examined
+    from pinfold.app.mcp.looking import check_servers
 
-    return await examined(around.workspace, around.limit_s)
+    return await check_servers(around.workspace, around.limit_s)
 
 
-def of_server(one: dict[str, Any]) -> Finding:
+def server_finding(one: dict[str, Any]) -> Finding:
     name = one["name"] or "an entry"
     words = f"{one['where']}; {one['tools']} tools"
     if one["cause"]:
@@ -144,13 +148,13 @@ def of_server(one: dict[str, Any]) -> Finding:
     return Finding(section="MCP servers", what=name, words=words)
 
 
-async def databases(around: Around) -> list[Finding]:
+async def databases(around: CheckContext) -> list[Finding]:
     """Each of `[data.NAME]` is connected to and asked what it holds."""
     if not around.config.data:
         return []
     from pinfold.tools.sql.workers import Workers
 
-    configured, workers = Configured(around.config.data, (), _nothing), Workers()
+    configured, workers = ConfiguredDatabases(around.config.data, (), _do_nothing), Workers()
     found: dict[str, Finding] = {}
 
     async def ask(name: str, kind: str) -> None:
@@ -183,5 +187,5 @@ async def databases(around: Around) -> list[Finding]:
     return [found[name] for name in configured.names]
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """No session is there to have seen it."""

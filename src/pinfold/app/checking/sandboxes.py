@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pinfold.app.checking.findings import Around, Finding
-from pinfold.app.environment import environment_standing
+from pinfold.app.checking.findings import CheckContext, Finding
+from pinfold.app.environment import environment_status
 from pinfold.app.helper import running_helper
 from pinfold.events import PinfoldError
 from pinfold.sandbox import is_built_in
@@ -15,12 +15,12 @@ from pinfold.sandbox.doctor import Checked, Report
 from pinfold.text import join_names
 
 
-def cells_python(around: Around) -> tuple[Path | None, list[Finding]]:
+def cells_python(around: CheckContext) -> tuple[Path | None, list[Finding]]:
     """What runs the cells, and how that stands; None: what is configured cannot."""
     sandbox = around.config.sandbox
     what = "environment"
     try:
-        stands = environment_standing(sandbox.packages, sandbox.python)
+        stands = environment_status(sandbox.packages, sandbox.python)
     except PinfoldError as error:
         fix = "name one that works: pinfold config set sandbox.python PATH, or --unset it"
         return None, [Finding(section="sandboxes", what=what, standing="fault", cause=str(error), fix=fix)]
@@ -34,7 +34,7 @@ def cells_python(around: Around) -> tuple[Path | None, list[Finding]]:
     return stands.used, [Finding(section="sandboxes", what=what, words=f"cells run in {stands.folder}")]
 
 
-def warm_helper(around: Around) -> Finding:
+def warm_helper(around: CheckContext) -> Finding:
     """Whether one runs, and how to do without."""
     if around.config.sandbox.warm == "off":
         words = "switched off ([sandbox] warm)"
@@ -45,22 +45,22 @@ def warm_helper(around: Around) -> Finding:
     return Finding(section="sandboxes", what="warm helper", words=words)
 
 
-def of_report(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]:
+def report_findings(report: Report, asked: tuple[str, ...]) -> Iterator[Finding]:
     works = any(checked.status == "proven" for checked in report.sandboxes)
     for checked in report.sandboxes:
-        yield _of(checked, is_wanted=checked.name in asked or not works)
+        yield _sandbox_finding(checked, is_wanted=checked.name in asked or not works)
     if report.auto:
         taken = next((one for one in report.sandboxes if one.name == report.auto), None)
         level = f", which is {taken.level}" if taken else ""
         yield Finding(section="sandboxes", what="auto", words=f"takes {report.auto}{level}")
-    yield _kernel(dict(report.kernel))
+    yield _kernel_finding(dict(report.kernel))
 
 
-def _of(checked: Checked, *, is_wanted: bool) -> Finding:
+def _sandbox_finding(checked: Checked, *, is_wanted: bool) -> Finding:
     cause, fix = checked.cause or "", checked.fix or ""
     match checked.status:
         case "proven":
-            return Finding(section="sandboxes", what=checked.name, words=_proven(checked))
+            return Finding(section="sandboxes", what=checked.name, words=_describe_proof(checked))
         case "unsafe":
             cause, fix = "it works, but isolates nothing", "leave --sandbox out, and auto takes the strongest"
             return Finding(section="sandboxes", what=checked.name, standing="fault", cause=cause, fix=fix)
@@ -73,7 +73,7 @@ def _of(checked: Checked, *, is_wanted: bool) -> Finding:
             return Finding(section="sandboxes", what=checked.name, standing=standing, cause=cause, fix=fix)
 
 
-def _proven(checked: Checked) -> str:
+def _describe_proof(checked: Checked) -> str:
     words = [f"{checked.level.capitalize()} isolation verified"]
     if checked.first_result_ms:
         words.append(f"starts in {checked.first_result_ms / 1000:.1f} s")
@@ -85,7 +85,7 @@ def _proven(checked: Checked) -> str:
     return "; ".join(words)
 
 
-def _kernel(kernel: dict[str, Any]) -> Finding:
+def _kernel_finding(kernel: dict[str, Any]) -> Finding:
     where = f" in {kernel['container']}" if kernel["container"] else ""
     who = "root" if kernel["root"] else "an ordinary user"
     features = {

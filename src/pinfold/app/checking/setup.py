@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinfold.app.checking.findings import Around, Finding
+from pinfold.app.checking.findings import CheckContext, Finding
 from pinfold.app.config import NAMED, Config, Loaded, load_config
 from pinfold.app.errors import ConfigError
 from pinfold.app.instructions import instructions
-from pinfold.app.obeyed import obeyed
+from pinfold.app.obeyed import read_project_files
 from pinfold.app.settings import all_keys, config_file
-from pinfold.app.trust import standing
+from pinfold.app.trust import trust_status
 from pinfold.text import join_names
 
 _OTHERS = ("PINFOLD_DEBUG", "PINFOLD_TEST_DATA_PYTHON", "PINFOLD_SITE")
@@ -56,14 +56,14 @@ def _variables(loaded: Loaded) -> Iterator[Finding]:
         )
 
 
-def folder(around: Around) -> Iterator[Finding]:
+def folder(around: CheckContext) -> Iterator[Finding]:
     """Whether what this one holds is obeyed."""
-    found = obeyed(around.workspace)
+    found = read_project_files(around.workspace)
     section, what = "configuration", "this folder"
     names = [*(file.name for file in found.files), *found.odd]
     if not names:
         yield Finding(section=section, what=what, words="No project instructions found")
-    elif standing(found).trusted:
+    elif trust_status(found).trusted:
         yield Finding(section=section, what=what, words=f"is trusted: {join_names(names, 4)}")
     else:
         odd = [f"{name}: {why}" for name, why in found.odd.items()]

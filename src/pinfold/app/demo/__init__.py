@@ -21,12 +21,12 @@ _LARGEST = 64 << 20
 _NUMBERS: dict[str, type[int | float]] = {"units": int, "price": float, "discount": float}
 
 
-def recorded(part: Part) -> str:
+def demo_model_name(part: Part) -> str:
     """The model that replies to one prompt of the demo: with code, then with a word where code could not answer itself."""
     return f"scripted:{_HERE / 'recorded' / part}.jsonl"
 
 
-def own_folder() -> Path:
+def make_demo_folder() -> Path:
     """Empty, and for this process alone until it ends; the next demo begins it anew."""
     name = next(name for name in _names() if not in_use(scratch_of(name)))
     folder = scratch_folder(name)
@@ -43,7 +43,7 @@ def _names() -> Iterator[str]:
     yield from (f"demo-{number}" for number in count(2))
 
 
-def lay_out(folder: Path) -> Path:
+def provide_table(folder: Path) -> Path:
     """The table in `folder`: the one that is there, else a copy of ours. Raises ConfigError."""
     table = folder / TABLE
     try:

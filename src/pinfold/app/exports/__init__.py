@@ -3,43 +3,43 @@
 Not among the names of `pinfold.app`: few commands need it, and all would wait for it.
 """
 
-from pinfold.app.exports.forms import EXPORT_FORMS, Exported, ExportForm, exported
+from pinfold.app.exports.forms import EXPORT_FORMS, ExportForm, RenderedSession, render_session
 from pinfold.app.exports.saving import (
     SessionExport,
     export_name,
     export_session,
+    find_outside_source,
     form_for,
-    outside_text_of,
     save,
     session_bytes,
     writable_folders,
 )
-from pinfold.app.exports.showing import Form, in_a_word
-from pinfold.app.exports.story import ReadBlob, Story, display_form, displays_in, story
+from pinfold.app.exports.showing import Form, display_label
+from pinfold.app.exports.story import ReadBlob, Transcript, build_transcript, display_form, displays_in
 from pinfold.app.exports.target import Target
-from pinfold.app.exports.viewing import display_file, display_in_words
+from pinfold.app.exports.viewing import display_file, label_stored_display
 
 __all__ = [
     "EXPORT_FORMS",
     "ExportForm",
-    "Exported",
     "Form",
     "ReadBlob",
+    "RenderedSession",
     "SessionExport",
-    "Story",
     "Target",
+    "Transcript",
+    "build_transcript",
     "display_file",
     "display_form",
-    "display_in_words",
+    "display_label",
     "displays_in",
     "export_name",
     "export_session",
-    "exported",
+    "find_outside_source",
     "form_for",
-    "in_a_word",
-    "outside_text_of",
+    "label_stored_display",
+    "render_session",
     "save",
     "session_bytes",
-    "story",
     "writable_folders",
 ]

@@ -16,31 +16,31 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MARKUP = re.compile(r"([\\`*_\[\]#|~])|<(?=[A-Za-z/!?])")
 
 
-def fenced(text: str, language: str = "") -> str:
+def fence_code(text: str, language: str = "") -> str:
     """A block of code, whatever is in it."""
     longest = max((len(run) for run in _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def quoted(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Plain text: what would be markup is shown as it is."""
     return _MARKUP.sub(lambda match: f"\\{match[1]}" if match[1] else "&lt;", text)
 
 
 def block_quote(text: str) -> str:
     """Plain text as a quote, line by line."""
-    return with_lines("\n".join(f"> {line}".rstrip() for line in quoted(text).split("\n")))
+    return keep_line_breaks("\n".join(f"> {line}".rstrip() for line in escape_markdown(text).split("\n")))
 
 
-def tamed(text: str) -> str:
+def sanitize_markdown(text: str) -> str:
     """Markdown as it is, but without HTML and without pictures from elsewhere."""
-    kept = _with_its_code(text)
+    kept = _escape_outside_code(text)
     # What looks like code here may be none where blocks lie in each other: then code loses its tags as well.
-    return _plain(text) if has_markup(kept) else kept
+    return _escape_tags(text) if has_markup(kept) else kept
 
 
-def with_lines(text: str) -> str:
+def keep_line_breaks(text: str) -> str:
     """Markdown in which each line of a paragraph stays a line."""
     lines = text.split("\n")
     fence = ""
@@ -53,7 +53,7 @@ def with_lines(text: str) -> str:
     return "\n".join(lines)
 
 
-def _with_its_code(text: str) -> str:
+def _escape_outside_code(text: str) -> str:
     lines: list[str] = []
     block: list[str] = []
     fence = ""
@@ -64,27 +64,27 @@ def _with_its_code(text: str) -> str:
             if mark and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not line.strip(" `~"):
                 fence = ""
         elif mark:
-            lines += _without_tags("\n".join(block)).split("\n") if block else []
+            lines += _escape_outside_spans("\n".join(block)).split("\n") if block else []
             lines.append(line)
             block, fence = [], mark[1]
         else:
             block.append(line)
     if block:
-        lines += _without_tags("\n".join(block)).split("\n")
+        lines += _escape_outside_spans("\n".join(block)).split("\n")
     # A block that is never closed would swallow what comes after it.
     return "\n".join([*lines, fence] if fence else lines)
 
 
-def _without_tags(text: str) -> str:
+def _escape_outside_spans(text: str) -> str:
     if text.count("`") > _TICKED:
-        return _plain(text)
+        return _escape_tags(text)
     parts: list[str] = []
     end = 0
     for span in _SPANS.finditer(text):
-        parts += [_plain(text[end : span.start()]), span[0]]
+        parts += [_escape_tags(text[end : span.start()]), span[0]]
         end = span.end()
-    return "".join([*parts, _plain(text[end:])])
+    return "".join([*parts, _escape_tags(text[end:])])
 
 
-def _plain(text: str) -> str:
+def _escape_tags(text: str) -> str:
     return _TAG.sub("&lt;", text).replace("![", "!\\[")

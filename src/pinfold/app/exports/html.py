@@ -9,11 +9,21 @@ from html import escape
 from importlib.resources import files
 from typing import assert_never
 
-from pinfold.app.exports.markup import framed, inlined
+from pinfold.app.exports.markup import frame_html, inline_html
 from pinfold.app.exports.md import heading
-from pinfold.app.exports.prose import highlighted, prose
-from pinfold.app.exports.showing import PICTURES, Form, best_of, in_a_word
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story, form_of
+from pinfold.app.exports.prose import highlight_code, render_markdown
+from pinfold.app.exports.showing import PICTURES, Form, best_of, display_label
+from pinfold.app.exports.story import (
+    Answer,
+    Cell,
+    Item,
+    Note,
+    Prompt,
+    ShownDisplay,
+    Step,
+    Transcript,
+    form_of,
+)
 from pinfold.text import cap_text, first_line, printable
 
 LONG = 30
@@ -26,24 +36,27 @@ _INDEXED = 4
 """Prompts from which on they are listed at the top."""
 
 
-def to_html(story: Story) -> bytes:
+def to_html(story: Transcript) -> bytes:
     return _page(story.title, "\n".join(_body(story)))
 
 
-def display_page(shown: Shown) -> bytes:
+def display_page(shown: ShownDisplay) -> bytes:
     """A page with one display, to be opened by a browser."""
-    body = f'<section class="cell"><div class="out rich">{_shown(shown)}</div></section>'
-    return _page(in_a_word(shown.number, shown.forms), body)
+    body = f'<section class="cell"><div class="out rich">{_render_display(shown)}</div></section>'
+    return _page(display_label(shown.number, shown.forms), body)
 
 
 def answer_html(text: str, displays: Iterable[Mapping[str, bytes]]) -> str:
     """An answer and what was shown on the way, for a page that is not ours: it has no policy that keeps a frame from loading."""
     shown = [
-        Shown(number=number, forms={mime: form_of(mime, data) for mime, data in forms.items()})
+        ShownDisplay(number=number, forms={mime: form_of(mime, data) for mime, data in forms.items()})
         for number, forms in enumerate(displays, 1)
     ]
     return "\n".join(
-        [f"<div>{prose(text)}</div>", *(f"<div>{_shown(one, frames=False)}</div>" for one in shown)]
+        [
+            f"<div>{render_markdown(text)}</div>",
+            *(f"<div>{_render_display(one, frames=False)}</div>" for one in shown),
+        ]
     )
 
 
@@ -75,7 +88,7 @@ def _policy(style: str, body: str) -> str:
     return f"default-src 'none'; img-src data:; style-src {allowed}; base-uri 'none'; form-action 'none'"
 
 
-def _body(story: Story) -> Iterator[str]:
+def _body(story: Transcript) -> Iterator[str]:
     yield f'<header><h1 class="title">{escape(story.title)}</h1><ul class="facts">'
     kept = len(story.path)
     facts = {
@@ -100,7 +113,7 @@ def _body(story: Story) -> Iterator[str]:
     yield "<footer>Exported from a Pinfold session. Pictures are inside this file; it loads nothing and runs nothing.</footer>"
 
 
-def _index(story: Story) -> Iterator[str]:
+def _index(story: Transcript) -> Iterator[str]:
     prompts = [item.text for item in story.items if isinstance(item, Prompt)]
     if len(prompts) < _INDEXED:
         return
@@ -118,7 +131,7 @@ def _item(item: Item, prompts: int) -> Iterator[str]:
             yield from (_picture(one, "picture") for one in images)
             yield "</section>"
         case Answer(text=text):
-            yield f'<section class="prose">{prose(text)}</section>'
+            yield f'<section class="prose">{render_markdown(text)}</section>'
         case Cell() as cell:
             yield from _cell(cell)
         case Step() as step:
@@ -133,7 +146,7 @@ def _item(item: Item, prompts: int) -> Iterator[str]:
 def _cell(cell: Cell) -> Iterator[str]:
     took = f"{cell.took_s:.2f} s" if cell.outcome and cell.standing == "kept" else ""
     label = f"<span>{escape(heading(cell))}</span><span>{took}</span>"
-    code = f'<pre class="code"><code>{highlighted(printable(cell.code.strip(chr(10))))}</code></pre>'
+    code = f'<pre class="code"><code>{highlight_code(printable(cell.code.strip(chr(10))))}</code></pre>'
     if cell.standing != "kept":
         yield f'<details class="cell undone"><summary>{label}</summary>{code}'
         if cell.why:
@@ -158,9 +171,9 @@ def _outputs(cell: Cell) -> Iterator[str]:
             f"<pre>{escape(cap_text(step.args, _SHOWN))}</pre><pre>{escape(cap_text(step.text, _SHOWN))}</pre></details></div>"
         )
     for shown in cell.displays:
-        yield f'<div class="out rich">{_shown(shown)}</div>'
+        yield f'<div class="out rich">{_render_display(shown)}</div>'
     if cell.result is not None:
-        yield f'<div class="out rich">{_shown(cell.result)}</div>'
+        yield f'<div class="out rich">{_render_display(cell.result)}</div>'
     elif cell.value is not None:
         yield _block(cell.value)
     if cell.error is not None:
@@ -181,7 +194,7 @@ def _step(step: Step) -> Iterator[str]:
         how += ", undone"
     label = f"<span>{escape(step.tool)} {escape(step.about or first_line(step.args, 70))}</span><span>{escape(how)}</span>"
     yield f'<details class="cell step"><summary>{label}</summary>'
-    yield f'<pre class="code"><code>{highlighted(cap_text(step.args, _SHOWN), "json")}</code></pre>'
+    yield f'<pre class="code"><code>{highlight_code(cap_text(step.args, _SHOWN), "json")}</code></pre>'
     if step.text.strip():
         yield f'<div class="out"><pre>{escape(cap_text(step.text.rstrip(), _SHOWN))}</pre></div>'
     yield from _files(step.files)
@@ -199,17 +212,19 @@ def _block(text: str, *, kind: str = "", label: str = "") -> str:
     return f'<div class="out {kind}">{named}{inside}</div>'
 
 
-def _shown(shown: Shown, *, frames: bool = True) -> str:
+def _render_display(shown: ShownDisplay, *, frames: bool = True) -> str:
     best = best_of(shown.forms)
-    words = in_a_word(shown.number, shown.forms)
+    words = display_label(shown.number, shown.forms)
     if best is None:
         return f'<span class="label">{escape(words)}</span>'
     form = shown.forms[best]
     if best in PICTURES:
         return _picture(form, f"display {shown.number}")
     if best == "text/markdown":
-        return f'<div class="prose">{prose(form.text)}</div>'
-    if best == "text/html" and (inside := inlined(form.text) or (framed(form.text) if frames else None)):
+        return f'<div class="prose">{render_markdown(form.text)}</div>'
+    if best == "text/html" and (
+        inside := inline_html(form.text) or (frame_html(form.text) if frames else None)
+    ):
         return inside
     plain = shown.forms.get("text/plain", form)
     said = plain.text if plain.mime.startswith("text/") or "json" in plain.mime else ""

@@ -7,9 +7,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, assert_never
 
-from pinfold.app.exports.fences import block_quote, fenced, quoted, tamed, with_lines
+from pinfold.app.exports.fences import (
+    block_quote,
+    escape_markdown,
+    fence_code,
+    keep_line_breaks,
+    sanitize_markdown,
+)
 from pinfold.app.exports.showing import Form, is_text
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Shown, Step, Story
+from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import cap_text
 
@@ -30,7 +36,7 @@ _TEXT = 4000
 """Characters of a tool's output that are shown."""
 
 
-def to_ipynb(story: Story) -> bytes:
+def to_ipynb(story: Transcript) -> bytes:
     return notebook_of(
         [*_opening(story), *(cell for item in story.items for cell in _cells(item))],
         title=story.title,
@@ -60,16 +66,16 @@ def _pretty(whole: _Json) -> bytes:
     return (json.dumps(whole, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 
-def _opening(story: Story) -> Iterator[_Json]:
-    lines = [f"# {quoted(story.title)}"]
+def _opening(story: Transcript) -> Iterator[_Json]:
+    lines = [f"# {escape_markdown(story.title)}"]
     about = [f"Pinfold session `{story.session}`"]
     if story.models:
-        about.append("with " + ", ".join(quoted(model) for model in story.models))
+        about.append("with " + ", ".join(escape_markdown(model) for model in story.models))
     if story.began:
         about.append(f"from {story.began[:10]}")
     lines.append(" ".join(about) + ".")
     if story.workspace:
-        lines.append(f"Its files are those of {quoted(story.workspace)}: run it there to find them.")
+        lines.append(f"Its files are those of {escape_markdown(story.workspace)}: run it there to find them.")
     used = [cell for cell in story.path if cell.uses_servers]
     if used:
         which = ", ".join(str(cell.number) for cell in used)
@@ -88,32 +94,42 @@ def _cells(item: Item) -> Iterator[_Json]:
             pictures = [f"![picture {n}](attachment:{n})" for n, _ in enumerate(images, 1)]
             cell = markdown("\n\n".join(["**You**", block_quote(text), *pictures]))
             if images:
-                cell["attachments"] = {str(n): {one.mime: _encoded(one)} for n, one in enumerate(images, 1)}
+                cell["attachments"] = {
+                    str(n): {one.mime: _encode_base64(one)} for n, one in enumerate(images, 1)
+                }
             yield cell
         case Answer(text=text):
-            yield markdown(with_lines(tamed(text)))
+            yield markdown(keep_line_breaks(sanitize_markdown(text)))
         case Cell() as cell:
             yield from _cell(cell)
         case Step(tool=tool, args=args, outcome=outcome, text=text):
             words = "\n\n".join(
-                [f"**{quoted(tool)}** ({outcome or 'no end'})", fenced(args, "json"), *_output(text)]
+                [
+                    f"**{escape_markdown(tool)}** ({outcome or 'no end'})",
+                    fence_code(args, "json"),
+                    *_output(text),
+                ]
             )
             yield markdown(words)
         case Note(label=label, text=text):
-            yield markdown(f"*{label}: {quoted(text)}*")
+            yield markdown(f"*{label}: {escape_markdown(text)}*")
         case _:
             assert_never(item)
 
 
 def _output(text: str) -> list[str]:
-    return [fenced(cap_text(text.rstrip(), _TEXT))] if text.strip() else []
+    return [fence_code(cap_text(text.rstrip(), _TEXT))] if text.strip() else []
 
 
 def _cell(cell: Cell) -> Iterator[_Json]:
     if cell.standing != "kept":
-        what = "was undone" if cell.standing == "undone" else f"was not run: {quoted(cell.why) or 'no end'}"
+        what = (
+            "was undone"
+            if cell.standing == "undone"
+            else f"was not run: {escape_markdown(cell.why) or 'no end'}"
+        )
         name = f"Cell {cell.number}" if cell.number is not None else "A cell"
-        yield markdown(f"*{name} {what}*\n\n{fenced(cell.code, 'python')}")
+        yield markdown(f"*{name} {what}*\n\n{fence_code(cell.code, 'python')}")
         return
     source, tags = cell.code, list[str]()
     if cell.uses_servers:
@@ -161,13 +177,13 @@ def outputs_of(cell: Cell, count: int | None = None) -> list[_Json]:
             {"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": data}
         )
     if cell.error is not None:
-        name, words = named_error(cell.error)
+        name, words = split_error(cell.error)
         lines = cell.error.rstrip("\n").split("\n")
         outputs.append({"output_type": "error", "ename": name, "evalue": words, "traceback": lines})
     return outputs
 
 
-def bundle(shown: Shown) -> dict[str, Json]:
+def bundle(shown: ShownDisplay) -> dict[str, Json]:
     """Its forms as JSON: text as it is, bytes as base64, JSON as itself."""
     return {mime: _value(form) for mime, form in shown.forms.items()}
 
@@ -178,14 +194,14 @@ def _value(form: Form) -> Json:
             return parse_json(form.data)
         except BadEvent:
             return form.text
-    return form.text if is_text(form.mime) else _encoded(form)
+    return form.text if is_text(form.mime) else _encode_base64(form)
 
 
-def _encoded(form: Form) -> str:
+def _encode_base64(form: Form) -> str:
     return base64.b64encode(form.data).decode()
 
 
-def named_error(error: str) -> tuple[str, str]:
+def split_error(error: str) -> tuple[str, str]:
     """The name of an exception and its words, from a traceback; else all of it as words."""
     lines = error.rstrip("\n").split("\n")
     # It stands behind the last frame; its own words may have several lines.

@@ -57,14 +57,14 @@ _FRAMED = 5_000_000
 _FRAME = "<style>body{font:14px system-ui,sans-serif;color:#1c1c1e;background:#fff;margin:8px}</style>"
 
 
-def inlined(html: str) -> str | None:
+def inline_html(html: str) -> str | None:
     """The same with nothing but text, tables and emphasis in it; None where that would not be the same."""
     if len(html) > _LARGEST:
         return None
-    return _Sieve().sift(_SCOPED.sub("", html))
+    return _HtmlCleaner().clean_html(_SCOPED.sub("", html))
 
 
-def framed(html: str) -> str | None:
+def frame_html(html: str) -> str | None:
     """In a frame in which nothing runs; what it may load, the page's own policy says. None if it is too much."""
     if len(html) > _FRAMED:
         return None
@@ -74,14 +74,14 @@ def framed(html: str) -> str | None:
     return f'<iframe sandbox title="HTML" height="{height}" srcdoc="{inside}"></iframe>'
 
 
-class _Sieve:
+class _HtmlCleaner:
     """Strict on purpose: what is not plainly one of our tags, or text, is for the frame."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._open: list[str] = []
 
-    def sift(self, html: str) -> str | None:
+    def clean_html(self, html: str) -> str | None:
         end = 0
         for tag in _TAG.finditer(html):
             if not self._text(html[end : tag.start()]):

@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Iterator
 from typing import assert_never
 
-from pinfold.app.exports.ipynb import NEEDS_PINFOLD, named_error
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Step, Story
+from pinfold.app.exports.ipynb import NEEDS_PINFOLD, split_error
+from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Step, Transcript
 from pinfold.text import cap_text, printable
 
 _ENDS = re.compile(r"\r\n|\r|\n")
@@ -30,11 +30,11 @@ def answer(text=""):
     print(text)'''
 
 
-def to_py(story: Story) -> bytes:
+def to_py(story: Transcript) -> bytes:
     cells = {id(cell): _program(cell) for cell in story.path}
     later = sorted({name for program in cells.values() for name in program.future})
     # The first two lines are ours: a text there could name another encoding.
-    parts = ["# %% [markdown]\n# Exported from a Pinfold session.\n" + _commented(_about(story))]
+    parts = ["# %% [markdown]\n# Exported from a Pinfold session.\n" + _comment_lines(_about(story))]
     setup = [f"from __future__ import {', '.join(later)}"] if later else []
     if any(program.awaits for program in cells.values()):
         setup.append(_AWAIT)
@@ -49,7 +49,7 @@ def to_py(story: Story) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _about(story: Story) -> str:
+def _about(story: Transcript) -> str:
     words = f"# {story.title}\n\nSession {story.session}"
     return f"{words}, {', '.join(story.models)}." if story.models else f"{words}."
 
@@ -66,34 +66,34 @@ class _Program:
 def _part(item: Item, program: _Program | None) -> Iterator[str]:
     match item:
         case Prompt(text=text):
-            yield f"# %% [markdown]\n{_commented(f'**You:** {text}')}"
+            yield f"# %% [markdown]\n{_comment_lines(f'**You:** {text}')}"
         case Answer(text=text):
-            yield f"# %% [markdown]\n{_commented(text)}"
+            yield f"# %% [markdown]\n{_comment_lines(text)}"
         case Step(tool=tool, args=args, outcome=outcome):
             how = outcome or "no end"
-            yield f"# %% [markdown]\n{_commented(f'{tool} ({how}): {cap_text(args, _VALUE)}')}"
+            yield f"# %% [markdown]\n{_comment_lines(f'{tool} ({how}): {cap_text(args, _VALUE)}')}"
         case Note(label=label, text=text):
-            yield f"# %% [markdown]\n{_commented(f'{label}: {text}')}"
+            yield f"# %% [markdown]\n{_comment_lines(f'{label}: {text}')}"
         case Cell() as cell:
             name = f"cell {cell.number}" if cell.number is not None else "a cell"
             if program is None:
                 what = "undone" if cell.standing == "undone" else "not run"
-                yield f"# %% [markdown]\n{_commented(f'{name}, {what}:')}\n{_commented(cell.code, '#     ')}"
+                yield f"# %% [markdown]\n{_comment_lines(f'{name}, {what}:')}\n{_comment_lines(cell.code, '#     ')}"
                 return
             yield f"# %% {name}"
             if cell.uses_servers:
                 yield NEEDS_PINFOLD
             yield program.text
             if cell.value is not None:
-                yield _commented(cap_text(cell.value, _VALUE), "#> ")
+                yield _comment_lines(cap_text(cell.value, _VALUE), "#> ")
         case _:
             assert_never(item)
 
 
 def _program(cell: Cell) -> _Program:
-    tree = _compiled(cell.code, 0)
+    tree = _try_compile(cell.code, 0)
     if tree is None:
-        return _awaiting(cell) or _left_out(
+        return _wrap_top_level_await(cell) or _comment_out_cell(
             cell, "this is no plain Python: it runs in a session or in IPython"
         )
     lines = _ENDS.split(cell.code)
@@ -105,29 +105,29 @@ def _program(cell: Cell) -> _Program:
             for line in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[line] = f"# {lines[line]}"
     if cell.error is not None or cell.outcome not in ("ok", ""):
-        lines = _until_it_failed(cell, tree, lines)
+        lines = _keep_until_failure(cell, tree, lines)
     text = "\n".join(lines)
-    if _compiled(text, 0) is None:
-        return _left_out(cell, "what of it came to its end cannot be told")
+    if _try_compile(text, 0) is None:
+        return _comment_out_cell(cell, "what of it came to its end cannot be told")
     return _Program(text, future=tuple(future))
 
 
-def _awaiting(cell: Cell) -> _Program | None:
+def _wrap_top_level_await(cell: Cell) -> _Program | None:
     """A cell that awaits at its top level, if that is all there is to it."""
-    if cell.error is not None or _compiled(cell.code, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) is None:
+    if cell.error is not None or _try_compile(cell.code, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) is None:
         return None
     readable = "\\" not in cell.code and "'''" not in cell.code and printable(cell.code) == cell.code
     literal = f"'''\n{cell.code}\n'''" if readable else repr(cell.code)
     return _Program(f"_run_awaiting({literal})", awaits=True)
 
 
-def _left_out(cell: Cell, why: str) -> _Program:
-    return _Program(f"# Left out: {why}.\n{_commented(cell.code, '#     ')}")
+def _comment_out_cell(cell: Cell, why: str) -> _Program:
+    return _Program(f"# Left out: {why}.\n{_comment_lines(cell.code, '#     ')}")
 
 
-def _until_it_failed(cell: Cell, tree: ast.Module, lines: list[str]) -> list[str]:
+def _keep_until_failure(cell: Cell, tree: ast.Module, lines: list[str]) -> list[str]:
     """The statements that came to their end; the rest as a comment."""
-    name, words = named_error(cell.error) if cell.error else (cell.outcome, "")
+    name, words = split_error(cell.error) if cell.error else (cell.outcome, "")
     found = re.search(rf'File "<cell {cell.number}>", line (\d+)', cell.error or "")
     failed = int(found[1]) if found else 1
     start = next((node.lineno for node in tree.body if (node.end_lineno or node.lineno) >= failed), 1)
@@ -136,11 +136,11 @@ def _until_it_failed(cell: Cell, tree: ast.Module, lines: list[str]) -> list[str
     return [
         *lines[: start - 1],
         f"# It stopped here: {_ENDS.sub(' ', said)}",
-        *_commented(rest, "#     ").split("\n"),
+        *_comment_lines(rest, "#     ").split("\n"),
     ]
 
 
-def _compiled(code: str, flags: int) -> ast.Module | None:
+def _try_compile(code: str, flags: int) -> ast.Module | None:
     try:
         with warnings.catch_warnings():  # what the compiler thinks of it, its author was told
             warnings.simplefilter("ignore")
@@ -150,5 +150,5 @@ def _compiled(code: str, flags: int) -> ast.Module | None:
         return None
 
 
-def _commented(text: str, mark: str = "# ") -> str:
+def _comment_lines(text: str, mark: str = "# ") -> str:
     return "\n".join(f"{mark}{printable(line)}".rstrip() for line in _ENDS.split(text))

@@ -45,7 +45,7 @@ _LANGUAGES = frozenset(
 """Not any that a text may name: there are hundreds, each with patterns of its own."""
 
 
-def prose(text: str) -> str:
+def render_markdown(text: str) -> str:
     """Markdown as HTML. Where a link goes is told beside it; it is not one."""
     if _is_too_much(text):
         return f"<pre>{escape(text)}</pre>"
@@ -73,7 +73,7 @@ def _is_too_much(text: str) -> bool:
     return len(text) > _RENDERED or sum(map(text.count, _MARKS)) > _MARKED
 
 
-def highlighted(code: str, language: str = "python") -> str:
+def highlight_code(code: str, language: str = "python") -> str:
     """Code as HTML, without anything around it."""
     if len(code) > _HIGHLIGHTED or language not in _LANGUAGES:
         return escape(code)
@@ -104,7 +104,7 @@ def _renderer() -> MarkdownIt:
 
 
 def _fence(code: str, language: str, _: str) -> str:
-    return highlighted(code, language) if language else escape(code)
+    return highlight_code(code, language) if language else escape(code)
 
 
 def _link_open(_: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:  # noqa: ARG001

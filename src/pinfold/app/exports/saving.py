@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.exports.forms import EXPORT_FORMS, exported
+from pinfold.app.exports.forms import EXPORT_FORMS, render_session
 from pinfold.app.exports.target import Target
 from pinfold.app.live import is_imported
 from pinfold.app.reading import read_session
@@ -51,7 +51,7 @@ def save(
     log: Log, form: SessionExport, target: Path, damage: Damage, *, force: bool = False, embed: bool = False
 ) -> tuple[Path, ...]:
     """As `export_session`; what of the log could not be read is in `damage` afterwards."""
-    writable, outside = writable_folders(log.read()), outside_text_of(log.session, log.read())
+    writable, outside = writable_folders(log.read()), find_outside_source(log.session, log.read())
     if log.folder is not None and is_imported(log.folder):
         outside = log.session
     with Target(target, writable) as place:
@@ -82,7 +82,7 @@ def writable_folders(entries: Iterable[Entry]) -> list[Path]:
     return [Path(path) for path in {*mounts, *(event.workspace for event in opened)}]
 
 
-def outside_text_of(session: SessionId, entries: Iterable[Entry]) -> str:
+def find_outside_source(session: SessionId, entries: Iterable[Entry]) -> str:
     """The session, if others' words may be in it."""
     for event in (entry.event for entry in entries):
         match event:
@@ -100,7 +100,7 @@ def session_bytes(
 ) -> tuple[bytes, dict[str, bytes]]:
     """The file, and the files beside it. A bundle is none: it may be larger than memory."""
     if form in EXPORT_FORMS:
-        told = exported(form, [*log.read(damage=damage)], log.blobs.get, folder=beside)
+        told = render_session(form, [*log.read(damage=damage)], log.blobs.get, folder=beside)
         return told.data, {**told.files}
     if form == "json":
         events = ",\n".join(log.lines(damage))

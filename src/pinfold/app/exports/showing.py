@@ -79,7 +79,7 @@ def _jpeg_size(data: bytes) -> Size | None:
     return None
 
 
-def in_a_word(number: int, forms: Mapping[str, Form]) -> str:
+def display_label(number: int, forms: Mapping[str, Form]) -> str:
     """`display 3: image/png 640x480`."""
     best = best_of(forms)
     if best is None:

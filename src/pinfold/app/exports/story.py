@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.exports.printed import printed
+from pinfold.app.exports.printed import split_observation
 from pinfold.app.exports.showing import Form, best_of, is_text
-from pinfold.app.observing import told
+from pinfold.app.observing import describe_display
 from pinfold.engine import fold, rewound_in_words
 from pinfold.events import (
     ActionDenied,
@@ -71,7 +71,7 @@ _MIME = re.compile(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*")
 _SERVERS = re.compile(r"^\s*(?:from|import)\s+servers\b|\bservers\.\w", re.MULTILINE)
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class ShownDisplay(Struct, frozen=True, kw_only=True):
     """A display, with the forms of it that are still there."""
 
     number: int
@@ -118,9 +118,9 @@ class Cell(Struct, frozen=True, kw_only=True):
     value: str | None = None
     error: str | None = None
     notices: tuple[str, ...] = ()
-    result: Shown | None = None
+    result: ShownDisplay | None = None
     """The value, where there is more of it than text."""
-    displays: tuple[Shown, ...] = ()
+    displays: tuple[ShownDisplay, ...] = ()
     calls: tuple[Step, ...] = ()
     """Made by its code."""
     files: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class Note(Struct, frozen=True, kw_only=True):
 Item: TypeAlias = Prompt | Answer | Cell | Step | Note
 
 
-class Story(Struct, frozen=True, kw_only=True):
+class Transcript(Struct, frozen=True, kw_only=True):
     session: str = ""
     title: str = UNTITLED
     models: tuple[str, ...] = ()
@@ -155,22 +155,22 @@ class Story(Struct, frozen=True, kw_only=True):
         return tuple(cell for cell in self.cells if cell.standing == "kept")
 
 
-def story(entries: Sequence[Entry], blob: ReadBlob) -> Story:
+def build_transcript(entries: Sequence[Entry], blob: ReadBlob) -> Transcript:
     """Whatever the events are, and in whatever order, this is told of them."""
     state = fold(entries)
-    telling = _Telling(blob, state.undone)
+    telling = _TranscriptBuilder(blob, state.undone)
     for entry in entries:
-        telling.hear(entry)
+        telling.add_entry(entry)
     spoken = next((entry.event.text for entry in entries if isinstance(entry.event, UserSpoke)), "")
     title = telling.title or first_line(spoken, 100)
-    return Story(
+    return Transcript(
         session=entries[-1].session if entries else "",
         title=presentable_line(title) or UNTITLED,
         models=tuple(dict.fromkeys(filter(None, telling.models))),
         workspace=presentable_line(state.opened.workspace) if state.opened else "",
         began=entries[0].at if entries else "",
         ended=entries[-1].at if entries else "",
-        items=tuple(telling.told()),
+        items=tuple(telling.list_items()),
     )
 
 
@@ -205,7 +205,7 @@ def form_of(mime: str, data: bytes) -> Form:
     return Form(mime=presentable_line(mime), data=data)
 
 
-class _Telling:
+class _TranscriptBuilder:
     def __init__(self, blob: ReadBlob, undone: frozenset[int]) -> None:
         self._blob = blob
         self._undone = undone
@@ -219,17 +219,17 @@ class _Telling:
         self.title = ""
         self.models: list[str] = []
 
-    def told(self) -> Iterable[Item]:
+    def list_items(self) -> Iterable[Item]:
         return (item for key, item in self._items.items() if self._turns.get(key) not in self._forgotten)
 
-    def hear(self, entry: Entry) -> None:
+    def add_entry(self, entry: Entry) -> None:
         match entry.event:
             case ActionProposed() as event:
-                self._propose(event)
+                self._add_action(event)
             case ActionStarted() | ActionDenied() | ActionFinished() as event:
-                self._go_on(event)
+                self._update_action(event)
             case UserSpoke() | ModelReplied() | TurnEnded() | TurnFailed() | TurnInterrupted() as event:
-                self._hear_talk(entry, event)
+                self._add_talk(entry, event)
             case SessionChanged(title=title):
                 self.title = title or self.title
             case SessionRewound(forgotten=forgotten, recalled=recalled) as event:
@@ -246,7 +246,7 @@ class _Telling:
             case _:
                 pass
 
-    def _hear_talk(
+    def _add_talk(
         self, entry: Entry, event: UserSpoke | ModelReplied | TurnEnded | TurnFailed | TurnInterrupted
     ) -> None:
         match event:
@@ -255,7 +255,7 @@ class _Telling:
                 self._add(entry.seq, Prompt(text=_clean(text), images=seen), turn)
             case ModelReplied(text=text, model=model, turn=turn):
                 self.models.append(presentable_line(model))
-                said = _without_code(event)
+                said = _remove_code(event)
                 self._last_words[turn] = text
                 if said.strip():
                     self._add(entry.seq, Answer(text=_clean(said), model=presentable_line(model)), turn)
@@ -276,7 +276,7 @@ class _Telling:
     def _note(self, entry: Entry, label: str, text: str, turn: TurnId | None = None) -> None:
         self._add(entry.seq, Note(label=label, text=_clean(text)), turn)
 
-    def _propose(self, event: ActionProposed) -> None:
+    def _add_action(self, event: ActionProposed) -> None:
         match event.action:
             case RunCell(code=code):
                 item = Cell(
@@ -293,7 +293,7 @@ class _Telling:
             self._parents[event.id] = event.parent
         self._add(event.id, item, event.turn)
 
-    def _go_on(self, event: ActionStarted | ActionDenied | ActionFinished) -> None:
+    def _update_action(self, event: ActionStarted | ActionDenied | ActionFinished) -> None:
         match self._items.get(event.id), event:
             case Cell() | Step() as item, ActionStarted(cell=number):
                 standing = "undone" if number is not None and number in self._undone else "kept"
@@ -309,7 +309,7 @@ class _Telling:
                     event.id, replace(item, outcome=outcome, text=_clean(self._whole(event, text)))
                 )
             case Cell() as item, ActionFinished():
-                self._items[event.id] = self._ended(item, event)
+                self._items[event.id] = self._finish_cell(item, event)
             case _, ActionFinished():
                 self._displays += len(event.displays)
             case _:
@@ -325,17 +325,17 @@ class _Telling:
         else:
             self._items[id_] = step
 
-    def _ended(self, cell: Cell, event: ActionFinished) -> Cell:
+    def _finish_cell(self, cell: Cell, event: ActionFinished) -> Cell:
         raw = [self._read(display) for display in event.displays]
-        words = [told(Display(mime=forms)) for forms in raw]
-        split = printed(
+        words = [describe_display(Display(mime=forms)) for forms in raw]
+        split = split_observation(
             self._whole(event, event.observation), value=event.value, error=event.error, shown=words
         )
-        shown: list[Shown] = []
+        shown: list[ShownDisplay] = []
         for forms in raw:
             self._displays += 1
             clean = {mime: form_of(mime, data) for mime, data in forms.items()}
-            shown.append(Shown(number=self._displays, forms=clean))
+            shown.append(ShownDisplay(number=self._displays, forms=clean))
         # The last expression comes as a display too, where it is more than text.
         is_value = [event.value is not None and _plain(forms) == event.value for forms in raw]
         result = shown[-1] if is_value and is_value[-1] else None
@@ -391,13 +391,13 @@ def _plain(forms: Mapping[str, bytes]) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
 
 
-def _without_code(event: ModelReplied) -> str:
+def _remove_code(event: ModelReplied) -> str:
     """A reply without the code it runs, which is told as a cell, and without calls that were read out of its text."""
     calls = (CallTool(tool=call.tool, args=call.args) for call in event.actions)
     codes = {code for call in calls if (code := str(call.given.get("code", "")).strip())}
     text = event.text
     if event.in_text:
-        text = _without_objects(_TAGGED.sub("", text), codes)
+        text = _remove_objects(_TAGGED.sub("", text), codes)
     if not codes:
         return text
     return _FENCED.sub(lambda found: "" if _is_one_of(found["body"], codes) else found[0], text)
@@ -405,10 +405,10 @@ def _without_code(event: ModelReplied) -> str:
 
 def _is_one_of(body: str, codes: set[str]) -> bool:
     """The code itself, or a call written as JSON that holds it."""
-    return body.strip() in codes or not _without_objects(body, codes).strip()
+    return body.strip() in codes or not _remove_objects(body, codes).strip()
 
 
-def _without_objects(text: str, codes: set[str]) -> str:
+def _remove_objects(text: str, codes: set[str]) -> str:
     """Without JSON at the beginning of a line that holds one of the codes."""
     for found in reversed([*_OBJECT.finditer(text)][:_OBJECTS]):
         try:

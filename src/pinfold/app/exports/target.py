@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.untrusted_files import written_for
+from pinfold.app.untrusted_files import mark_host_write
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,8 +28,8 @@ class Target:
         whole = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
         self._name = whole.name
         self._is_device = _is_device(whole)
-        with self._said():
-            self._folder = _opened(whole.parent, [*writable], make_folder=make_folder)
+        with self._explain_errors():
+            self._folder = _open_folder(whole.parent, [*writable], make_folder=make_folder)
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +54,7 @@ class Target:
 
         `force`: in place of what is there. `outside`: the session whose outside text may be in it.
         """
-        with self._said():
+        with self._explain_errors():
             if self._is_device:
                 with self.path.open("wb") as file:
                     yield file
@@ -66,14 +66,14 @@ class Target:
                     yield file
                 if not force:
                     self.check()
-                with written_for(outside, self.path) if outside else contextlib.nullcontext():
+                with mark_host_write(outside, self.path) if outside else contextlib.nullcontext():
                     os.rename(partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(partial, dir_fd=self._folder)
 
     @contextlib.contextmanager
-    def _said(self) -> Generator[None]:
+    def _explain_errors(self) -> Generator[None]:
         try:
             yield
         except OSError as error:
@@ -86,7 +86,7 @@ def _is_device(whole: Path) -> bool:
     return text.startswith(("/dev/", "/proc/")) and not text.startswith("/dev/shm/") and not whole.is_file()  # noqa: S108
 
 
-def _opened(folder: Path, writable: list[Path], *, make_folder: bool) -> int:
+def _open_folder(folder: Path, writable: list[Path], *, make_folder: bool) -> int:
     top = next((one for one in reversed((folder, *folder.parents)) if _is_any(one, writable)), folder)
     if make_folder and top == folder and not writable:
         top = folder.parent

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from pinfold.app.exports.showing import Form, best_of, in_a_word, suffix_of
-from pinfold.app.exports.story import ReadBlob, Shown, display_form
+from pinfold.app.exports.showing import Form, best_of, display_label, suffix_of
+from pinfold.app.exports.story import ReadBlob, ShownDisplay, display_form
 from pinfold.app.exports.target import Target
 from pinfold.app.paths import private_dir
 from pinfold.events import DisplayRef, Entry, PinfoldError
@@ -32,7 +32,7 @@ def display_file(
         from pinfold.app.exports.html import display_page
 
         path = place / f"{number}-safe.html"
-        data = display_page(Shown(number=number, forms={form.mime: form}))
+        data = display_page(ShownDisplay(number=number, forms={form.mime: form}))
     else:
         path, data = place / f"{number}.{suffix_of(form.mime)}", form.data
     with Target(path) as target:
@@ -40,11 +40,11 @@ def display_file(
     return path
 
 
-def display_in_words(number: int, display: DisplayRef, blob: ReadBlob) -> str:
+def label_stored_display(number: int, display: DisplayRef, blob: ReadBlob) -> str:
     """`display 3: image/png 640x480`."""
     best = best_of(display.mime)
     forms: dict[str, Form] = {}
     if best is not None:
         with contextlib.suppress(PinfoldError):
             forms[best] = Form(mime=best, data=blob(display.mime[best]))
-    return in_a_word(number, forms)
+    return display_label(number, forms)

@@ -10,7 +10,7 @@ from pinfold.app.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class EntryOptions:
     what: tuple[str, ...]
     """A URL, or a command and its arguments."""
     env: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class Entry:
     hosts: tuple[str, ...] = ()
 
 
-def entry_of(given: Entry) -> dict[str, Any]:
+def build_entry(given: EntryOptions) -> dict[str, Any]:
     """Raises ConfigError."""
     first, *args = given.what
     is_url = first.startswith(("http://", "https://"))

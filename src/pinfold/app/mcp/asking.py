@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from pinfold.app.doing import Doing, now_doing
-from pinfold.app.mcp.forms import Field, NotThat, fields_of, is_yes
+from pinfold.app.doing import ActionContext, current_action
+from pinfold.app.mcp.forms import Field, InvalidAnswer, fields_of, is_yes
 from pinfold.engine import Performed
 from pinfold.events import (
     AssistantMessage,
@@ -32,19 +32,19 @@ Answer = Callable[[Request], Awaitable[tuple[Reply, str, tuple[Sent, ...]]]]
 """A model's reply, its name, and what left this machine for it. Raises PinfoldError."""
 
 
-class ForTheUser:
+class ServerRequests:
     """Person and Sampler of the servers of one session."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._running: dict[str, list[Doing]] = {}
+        self._running: dict[str, list[ActionContext]] = {}
         self._wanted: list[dict[str, Json]] = []
         """Requests that wait to be judged: nothing else may be asked under that name."""
 
     @contextmanager
-    def during(self, server: str) -> Generator[None]:
+    def track_call(self, server: str) -> Generator[None]:
         """What is done now is a call of this server; it may ask meanwhile."""
-        what = now_doing()
+        what = current_action()
         if what is None:
             yield
             return
@@ -55,19 +55,19 @@ class ForTheUser:
         finally:
             running.remove(what)
 
-    def _whose(self, server: str) -> Doing | None:
+    def _current_call(self, server: str) -> ActionContext | None:
         running = self._running.get(server)
         return running[-1] if running else None
 
     async def elicit(
         self, server: str, message: str, schema: Mapping[str, Json]
     ) -> Mapping[str, Json] | None:
-        what, fields = self._whose(server), fields_of(schema)
+        what, fields = self._current_call(server), fields_of(schema)
         if what is None or fields is None:
             return None
         filled: dict[str, Json] = {}
         if not fields:
-            words = await _asked(what, f"{server} asks: {message}", ("yes", "no"))
+            words = await _ask_user(what, f"{server} asks: {message}", ("yes", "no"))
             return filled if words is not None and is_yes(words) else None
         for field in fields:
             found = await _field(what, f"{server} asks: {message}\n{field.question}", field)
@@ -77,17 +77,17 @@ class ForTheUser:
         return filled
 
     async def open_page(self, server: str, url: str, why: str) -> bool:
-        what = self._whose(server)
+        what = self._current_call(server)
         if what is None:
             return False
         question = f"{server} wants you to open a page in your browser: {why}\n{url}\nWill you?"
-        words = await _asked(what, question, ("yes", "no"))
+        words = await _ask_user(what, question, ("yes", "no"))
         return words is not None and is_yes(words)
 
     async def sample(
         self, server: str, messages: Sequence[Mapping[str, Json]], *, system: str, max_tokens: int
     ) -> tuple[str, str] | None:
-        what = self._whose(server)
+        what = self._current_call(server)
         if what is None or _messages(messages) is None:
             return None
         args: dict[str, Json] = {"messages": list(messages), "system": system, "max_tokens": max_tokens}
@@ -103,11 +103,11 @@ class ForTheUser:
             case _:
                 return None
 
-    def samples(self, action: CallTool) -> bool:
+    def is_sampling(self, action: CallTool) -> bool:
         """Whether a server waits for just this."""
         return action.tool.endswith(f".{SAMPLING}") and action.args in self._wanted
 
-    async def sampled(self, action: CallTool) -> Performed:
+    async def run_sampling(self, action: CallTool) -> Performed:
         """The session's own model answers, without tools and without a word of what the session knows."""
         args = action.given
         messages = _messages(cast("Sequence[Mapping[str, Json]]", args["messages"]))
@@ -129,24 +129,24 @@ class ForTheUser:
         )
 
 
-async def _asked(what: Doing, question: str, options: Sequence[str]) -> str | None:
+async def _ask_user(what: ActionContext, question: str, options: Sequence[str]) -> str | None:
     with what.held():
         performed = await what.on_call(_QUESTION, {"question": question, "options": list(options)})
     return performed.observation if performed.outcome == "ok" else None
 
 
-async def _field(what: Doing, question: str, field: Field) -> dict[str, Json] | None:
+async def _field(what: ActionContext, question: str, field: Field) -> dict[str, Json] | None:
     """The field and its value, nothing if it was left out; None if there is no answer."""
     wrong = ""
     for _ in range(_TRIES):
-        words = await _asked(what, f"{question}{wrong}", tuple(field.options))
+        words = await _ask_user(what, f"{question}{wrong}", tuple(field.options))
         if words is None:
             return None
         if not words.strip() and not field.is_required:
             return {}
         try:
             return {field.name: field.value(words)}
-        except NotThat as error:
+        except InvalidAnswer as error:
             wrong = f"\n({error})"
     return None
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.app.mcp.placing import Started
+from pinfold.app.mcp.placing import Launch
 from pinfold.app.mcp.tails import Tail
-from pinfold.app.parting import note_parting
+from pinfold.app.parting import add_closing_notices
 from pinfold.app.tasks import background
 from pinfold.events import Json
 from pinfold.sandbox import Answer, Outcome, Parting, Session, Stream
@@ -31,7 +31,7 @@ _START = "from _pinfold_guest import relay\nrelay.start({argv!r}, {env!r}, {cwd!
 _GO_ON = "relay.relay()"
 
 
-class Boxed:
+class SandboxedProgram:
     """Its streams on this side."""
 
     def __init__(self, where: str) -> None:
@@ -60,26 +60,26 @@ class Boxed:
         if self._ended.is_set() or self._is_over:
             raise anyio.BrokenResourceError
         self._unread += data
-        self._stir()
+        self._wake()
         while len(self._unread) > _PIECE:
             if self._ended.is_set():
                 raise anyio.BrokenResourceError
             await self._taken.wait()
 
-    def over(self) -> None:
+    def close_input(self) -> None:
         """Nothing more comes for it to read."""
         self._is_over = True
-        self._stir()
+        self._wake()
 
-    def heard(self, stream: Stream, _text: str) -> None:
+    def on_output(self, stream: Stream, _text: str) -> None:
         """The bell: it has something to hand over."""
         if stream == "stdout":
-            self._stir()
+            self._wake()
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         self._stirred.set()
 
-    async def called(self, tool: str, args: Mapping[str, Json]) -> Answer:
+    async def on_call(self, tool: str, args: Mapping[str, Json]) -> Answer:
         """What is called is up to the program inside, which can only harm what it says itself."""
         match args:
             case {"out": str(out), "err": str(err), "full": bool(is_full)} if tool == "relay":
@@ -104,45 +104,45 @@ class Boxed:
         piece = b"" if is_full else bytes(self._unread[:_PIECE])
         del self._unread[: len(piece)]
         if self._unread:
-            self._stir()
+            self._wake()
         self._taken.set()
         self._taken = anyio.Event()
         return Answer(
             status="ok", value={"in": piece.decode("latin-1"), "over": self._is_over and not self._unread}
         )
 
-    async def run(self, session: Session, started: Started) -> None:
+    async def run(self, session: Session, started: Launch) -> None:
         code = _START.format(argv=list(started.argv), env=dict(started.env), cwd=started.cwd)
         try:
             while True:
                 outcome = await session.run(
-                    code, timeout_s=_LASTS_S, on_call=self.called, on_output=self.heard
+                    code, timeout_s=_LASTS_S, on_call=self.on_call, on_output=self.on_output
                 )
                 if outcome.status != "ok" or outcome.value != "False":
                     break
                 code = _GO_ON
-            self._said.add(_why(outcome).encode())
+            self._said.add(_describe_end(outcome).encode())
         finally:
             self._ended.set()
             self._taken.set()
             self._give.close()
 
 
-def _why(outcome: Outcome) -> str:
+def _describe_end(outcome: Outcome) -> str:
     """The last line is the error itself; the rest is our own program."""
     lines = (outcome.error or "").strip().splitlines()
     return f"{lines[-1]}\n" if lines else ""
 
 
 class _Stdin(ByteSendStream):
-    def __init__(self, program: Boxed) -> None:
+    def __init__(self, program: SandboxedProgram) -> None:
         self._program = program
 
     async def send(self, item: bytes) -> None:
         await self._program.send(item)
 
     async def aclose(self) -> None:
-        self._program.over()
+        self._program.close_input()
 
 
 class _Stdout(ByteReceiveStream):
@@ -160,16 +160,16 @@ class _Stdout(ByteReceiveStream):
 
 
 @asynccontextmanager
-async def boxed(session: Session, started: Started, where: str) -> AsyncGenerator[Boxed]:
+async def run_sandboxed(session: Session, started: Launch, where: str) -> AsyncGenerator[SandboxedProgram]:
     """It runs for as long as this lasts; the session is closed at the end, and all that runs in it with it."""
-    program = Boxed(where)
+    program = SandboxedProgram(where)
     try:
         async with background() as tasks:
             tasks.start_soon(program.run, session, started)
             try:
                 yield program
             finally:
-                program.over()
+                program.close_input()
                 with anyio.CancelScope(shield=True):
                     with anyio.move_on_after(_GRACE_S):
                         await program.wait_for_exit()
@@ -178,5 +178,5 @@ async def boxed(session: Session, started: Started, where: str) -> AsyncGenerato
         with anyio.CancelScope(shield=True):
             await session.close()
             if isinstance(session, Parting):
-                note_parting(session.parting, is_broken=bool(session.lost_files))
+                add_closing_notices(session.parting, is_broken=bool(session.lost_files))
             await program.stdout.aclose()

@@ -17,7 +17,7 @@ _NAME = 64
 _SECRETS = ("token", "secret", "code")
 
 
-class KeptCredentials:
+class StoredCredentials:
     def __init__(self, specs: Iterable[ServerSpec]) -> None:
         self._hosts = {spec.name: host_of(spec.url) for spec in specs if spec.url}
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from pinfold.app.catalogue import OWN_MODULES
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.reach import placed
-from pinfold.app.mcp.variables import NotSet, filled, has_variables
+from pinfold.app.mcp.reach import apply_reach
+from pinfold.app.mcp.variables import NotSet, fill_variables, has_variables
 from pinfold.app.paths import config_dir
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
 from pinfold.tools.mcp.reading import read_servers
 from pinfold.tools.mcp.spec import ServerSpec, module_name
 
@@ -23,7 +23,7 @@ _KEY = "mcpServers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedServers:
     """Servers a session may use, and one line for each that it may not."""
 
     specs: tuple[ServerSpec, ...] = ()
@@ -34,9 +34,9 @@ def user_file() -> Path:
     return config_dir() / "mcp.json"
 
 
-def servers_named(
+def load_servers(
     project: bytes | None = None, origin: str = ".mcp.json", more: tuple[str, bytes] | None = None
-) -> Named:
+) -> NamedServers:
     """`project` is what a trusted workspace says; `more` is the caller's own, as `given` reads it.
 
     The caller's own comes before the user's, and that before the workspace's. Raises ConfigError for the caller's own.
@@ -45,11 +45,11 @@ def servers_named(
     faults: list[str] = []
     if more is not None:
         where, content = more
-        mine = _filled(*read_servers(content, where))
+        mine = _fill_specs(*read_servers(content, where))
         if mine.faults:
             raise ConfigError(mine.faults[0])
         found |= {spec.name: spec for spec in mine.specs}
-    named = users_own()
+    named = load_user_servers()
     found |= {spec.name: spec for spec in named.specs if spec.name not in found}
     faults += named.faults
     if project is not None:
@@ -69,30 +69,30 @@ def servers_named(
                     f"put it into {user_file()}"
                 )
             else:
-                found[spec.name] = mine = placed(spec)
+                found[spec.name] = mine = apply_reach(spec)
                 if mine.wants:
                     faults.append(
                         f"{origin}: {spec.name} wants {mine.wants}, and runs in a sandbox without that; "
                         f"to give it that: pinfold mcp trust {spec.name} {mine.gives}"
                     )
-    return Named(specs=tuple(found.values()), faults=tuple(faults))
+    return NamedServers(specs=tuple(found.values()), faults=tuple(faults))
 
 
-def of_project(project: bytes, origin: str, name: str) -> ServerSpec | None:
+def find_project_server(project: bytes, origin: str, name: str) -> ServerSpec | None:
     """As the project's file has it, before it is given a place; None if it names none."""
     specs, _ = read_servers(project, origin)
     return next((spec for spec in specs if spec.name == module_name(name)), None)
 
 
-def users_own() -> Named:
+def load_user_servers() -> NamedServers:
     try:
         data = read_private(user_file())
     except ConfigError as error:
-        return Named(faults=(str(error),))
-    return Named() if data is None else _filled(*read_servers(data, str(user_file())))
+        return NamedServers(faults=(str(error),))
+    return NamedServers() if data is None else _fill_specs(*read_servers(data, str(user_file())))
 
 
-def given(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
+def read_extra_servers(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
     """A file of `mcpServers`, or such a table, or what would be in it: where it is from, and its content. Raises ConfigError."""
     if not isinstance(more, Mapping):
         try:
@@ -105,20 +105,20 @@ def given(more: str | PathLike[str] | Mapping[str, Any]) -> tuple[str, bytes]:
         raise ConfigError(f"mcp: {error}; give a path, or a table of names and entries") from error
 
 
-def _filled(specs: Iterable[ServerSpec], faults: Iterable[str]) -> Named:
+def _fill_specs(specs: Iterable[ServerSpec], faults: Iterable[str]) -> NamedServers:
     kept: list[ServerSpec] = []
     said = list(faults)
     for spec in specs:
         try:
-            kept.append(filled(spec))
+            kept.append(fill_variables(spec))
         except (NotSet, ConfigError) as error:
             said.append(f"{spec.origin}: {spec.name} is not used: {error}")
-    return Named(specs=tuple(kept), faults=tuple(said))
+    return NamedServers(specs=tuple(kept), faults=tuple(said))
 
 
 def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
     """As the user's file would have it. Raises ConfigError."""
-    found = _filled(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
+    found = _fill_specs(*read_servers(json.dumps({_KEY: {name: dict(entry)}}).encode(), str(user_file())))
     if found.faults:
         raise ConfigError(found.faults[0].removeprefix(f"{user_file()}: "))
     return found.specs[0]
@@ -126,7 +126,7 @@ def spec_of(name: str, entry: Mapping[str, Any]) -> ServerSpec:
 
 def write_entry(name: str, entry: Mapping[str, Any]) -> None:
     """Put a server into the user's file, in place of one of that name. Raises ConfigError."""
-    with _changing() as entries:
+    with _edit_entries() as entries:
         for other in [key for key in entries if module_name(key) == module_name(name)]:
             del entries[other]
         entries[name] = dict(entry)
@@ -134,7 +134,7 @@ def write_entry(name: str, entry: Mapping[str, Any]) -> None:
 
 def remove_entry(name: str) -> None:
     """Raises ConfigError, also where there is none."""
-    with _changing() as entries:
+    with _edit_entries() as entries:
         found = [key for key in entries if name in (key, module_name(key))]
         if not found:
             there = ", ".join(entries) or "none"
@@ -144,10 +144,10 @@ def remove_entry(name: str) -> None:
 
 
 @contextmanager
-def _changing() -> Generator[dict[str, Any]]:
+def _edit_entries() -> Generator[dict[str, Any]]:
     """The entries, written back with all else that is in the file. Raises ConfigError."""
     path = user_file()
-    with changing(path):
+    with hold_file_lock(path):
         data = read_private(path)
         try:
             table: object = {} if data is None else json.loads(data)

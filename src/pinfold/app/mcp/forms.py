@@ -15,7 +15,7 @@ _WORDS = 500
 _YES = ("yes", "y", "true")
 
 
-class NotThat(Exception):
+class InvalidAnswer(Exception):
     """What was expected instead."""
 
 
@@ -39,7 +39,7 @@ class Field:
         if self.options:
             found = [value for shown, value in self.options.items() if said in (shown, str(value))]
             if not found:
-                raise NotThat(f"choose one of {', '.join(self.options)}")
+                raise InvalidAnswer(f"choose one of {', '.join(self.options)}")
             return found[0]
         match self.kind:
             case "integer" | "number":
@@ -110,9 +110,9 @@ def _number(said: str, *, whole: bool) -> int | float:
     try:
         number = int(said) if whole else float(said)
     except ValueError:
-        raise NotThat("a whole number is wanted" if whole else "a number is wanted") from None
+        raise InvalidAnswer("a whole number is wanted" if whole else "a number is wanted") from None
     if not math.isfinite(number):
-        raise NotThat("a number is wanted")
+        raise InvalidAnswer("a number is wanted")
     return number
 
 

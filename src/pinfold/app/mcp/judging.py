@@ -16,9 +16,9 @@ SHOWN = 16_000
 _RULE = "changed since you agreed"
 
 
-def of_server(action: CallTool, tool: Tool[..., Any] | None, servers: SessionServers) -> Facts | None:
+def server_facts(action: CallTool, tool: Tool[..., Any] | None, servers: SessionServers) -> Facts | None:
     """None for what is no server's."""
-    if servers.samples(action):
+    if servers.is_sampling(action):
         return Facts(effect="once", reach="outside")
     if tool is None or tool.server not in servers.names:
         return None
@@ -26,7 +26,7 @@ def of_server(action: CallTool, tool: Tool[..., Any] | None, servers: SessionSer
     return Facts(effect=tool.effect, reach="outside", target=target, leaves=servers.leaves(tool))
 
 
-def held_back(
+def ask_if_changed(
     action: Action, verdict: Verdict, registry: Registry, servers: SessionServers | None
 ) -> Verdict:
     """A tool that is not what the user agreed to is asked about each time, in every mode; no grant covers it."""

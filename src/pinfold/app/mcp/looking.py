@@ -12,11 +12,11 @@ import anyio
 
 from pinfold.app.config import load_config
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.credentials import KeptCredentials
+from pinfold.app.mcp.credentials import StoredCredentials
 from pinfold.app.mcp.failures import Failure, failure_of, note_failure, note_success
-from pinfold.app.mcp.files import Named, servers_named
+from pinfold.app.mcp.files import NamedServers, load_servers
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.mcp.placing import in_words, registry_hint
+from pinfold.app.mcp.placing import describe_place, registry_hint
 from pinfold.app.mcp.programs import Programs
 from pinfold.app.mcp.servers import connections
 from pinfold.app.obeyed import SERVERS
@@ -42,7 +42,7 @@ class ServerFailed(PinfoldError):
     """A server cannot be used; says why."""
 
 
-class Nobody:
+class AbsentPerson:
     """Person and Sampler where there is neither."""
 
     async def elicit(self, server: str, message: str, schema: Mapping[str, Json]) -> None:  # noqa: ARG002
@@ -63,7 +63,7 @@ class Nobody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ServerListing:
     """A server as it is known without starting it."""
 
     spec: ServerSpec
@@ -75,13 +75,13 @@ class Listed:
     failure: Failure | None
 
 
-def named_for(workspace: Path) -> Named:
+def load_servers_for(workspace: Path) -> NamedServers:
     """The user's own and those of the folder, if it is trusted. Raises ConfigError."""
     loaded = load_config(workspace)
-    return servers_named(loaded.obeyed.get(SERVERS), str(workspace / SERVERS))
+    return load_servers(loaded.obeyed.get(SERVERS), str(workspace / SERVERS))
 
 
-def spec_named(named: Named, name: str) -> ServerSpec:
+def find_spec(named: NamedServers, name: str) -> ServerSpec:
     """Raises ConfigError."""
     for spec in named.specs:
         if name == spec.name or name.replace("-", "_") == spec.name:
@@ -94,21 +94,21 @@ def spec_named(named: Named, name: str) -> ServerSpec:
 def forget(spec: ServerSpec) -> None:
     """What was agreed to, and its sign-in. Raises ConfigError."""
     FilePins((spec,)).forget(spec.name)
-    KeptCredentials((spec,)).forget(spec.name)
+    StoredCredentials((spec,)).forget(spec.name)
     note_success(spec.name)
 
 
-def listed(specs: Sequence[ServerSpec]) -> tuple[Listed, ...]:
+def list_servers(specs: Sequence[ServerSpec]) -> tuple[ServerListing, ...]:
     """Raises ConfigError."""
     pins = FilePins(specs)
-    found: list[Listed] = []
+    found: list[ServerListing] = []
     for spec in specs:
         manifest = pins.get(spec.name)
         tools: Any = None if manifest is None else manifest.get("tools", ())
         found.append(
-            Listed(
+            ServerListing(
                 spec=spec,
-                where=in_words(spec),
+                where=describe_place(spec),
                 trusted=pins.is_trusted(spec.name),
                 tools=None if tools is None else len(tools),
                 failure=failure_of(spec.name),
@@ -118,7 +118,7 @@ def listed(specs: Sequence[ServerSpec]) -> tuple[Listed, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class ToolOffer:
     """A tool as the user is told of it."""
 
     name: str
@@ -140,7 +140,7 @@ class Offered:
         }
 
 
-class Look:
+class ServerInspector:
     """Servers that are connected to for the user, by name."""
 
     def __init__(self, specs: Sequence[ServerSpec], servers: Servers, pins: FilePins) -> None:
@@ -171,13 +171,13 @@ class Look:
     def tools(self, name: str) -> tuple[Tool[..., Any], ...]:
         return self._servers.pinned_tools(name) or ()
 
-    def offered(self, name: str) -> tuple[Offered, ...]:
+    def list_offers(self, name: str) -> tuple[ToolOffer, ...]:
         from pinfold.tools.stubs import first_sentence, identifiers, local_name, signature
 
         tools = self.tools(name)
         names = identifiers([local_name(tool) for tool in tools])
         return tuple(
-            Offered(
+            ToolOffer(
                 name=tool.name,
                 signature=signature(tool, names[local_name(tool)]),
                 summary=first_sentence(tool.description),
@@ -242,12 +242,12 @@ class Look:
 
 
 @asynccontextmanager
-async def looking(
+async def inspect_servers(
     specs: Sequence[ServerSpec], workspace: Path, person: Person | None = None, limits: Limits | None = None
-) -> AsyncGenerator[Look]:
+) -> AsyncGenerator[ServerInspector]:
     """In a folder that is no workspace, they get an empty one. Raises ConfigError."""
     config = load_config(workspace).config
-    nobody, pins = Nobody(), FilePins(specs)
+    nobody, pins = AbsentPerson(), FilePins(specs)
     stack = ExitStack()
     try:
         workspace = workspace_at(workspace)
@@ -267,18 +267,18 @@ async def looking(
     )
     with stack:
         async with servers:
-            yield Look(specs, servers, pins)
+            yield ServerInspector(specs, servers, pins)
 
 
-async def examined(workspace: Path, limit_s: float) -> list[dict[str, Any]]:
+async def check_servers(workspace: Path, limit_s: float) -> list[dict[str, Any]]:
     """For `pinfold doctor`: each server started once, side by side, each for so long at most. Raises ConfigError."""
-    named = named_for(workspace)
+    named = load_servers_for(workspace)
     found: list[dict[str, Any]] = [
         {"name": "", "where": "", "tools": 0, "cause": line, "fix": "change the entry"}
         for line in named.faults
     ]
     failed: dict[str, str] = {}
-    async with looking(named.specs, workspace, limits=Limits(close_s=_END_S)) as look:
+    async with inspect_servers(named.specs, workspace, limits=Limits(close_s=_END_S)) as look:
 
         async def connect(name: str) -> None:
             with anyio.move_on_after(limit_s) as patience:
@@ -295,7 +295,7 @@ async def examined(workspace: Path, limit_s: float) -> list[dict[str, Any]]:
             found.append(
                 {
                     "name": name,
-                    "where": in_words(spec),
+                    "where": describe_place(spec),
                     "tools": 0 if cause else len(look.tools(name)),
                     "cause": cause,
                     "fix": _fix(spec, cause) if cause else has_changed if look.difference(name) else "",

@@ -13,7 +13,7 @@ import msgspec
 from pinfold.app.errors import ConfigError
 from pinfold.app.mcp.files import user_file
 from pinfold.app.paths import data_dir
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
 from pinfold.app.secrets import secrets_in
 from pinfold.events import Json
 from pinfold.tools.mcp.spec import ServerSpec
@@ -40,7 +40,7 @@ class FilePins:
 
     def put(self, server: str, manifest: Mapping[str, Json]) -> None:
         """What it says of its tools counts for nothing until that is trusted as well. Raises ConfigError."""
-        with changing(self._path(server)):
+        with hold_file_lock(self._path(server)):
             self._write(server, _Pin(identity=self._identity(server), manifest=dict(manifest)))
 
     def is_trusted(self, server: str) -> bool:
@@ -49,7 +49,7 @@ class FilePins:
 
     def trust(self, server: str) -> None:
         """From now on its annotations count. Raises ConfigError."""
-        with changing(self._path(server)):
+        with hold_file_lock(self._path(server)):
             pin = self._read(server) or _Pin(identity=self._identity(server))
             self._write(server, msgspec.structs.replace(pin, trusted=True))
 

@@ -45,7 +45,7 @@ _MARKS = ("package.json", "pyproject.toml", "setup.py", "pyvenv.cfg")
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
-def is_boxed(spec: ServerSpec) -> bool:
+def is_sandboxed(spec: ServerSpec) -> bool:
     """Whether it runs in a sandbox of its own: the user has said how little it needs."""
     return spec.transport == "stdio" and spec.reach in _BOXED
 
@@ -53,7 +53,7 @@ def is_boxed(spec: ServerSpec) -> bool:
 def registry_hint(spec: ServerSpec) -> str:
     """What lets a program download the server it is to run, where it may reach no host; empty where it need not."""
     program = PurePath(spec.command).name
-    if spec.hosts or not is_boxed(spec) or program not in _REGISTRIES:
+    if spec.hosts or not is_sandboxed(spec) or program not in _REGISTRIES:
         return ""
     hosts = " ".join(f"--host {host}" for host in _REGISTRIES[program])
     return (
@@ -61,15 +61,15 @@ def registry_hint(spec: ServerSpec) -> str:
     )
 
 
-def in_words(spec: ServerSpec) -> str:
+def describe_place(spec: ServerSpec) -> str:
     """Where it runs, for the user."""
     if spec.transport != "stdio":
         return spec.url
-    return f"a sandbox of its own (reach {spec.reach})" if is_boxed(spec) else "this machine"
+    return f"a sandbox of its own (reach {spec.reach})" if is_sandboxed(spec) else "this machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Launch:
     """How to start it."""
 
     argv: tuple[str, ...]
@@ -78,36 +78,36 @@ class Started:
     mounts: tuple[Mount, ...] = ()
 
 
-def on_this_machine(spec: ServerSpec, workspace: Path) -> Started:
+def launch_on_host(spec: ServerSpec, workspace: Path) -> Launch:
     """Raises BadCall."""
     env = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    env["PATH"] = _without(workspace, env.get("PATH", os.defpath))
+    env["PATH"] = _search_path_outside(workspace, env.get("PATH", os.defpath))
     env |= spec.env
     # Never in the workspace: `python -m` and `npx` run what they find in the folder they start in.
     cwd = Path(spec.cwd).expanduser() if spec.cwd else Path.home()
     if not cwd.is_absolute():
         cwd = Path.home() / cwd
-    program = _found(spec, cwd, env["PATH"])
+    program = _find_program(spec, cwd, env["PATH"])
     if inside := _from_workspace(spec, program, cwd, workspace):
         raise BadCall(
             f"{spec.name} would run {inside} on this machine, and the agent can change it; "
             f'add `"reach": "workspace"` to it in {spec.origin}, and it runs in a sandbox'
         )
-    return Started(argv=(str(program), *spec.args), env=env, cwd=str(cwd))
+    return Launch(argv=(str(program), *spec.args), env=env, cwd=str(cwd))
 
 
-def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
+def launch_in_sandbox(spec: ServerSpec, workspace: Path) -> Launch:
     """Raises BadCall."""
     cwd = _folder(spec, workspace)
     path = os.environ.get("PATH", os.defpath)
-    program = _found(spec, cwd, _without(workspace, path) if spec.hosts else path)
+    program = _find_program(spec, cwd, _search_path_outside(workspace, path) if spec.hosts else path)
     if spec.hosts and (inside := _from_workspace(spec, program, cwd, workspace)):
         # It could carry away whatever the session knows, without a call that is asked about.
         raise BadCall(
             f"{spec.name} would run {inside} with a way out to {', '.join(spec.hosts)}, and the agent can change it; "
             "install it outside the workspace, or let it do without hosts"
         )
-    installed, named = [*_installation(program)], [*_named(spec, cwd)]
+    installed, named = [*_installation(program)], [*_find_named_paths(spec, cwd)]
     if spec.is_confined:  # it chooses its arguments itself: they open no folder but the project's
         named = [path for path in named if path.resolve().is_relative_to(workspace.resolve())]
         if "/" in spec.command or program.is_relative_to(workspace):
@@ -121,7 +121,7 @@ def in_a_sandbox(spec: ServerSpec, workspace: Path) -> Started:
         for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"):
             env.setdefault(variable, _CERTIFICATES)
     mounts = _mounts(spec, needed, Mount(path=workspace, writable=spec.reach == "workspace"))
-    return Started(argv=(str(program), *spec.args), env=env, cwd=str(cwd), mounts=mounts)
+    return Launch(argv=(str(program), *spec.args), env=env, cwd=str(cwd), mounts=mounts)
 
 
 _INSIDE_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -136,7 +136,7 @@ def _folder(spec: ServerSpec, workspace: Path) -> Path:
     return cwd
 
 
-def _found(spec: ServerSpec, cwd: Path, path: str) -> Path:
+def _find_program(spec: ServerSpec, cwd: Path, path: str) -> Path:
     command = os.path.expanduser(spec.command)  # noqa: PTH111 - it may be a plain name
     found = shutil.which(str(cwd / command) if "/" in command else command, path=path)
     if found is None:
@@ -150,7 +150,7 @@ def _found(spec: ServerSpec, cwd: Path, path: str) -> Path:
 # On this machine: what of it the agent could have written.
 
 
-def _without(workspace: Path, path: str) -> str:
+def _search_path_outside(workspace: Path, path: str) -> str:
     """Folders to look for programs in, less those of the workspace: a project's own environment may be among them."""
     top = workspace.resolve()
     kept = [
@@ -254,7 +254,7 @@ def _shebang_folders(program: Path) -> list[str]:
     return [str(one.parent) for one in _shebang(program)]
 
 
-def _named(spec: ServerSpec, cwd: Path) -> Iterator[Path]:
+def _find_named_paths(spec: ServerSpec, cwd: Path) -> Iterator[Path]:
     """What its arguments name that is there."""
     for arg in spec.args:
         for word in {arg, arg.partition("=")[2]}:

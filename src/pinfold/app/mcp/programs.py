@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.app.mcp.boxed import boxed
-from pinfold.app.mcp.placing import Started, in_a_sandbox, is_boxed, on_this_machine
+from pinfold.app.mcp.boxed import run_sandboxed
+from pinfold.app.mcp.placing import Launch, is_sandboxed, launch_in_sandbox, launch_on_host
 from pinfold.app.mcp.tails import Tail
 from pinfold.app.tasks import background
 from pinfold.sandbox import Limits, NotSupported, Provider, SandboxUnavailable, Spec
@@ -38,15 +38,19 @@ class Programs:
         self._limits = limits
 
     def start(self, spec: ServerSpec) -> AbstractAsyncContextManager[Process]:
-        return self._boxed(spec) if is_boxed(spec) else _hosted(on_this_machine(spec, self._workspace), spec)
+        return (
+            self._run_in_sandbox(spec)
+            if is_sandboxed(spec)
+            else _run_on_host(launch_on_host(spec, self._workspace), spec)
+        )
 
     @asynccontextmanager
-    async def _boxed(self, spec: ServerSpec) -> AsyncGenerator[Process]:
+    async def _run_in_sandbox(self, spec: ServerSpec) -> AsyncGenerator[Process]:
         if spec.reach == "network" and not spec.hosts:
             raise BadCall(
                 f'{spec.name} wants the network: name what it may reach in {spec.origin}, `"hosts": [...]`'
             )
-        started = await anyio.to_thread.run_sync(in_a_sandbox, spec, self._workspace)
+        started = await anyio.to_thread.run_sync(launch_in_sandbox, spec, self._workspace)
         provider = self._provider
         provider = await provider.resolve() if isinstance(provider, Auto) else provider
         can = provider.capabilities
@@ -57,28 +61,30 @@ class Programs:
             lacks = "gives no way out to listed hosts" if can.calls and not can.egress else lacks
             raise BadCall(
                 f"{spec.name} is to run in a sandbox of its own (reach {spec.reach}), and {provider.name} {lacks}; "
-                f"choose another --sandbox, or {_to_run_here(spec)}"
+                f"choose another --sandbox, or {_suggest_host_run(spec)}"
             )
         folder = Folder("workspace")
         async with AsyncExitStack() as stack:
             stack.callback(folder.remove)
-            way = await stack.enter_async_context(_way_out(spec)) if spec.hosts else None
+            way = await stack.enter_async_context(_open_egress(spec)) if spec.hosts else None
             box = Spec(workspace=folder.path, mounts=started.mounts, egress=way, limits=self._limits)
             try:
                 session = await provider.open(box)
             except (SandboxUnavailable, NotSupported) as error:
                 raise BadCall(f"{spec.name} cannot run in a sandbox: {error}") from error
-            yield await stack.enter_async_context(boxed(session, started, f"a sandbox ({provider.name})"))
+            yield await stack.enter_async_context(
+                run_sandboxed(session, started, f"a sandbox ({provider.name})")
+            )
 
 
-def _to_run_here(spec: ServerSpec) -> str:
+def _suggest_host_run(spec: ServerSpec) -> str:
     if spec.is_confined:
         return f"let it run on this machine: pinfold mcp trust {spec.name} --reach outside"
     return f"remove `reach` from its entry in {spec.origin}"
 
 
 @asynccontextmanager
-async def _way_out(spec: ServerSpec) -> AsyncGenerator[Path]:
+async def _open_egress(spec: ServerSpec) -> AsyncGenerator[Path]:
     """A proxy of its own that reaches exactly its hosts, asks nobody and is ended with it."""
     from pinfold.net import AllowList, BadPattern, Egress, Proxy
 
@@ -94,7 +100,7 @@ async def _way_out(spec: ServerSpec) -> AsyncGenerator[Path]:
         folder.remove()
 
 
-class _Hosted:
+class _HostProcess:
     where = "this machine"
 
     def __init__(self, process: anyio.abc.Process) -> None:
@@ -125,17 +131,17 @@ class _Hosted:
         with anyio.move_on_after(_GRACE_S):
             await self._process.wait()
         for sign, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _KILLED_S)):
-            if not self._signalled(sign):
+            if not self._send_signal(sign):
                 break
             with anyio.move_on_after(grace_s):
                 await self._process.wait()
                 # Nobody tells of the end of what is not our child.
-                while self._signalled(0):  # noqa: ASYNC110
+                while self._send_signal(0):  # noqa: ASYNC110
                     await anyio.sleep(_LOOK_S)
         with suppress(anyio.BrokenResourceError, OSError):
             await self._process.aclose()
 
-    def _signalled(self, sign: int) -> bool:
+    def _send_signal(self, sign: int) -> bool:
         """Whether anybody of its group was there to hear it."""
         try:
             os.killpg(self._process.pid, sign)
@@ -147,7 +153,7 @@ class _Hosted:
 
 
 @asynccontextmanager
-async def _hosted(started: Started, spec: ServerSpec) -> AsyncGenerator[Process]:
+async def _run_on_host(started: Launch, spec: ServerSpec) -> AsyncGenerator[Process]:
     try:
         process = await anyio.open_process(
             started.argv,
@@ -160,7 +166,7 @@ async def _hosted(started: Started, spec: ServerSpec) -> AsyncGenerator[Process]
         )
     except OSError as error:
         raise BadCall(f"{spec.name} cannot be started: {error.filename}: {error.strerror}") from error
-    hosted = _Hosted(process)
+    hosted = _HostProcess(process)
     try:
         async with background() as tasks:
             tasks.start_soon(hosted.listen)

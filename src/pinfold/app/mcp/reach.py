@@ -12,7 +12,7 @@ import msgspec
 
 from pinfold.app.errors import ConfigError
 from pinfold.app.paths import data_dir
-from pinfold.app.private_files import changing, read_private, write_private
+from pinfold.app.private_files import hold_file_lock, read_private, write_private
 from pinfold.events import Reach
 from pinfold.tools.mcp.spec import ServerSpec
 
@@ -21,14 +21,14 @@ _WITHIN = ("nothing", "files", "workspace")
 """What a project may ask for by itself: its own folder, which its code can change anyway, and no network."""
 
 
-class _Given(msgspec.Struct, frozen=True, kw_only=True):
+class _GrantedReach(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     """Of all that the project says of the server: another entry was not agreed to."""
     reach: Reach
     hosts: tuple[str, ...] = ()
 
 
-def placed(spec: ServerSpec) -> ServerSpec:
+def apply_reach(spec: ServerSpec) -> ServerSpec:
     """A project's server as it runs here. Raises ConfigError."""
     if spec.transport != "stdio":
         return spec
@@ -46,10 +46,10 @@ def placed(spec: ServerSpec) -> ServerSpec:
     return replace(spec, reach=DEFAULT, hosts=(), is_confined=True, wants=wants, gives=gives)
 
 
-def give(spec: ServerSpec, reach: Reach, hosts: tuple[str, ...]) -> None:
+def grant_reach(spec: ServerSpec, reach: Reach, hosts: tuple[str, ...]) -> None:
     """`spec` is as the project has it. Raises ConfigError."""
-    with changing(_path()):
-        given = _Given(entry=_digest(spec), reach=reach, hosts=hosts)
+    with hold_file_lock(_path()):
+        given = _GrantedReach(entry=_digest(spec), reach=reach, hosts=hosts)
         write_private(_path(), msgspec.json.encode({**_read(), _key(spec): given}))
 
 
@@ -66,9 +66,9 @@ def _path() -> Path:
     return data_dir() / "mcp" / "reach.json"
 
 
-def _read() -> dict[str, _Given]:
+def _read() -> dict[str, _GrantedReach]:
     data = read_private(_path())
     try:
-        return {} if data is None else msgspec.json.decode(data, type=cast(Any, dict[str, _Given]))
+        return {} if data is None else msgspec.json.decode(data, type=cast(Any, dict[str, _GrantedReach]))
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{_path()} is damaged; remove it and say again what servers may reach") from error

@@ -17,14 +17,14 @@ from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.asking import ForTheUser
-from pinfold.app.mcp.credentials import KeptCredentials
+from pinfold.app.mcp.asking import ServerRequests
+from pinfold.app.mcp.credentials import StoredCredentials
 from pinfold.app.mcp.failures import note_failure, note_success
-from pinfold.app.mcp.files import Named
+from pinfold.app.mcp.files import NamedServers
 from pinfold.app.mcp.pins import FilePins, identity
-from pinfold.app.mcp.placing import is_boxed
+from pinfold.app.mcp.placing import is_sandboxed
 from pinfold.app.mcp.programs import Programs
-from pinfold.app.mcp.session import Around, project_file
+from pinfold.app.mcp.session import ServerContext, project_file
 from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
 from pinfold.tools import BadCall, Registry, Tool, ToolError
@@ -44,7 +44,12 @@ _SPARE = 100
 
 class SessionServers:
     def __init__(
-        self, named: Named, servers: Servers, asking: ForTheUser, notice: Callable[[str], None], project: str
+        self,
+        named: NamedServers,
+        servers: Servers,
+        asking: ServerRequests,
+        notice: Callable[[str], None],
+        project: str,
     ) -> None:
         """`notice` takes a line for the user; `project` is the workspace's own file of servers."""
         self._project = project
@@ -67,9 +72,9 @@ class SessionServers:
         """From now on it knows what each server offers; of one that was never seen, nothing yet."""
         self._registry = registry
         for name in self.names:
-            self.changed(name)
+            self.refresh_tools(name)
 
-    def changed(self, name: str) -> None:
+    def refresh_tools(self, name: str) -> None:
         """What a server offers is not what it was."""
         if self._registry is None:
             return
@@ -82,9 +87,9 @@ class SessionServers:
             found = None
         if found is not None:
             self._known.add(name)
-        self._registry.put(name, tuple(map(self._wrapped, found or ())))
+        self._registry.put(name, tuple(map(self._wrap_tool, found or ())))
 
-    def unknown(self) -> Sequence[str]:
+    def find_unknown(self) -> Sequence[str]:
         """Those of which nobody knows what they offer before they are started."""
         return tuple(name for name in self.names if name not in self._known)
 
@@ -95,16 +100,16 @@ class SessionServers:
         """See Servers. What is seen for the first time is registered."""
         async with self._servers.line(name, speech, peer, like=like) as line:
             if self._registry and not any(one.startswith(f"{name}.") for one in self._registry.names):
-                self.changed(name)
+                self.refresh_tools(name)
             yield line
 
-    async def ready(self, *names: str) -> None:
+    async def start_servers(self, *names: str) -> None:
         """Start them side by side; what they offer is in the registry then. Raises BadCall for one; of several, what can be had."""
         failed: list[ToolError] = []
 
         async def start(name: str) -> None:
             try:
-                with self._asking.during(name), self._noting():
+                with self._asking.track_call(name), self._record_failures():
                     await self._servers.tools(name)
             except ToolError as error:
                 failed.append(error)
@@ -116,7 +121,7 @@ class SessionServers:
             raise failed[0]
 
     @contextmanager
-    def _noting(self) -> Generator[None]:
+    def _record_failures(self) -> Generator[None]:
         try:
             yield
         except ToolError:
@@ -132,7 +137,7 @@ class SessionServers:
             if status.why:
                 note_failure(name, status.why, status.retry_in_s)
 
-    def seen(self) -> list[Json]:
+    def list_status(self) -> list[Json]:
         """For the user: how each of them is."""
         found: list[Json] = []
         for name in self.names:
@@ -156,9 +161,9 @@ class SessionServers:
     def leaves(self, tool: Tool[..., Any]) -> bool:
         """Whether what a call gives it may leave this machine: also what only reads is told what to read."""
         spec = self._specs[tool.server]
-        return bool(spec.hosts) if is_boxed(spec) else tool.reach != "nothing"
+        return bool(spec.hosts) if is_sandboxed(spec) else tool.reach != "nothing"
 
-    def speaks_for_others(self, text: str) -> bool:
+    def mentions_untrusted_server(self, text: str) -> bool:
         """Whether it is about a project's server of which the user has seen how it is started, and not what it says."""
         return any(
             spec.origin == self._project and re.search(rf"\b{name}\b", text) and not self._is_agreed_to(name)
@@ -178,40 +183,42 @@ class SessionServers:
     def difference(self, server: str) -> Difference:
         return self._servers.difference(server)
 
-    def shown(self, server: str) -> str:
+    def show_difference(self, server: str) -> str:
         """How a server has changed, for who decides: a yes is to this and to nothing else."""
         self._shown[server] = text = self.difference(server).text
         return text
 
-    def samples(self, action: CallTool) -> bool:
-        return self._asking.samples(action)
+    def is_sampling(self, action: CallTool) -> bool:
+        return self._asking.is_sampling(action)
 
-    async def sampled(self, action: CallTool) -> Performed:
-        return await self._asking.sampled(action)
+    async def run_sampling(self, action: CallTool) -> Performed:
+        return await self._asking.run_sampling(action)
 
-    def _wrapped(self, tool: Tool[..., Any]) -> Tool[..., Any]:
+    def _wrap_tool(self, tool: Tool[..., Any]) -> Tool[..., Any]:
         """As an action of this session: the server may ask meanwhile, and what was held has been agreed to by now."""
 
-        async def called(**arguments: Any) -> Any:
-            with self._asking.during(tool.server), self._noting():
+        async def call_tool(**arguments: Any) -> Any:
+            with self._asking.track_call(tool.server), self._record_failures():
                 if tool.held:
                     self._accept(tool.server)
                 return await tool.function(**arguments)
 
-        return replace(tool, function=called)
+        return replace(tool, function=call_tool)
 
 
-async def serve(named: Named, around: Around, *, task_status: TaskStatus[SessionServers]) -> None:
+async def serve(
+    named: NamedServers, around: ServerContext, *, task_status: TaskStatus[SessionServers]
+) -> None:
     """For as long as the session lives."""
     said, heard = anyio.create_memory_object_stream[str](_SPARE)
-    asking = ForTheUser(around.answer)
+    asking = ServerRequests(around.answer)
     mine: SessionServers | None = None
 
-    def changed(name: str) -> None:
+    def on_tools_changed(name: str) -> None:
         if mine:
-            mine.changed(name)
+            mine.refresh_tools(name)
 
-    def told(line: str) -> None:
+    def notify(line: str) -> None:
         if mine:
             mine.note_failures()
         try:
@@ -225,11 +232,11 @@ async def serve(named: Named, around: Around, *, task_status: TaskStatus[Session
         person=asking,
         sampler=asking,
         roots=(around.workspace,),
-        on_changed=changed,
-        notice=told,
+        on_changed=on_tools_changed,
+        notice=notify,
     )
     async with heard, said, servers:
-        mine = SessionServers(named, servers, asking, told, project_file(around.workspace))
+        mine = SessionServers(named, servers, asking, notify, project_file(around.workspace))
         task_status.started(mine)
         async for line in heard:
             try:
@@ -254,7 +261,7 @@ def connections(
         specs,
         programs=programs,
         pins=FilePins(specs),
-        credentials=KeptCredentials(specs),
+        credentials=StoredCredentials(specs),
         person=person,
         sampler=sampler,
         roots=roots,

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pinfold.app.models import Asked, Calling, Purse
+from pinfold.app.models import CallOptions, SessionModels, SpendingLedger
 from pinfold.engine import Journal
 from pinfold.events import Noticed, Reply, Request, RequestFailed, Sent, plain_json
 from pinfold.model import destination_of
 from pinfold.sandbox import Limits, Provider
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class ServerContext(Struct, frozen=True, kw_only=True):
     workspace: Path
     provider: Provider
     limits: Limits
-    asked: Asked
-    calling: Calling
+    asked: SessionModels
+    calling: CallOptions
     journal: Journal
 
     async def notice(self, line: str) -> None:
@@ -30,7 +30,7 @@ class Around(Struct, frozen=True, kw_only=True):
         async for piece in model.stream(request):
             if isinstance(piece, Reply):
                 if not piece.from_cache:
-                    Purse().add(piece.usage, piece.cost)
+                    SpendingLedger().add(piece.usage, piece.cost)
                 to = destination_of(model.name, access=self.calling.access())
                 out, back = len(plain_json(request).encode()), len(piece.text.encode("utf-8", "replace"))
                 return piece, model.name, (Sent(to=to, out=out, back=back),) if to else ()

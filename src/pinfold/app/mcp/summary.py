@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from pinfold.app.mcp.placing import is_boxed
+from pinfold.app.mcp.placing import is_sandboxed
 from pinfold.app.secrets import secrets_in
 from pinfold.text import exact_line, redact
 from pinfold.tools.mcp.spec import ServerSpec
@@ -20,7 +20,7 @@ _WORD = re.compile(r"(?:(?:Bearer|Basic|Token) )?[\w+/=.:-]+")
 _SECRET_HEADERS = re.compile(r"authorization|cookie|.*(?:token|key|secret|password)", re.IGNORECASE)
 
 
-def described(spec: ServerSpec) -> tuple[str, ...]:
+def describe_server(spec: ServerSpec) -> tuple[str, ...]:
     """Its name and how it is reached or started, then a line for each thing it is given."""
     return tuple(map(_line, _lines(spec)))
 
@@ -47,7 +47,7 @@ def _lines(spec: ServerSpec) -> Iterator[str]:
 
 
 def _place(spec: ServerSpec) -> str:
-    if not is_boxed(spec):
+    if not is_sandboxed(spec):
         return "on this machine, as you, with all your files and the network"
     files = "may change this folder" if spec.reach == "workspace" else "may read this folder"
     files += " and its own program" if spec.is_confined else ", its own program and the paths it names"

@@ -25,7 +25,7 @@ def has_variables(spec: ServerSpec) -> bool:
     return any(_VARIABLE.search(text) for text in texts)
 
 
-def filled(spec: ServerSpec) -> ServerSpec:
+def fill_variables(spec: ServerSpec) -> ServerSpec:
     """Raises NotSet, ConfigError."""
     if not has_variables(spec):
         return spec

@@ -15,7 +15,7 @@ from pinfold.front.cli.progress import TimeLeft
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.app.models import Calling
+    from pinfold.app.models import CallOptions
 
 
 class Watching(Protocol):
@@ -86,7 +86,7 @@ async def offer_extra(name: str, user: Watching) -> bool:
     return True
 
 
-async def ask_for_key(model: str, calling: Calling, user: Watching) -> bool:
+async def ask_for_key(model: str, calling: CallOptions, user: Watching) -> bool:
     """Where the model's provider wants one that is not here; it is kept as a secret. False: none was given. Raises PinfoldError."""
     from pinfold.app.models import is_usable
     from pinfold.app.secrets import Secrets

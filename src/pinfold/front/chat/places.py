@@ -16,15 +16,15 @@ from pinfold.app import (
     ConfigError,
     Link,
     Options,
-    Shelf,
-    attach,
+    SessionStore,
+    connect,
     current_folder,
     is_too_wide,
     load_config,
     new_session_options,
-    own,
+    open_session,
     read_session,
-    resumed_options,
+    resume_options,
 )
 from pinfold.app.extras import extra_for, missing_modules
 from pinfold.app.models import is_usable
@@ -56,8 +56,8 @@ class Place(Struct, frozen=True, kw_only=True):
 
     def opened(self) -> AbstractAsyncContextManager[Link]:
         if self.folder is None:
-            return own(None, self.session, self.options)
-        return attach(self.folder, self.session, self.options)
+            return open_session(None, self.session, self.options)
+        return connect(self.folder, self.session, self.options)
 
 
 class Past(Struct, kw_only=True):
@@ -119,17 +119,17 @@ async def _trusted(workspace: Path, user: Watching) -> None:
 def last_here(given: Mapping[str, Any]) -> str:
     """The session used last in this folder; of all, where the folder is too wide to be worked in. Raises NoSuchSession."""
     folder = (given["workspace"] or current_folder()).resolve()
-    return "last" if is_too_wide(folder) else Shelf().last_in(folder)
+    return "last" if is_too_wide(folder) else SessionStore().last_in(folder)
 
 
 def _place(given: Mapping[str, Any], name: str | None) -> Place:
     flags = flags_of(dict(given))
     if name is not None:
-        session, folder = Shelf().find(name)
-        options = resumed_options(session, folder, given["workspace"], flags)
+        session, folder = SessionStore().find(name)
+        options = resume_options(session, folder, given["workspace"], flags)
     else:
         session = new_session_id()
-        folder = None if given["ephemeral"] else Shelf().place(session)
+        folder = None if given["ephemeral"] else SessionStore().folder_of(session)
         if "run.mode" not in load_config(flags=flags).origins:
             flags["run.mode"] = "ask"
         options = new_session_options(session, given["workspace"], flags)
@@ -141,12 +141,12 @@ def _place(given: Mapping[str, Any], name: str | None) -> Place:
 async def _with_model(options: Options, user: Watching) -> Options:
     """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
     if not options.model:
-        from pinfold.app.first_run import found, settled
+        from pinfold.app.first_run import agree_on_model, detect_setup
         from pinfold.front.cli.first import first_screen
 
-        there = await found()
+        there = await detect_setup()
         user.tell(*first_screen(there))
-        options = replace(options, model=await settled(there, user.agrees) or None)
+        options = replace(options, model=await agree_on_model(there, user.agrees) or None)
         if not options.model:
             raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
     return options

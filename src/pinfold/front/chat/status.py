@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pinfold.app import Standing
+from pinfold.app import SessionStatus
 from pinfold.events import (
     ActionFinished,
     Event,
@@ -32,7 +32,7 @@ class Status(Struct):
     filled: int = 0
     """Tokens of the conversation when the model last answered."""
 
-    def join(self, standing: Standing) -> None:
+    def join(self, standing: SessionStatus) -> None:
         """What its owner knows better than the log."""
         self.model = standing.model or self.model
         self.mode = standing.mode or self.mode

@@ -24,8 +24,8 @@ from pinfold.app import (
     LiveSession,
     OwnerGone,
     PictureMode,
-    Shelf,
-    Standing,
+    SessionStatus,
+    SessionStore,
     background,
     forget_scratch,
     load_config,
@@ -64,7 +64,7 @@ from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.mounts import Mount
-    from pinfold.app.notebooks import Brought
+    from pinfold.app.notebooks import AttachedNotebook
 
 logger = logging.getLogger(__name__)
 _BEAT_S = 0.04
@@ -142,7 +142,7 @@ class Conversation:
         """The last event."""
         self._moved = anyio.Event()
         self._pictures: PictureMode = "auto"
-        self._brought: Brought | None = None
+        self._brought: AttachedNotebook | None = None
         """A notebook that the model has not been told of."""
 
     async def go(self, name: str | None) -> int:
@@ -186,7 +186,7 @@ class Conversation:
     async def say(self, text: str) -> None:
         turn = new_turn_id()
         brought, self._brought = self._brought, None
-        await self._follow_turn(turn, Say(turn=turn, text=brought.told(text) if brought else text))
+        await self._follow_turn(turn, Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
 
     async def ask(self, question: str, keys: Mapping[str, str]) -> str:
         return await self._desk.asked(KeyQuestion(presentable(question), keys)) or ""
@@ -233,7 +233,7 @@ class Conversation:
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
             link = await stack.enter_async_context(place.opened())
-            standing = await link.standing()
+            standing = await link.status()
             past = await past_of(place, standing.seq)
             if told:
                 past.forget_entries()
@@ -254,7 +254,7 @@ class Conversation:
                 await self._stop()
         self.paper.live(None)
 
-    def _begin(self, place: Place, link: Link, standing: Standing, past: Past) -> None:
+    def _begin(self, place: Place, link: Link, standing: SessionStatus, past: Past) -> None:
         self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
         self.teller = Teller(self.paper, self._blob, picture=self._pictures, displays=past.displays)
@@ -282,7 +282,7 @@ class Conversation:
                 self.paper.write(*what_is_asked(event))
             await anyio.lowlevel.checkpoint()
 
-    def _resume(self, standing: Standing, link: Link, past: Past) -> None:
+    def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
         """A turn that is not at its end: another process is at it, or it was cut off."""
         if standing.end != "open" or standing.turn is None:
             return
@@ -303,12 +303,12 @@ class Conversation:
 
     async def _bring(self, notebook: str) -> None:
         """Its cells run before the first word, which tells the model of them."""
-        from pinfold.app.notebooks import Brought
+        from pinfold.app.notebooks import AttachedNotebook
 
         brought = await anyio.to_thread.run_sync(
-            partial(Brought, Path(notebook), run=not self._given["no_run"], say=self.tell)
+            partial(AttachedNotebook, Path(notebook), run=not self._given["no_run"], say=self.tell)
         )
-        await brought.arrive(self.link)
+        await brought.run_cells(self.link)
         self._brought = brought
 
     async def _tried(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
@@ -353,7 +353,7 @@ class Conversation:
             self._spoke = True
             await self._follow_turn(id_, Execute(id=id_, code=words))
         elif words == "continue" and self._cut_off:
-            standing = await self.link.standing()
+            standing = await self.link.status()
             if standing.turn is not None:
                 await self._follow_turn(standing.turn, Continue())
         else:
@@ -373,7 +373,7 @@ class Conversation:
             tasks.start_soon(self._left, ended)
             await ended.wait()
         self._ends.pop(turn, None)
-        self.status.join(await self.link.standing())
+        self.status.join(await self.link.status())
 
     async def _left(self, ended: anyio.Event) -> None:
         await self._desk.left.wait()
@@ -510,7 +510,7 @@ class Conversation:
             forget_scratch(place.session)
         elif place.is_new and not self._spoke:
             with contextlib.suppress(PinfoldError, OSError):
-                await anyio.to_thread.run_sync(Shelf().remove, place.session)
+                await anyio.to_thread.run_sync(SessionStore().remove, place.session)
 
     def _farewell(self, place: Place) -> None:
         if place.folder is not None and self._spoke:

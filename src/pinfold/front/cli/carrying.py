@@ -8,7 +8,7 @@ from typing import get_args
 
 import click
 
-from pinfold.app import Shelf, read_session
+from pinfold.app import SessionStore, read_session
 from pinfold.app.exports import SessionExport, export_name, save, session_bytes
 from pinfold.text import presentable_line
 
@@ -41,7 +41,7 @@ def export_command(session: str, form: SessionExport, output: Path | None, force
     """
     if embed and form != "md":
         raise click.UsageError("--embed is for --to md")
-    found, folder = Shelf().find(session)
+    found, folder = SessionStore().find(session)
     to_stdout = str(output) == "-" or (output is None and form in _TO_STDOUT)
     if to_stdout and form == "bundle":
         raise click.UsageError("a bundle is written to a file: name it with -o")
@@ -70,6 +70,6 @@ def _pictures(count: int) -> str:
 @click.argument("file", type=click.Path(path_type=Path))
 def import_command(file: Path) -> None:
     """Bring a session in from a bundle or JSON lines, and print its id."""
-    session, count = Shelf().bring_in(file)
+    session, count = SessionStore().import_session(file)
     click.echo(session)
     click.echo(f"pinfold: {count} events; go on with: pinfold resume {session} --model NAME PROMPT", err=True)

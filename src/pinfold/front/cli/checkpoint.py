@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
-from pinfold.app import Shelf, attach, configure, read_session, resumed_options
+from pinfold.app import SessionStore, configure, connect, read_session, resume_options
 from pinfold.app.checkpoints import checkpoints_in
 from pinfold.events import plain_json
 from pinfold.text import presentable_line
@@ -43,7 +43,7 @@ def off(session: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per checkpoint.")
 def list_(session: str, as_json: bool) -> None:
     """Number, time, commit and message of each."""
-    found, folder = Shelf().find(session)
+    found, folder = SessionStore().find(session)
     with read_session(folder, found) as (log, damage):
         made = checkpoints_in(log.read(damage=damage))
     if not made and not as_json:
@@ -62,18 +62,18 @@ def list_(session: str, as_json: bool) -> None:
 @_session
 def restore(number: int, session: str) -> None:
     """Bring the workspace's files back to checkpoint NUMBER. What is there now is kept in another one first."""
-    found, folder = Shelf().find(session)
-    options = resumed_options(found, folder, None, {})
+    found, folder = SessionStore().find(session)
+    options = resume_options(found, folder, None, {})
 
     async def restored() -> str:
-        async with attach(folder, found, options) as link:
+        async with connect(folder, found, options) as link:
             return await link.restore(number)
 
     click.echo(presentable_line(f"pinfold: {anyio.run(restored)}"), err=True)
 
 
 def _turn(session: str, *, on: bool) -> None:
-    found, folder = Shelf().find(session)
+    found, folder = SessionStore().find(session)
 
     async def turned() -> None:
         await configure(folder, found, checkpoints=on)

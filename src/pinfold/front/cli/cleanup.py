@@ -6,7 +6,7 @@ import json
 
 import click
 
-from pinfold.app.tidying import tidied
+from pinfold.app.tidying import clean_up
 from pinfold.text import presentable_line
 
 _DONE = {"process": "ended"}
@@ -20,7 +20,7 @@ def cleanup_command(dry_run: bool, as_json: bool) -> None:
 
     Only what is surely Pinfold's, yours, and used by nobody alive.
     """
-    found = tidied(dry_run=dry_run)
+    found = clean_up(dry_run=dry_run)
     if as_json:
         items = [{"kind": kind, "name": name} for kind, name in found]
         click.echo(json.dumps({"dry_run": dry_run, "leftovers": items}))

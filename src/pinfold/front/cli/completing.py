@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 if TYPE_CHECKING:
-    from pinfold.app.family import Kin
+    from pinfold.app.family import SessionNode
 
 _MOST = 60
 
@@ -47,12 +47,12 @@ def export_formats() -> tuple[str, ...]:
 
 def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
     """By id, each with its title; by title where one begins so. Sessions that cannot be looked at are not offered."""
-    from pinfold.app import Shelf
-    from pinfold.app.family import all_kin
+    from pinfold.app import SessionStore
+    from pinfold.app.family import list_nodes
     from pinfold.events import PinfoldError
 
     try:
-        everyone = all_kin(Shelf())
+        everyone = list_nodes(SessionStore())
     except PinfoldError:
         return []
     found = [*_by_id(everyone, incomplete), *_by_title(everyone, incomplete)]
@@ -61,7 +61,7 @@ def _sessions(_: click.Context, incomplete: str) -> list[CompletionItem]:
     return found[:_MOST]
 
 
-def _by_id(everyone: list[Kin], incomplete: str) -> Iterator[CompletionItem]:
+def _by_id(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
     from pinfold.text import first_line, presentable
 
     for kin in everyone:
@@ -69,7 +69,7 @@ def _by_id(everyone: list[Kin], incomplete: str) -> Iterator[CompletionItem]:
             yield CompletionItem(kin.id, help=first_line(presentable(kin.title), 60))
 
 
-def _by_title(everyone: list[Kin], incomplete: str) -> Iterator[CompletionItem]:
+def _by_title(everyone: list[SessionNode], incomplete: str) -> Iterator[CompletionItem]:
     """Only where a shell can take it as it is: quoting is each shell's own."""
     for kin in everyone:
         if incomplete and kin.named and kin.title.startswith(incomplete) and _is_plain(kin.title):
@@ -81,11 +81,11 @@ def _is_plain(title: str, more: str = "") -> bool:
 
 
 def _models(_: click.Context, incomplete: str) -> list[CompletionItem]:
-    from pinfold.app.local_models import known_names
+    from pinfold.app.local_models import list_model_names
     from pinfold.events import PinfoldError
 
     try:
-        names = [name for name in known_names() if name.startswith(incomplete)]
+        names = [name for name in list_model_names() if name.startswith(incomplete)]
         return [CompletionItem(name) for name in names if _is_plain(name, "/:@+")]
     except PinfoldError:
         return []

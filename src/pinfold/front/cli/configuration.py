@@ -90,7 +90,7 @@ def path_() -> None:
 @config_command.command("edit")
 def edit() -> None:
     """Open your config.toml in $VISUAL or $EDITOR. It is taken only if it is right."""
-    from pinfold.app.settings import checked_edit, config_file
+    from pinfold.app.settings import config_file, replace_config
 
     path = config_file()
     before = path.read_bytes() if path.exists() else _FIRST_WORDS.encode()
@@ -103,7 +103,7 @@ def edit() -> None:
             click.echo("nothing was changed", err=True)
             return
         try:
-            checked_edit(after)
+            replace_config(after)
         except ConfigError as error:
             aside = path.with_name("config.toml.broken")
             aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from pinfold.app import (
     LiveSession,
     Options,
-    Shelf,
+    SessionStore,
+    acquire,
     fork,
     new_session_options,
-    resumed_options,
+    resume_options,
     rewound_in_words,
-    take,
 )
-from pinfold.app.demo import Part, lay_out, own_folder, recorded
+from pinfold.app.demo import Part, demo_model_name, make_demo_folder, provide_table
 from pinfold.events import (
     ActionFinished,
     ActionId,
@@ -75,10 +75,10 @@ class DemoFailed(PinfoldError):
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
     """See what Pinfold does, in half a minute: offline, without a key, with a recorded model and a real sandbox."""
     session = new_session_id()
-    folder = own_folder() if workspace is None else _made(workspace)
-    flags = {"model.name": recorded("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
+    folder = make_demo_folder() if workspace is None else _made(workspace)
+    flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
     options = replace(new_session_options(session, folder, flags), title="demo")
-    table = lay_out(folder)
+    table = provide_table(folder)
     stage = _Stage(is_paced=not fast and sys.stdout.isatty())
     demo = _Demo(stage, session, options, table)
     anyio.run(demo.play)
@@ -164,7 +164,7 @@ class _Demo:
         self._stage = stage
         self._options = options
         self._table = table
-        self._shelf = Shelf()
+        self._shelf = SessionStore()
         self._kept = session
         self._gone: SessionId | None = None
         self._told = 0
@@ -179,7 +179,7 @@ class _Demo:
             "The rest is real: its code runs in an isolated session on this machine, on the table below."
         )
         stage.fact("the table", str(self._table))
-        async with take(self._shelf.place(session), session, self._options) as live:
+        async with acquire(self._shelf.folder_of(session), session, self._options) as live:
             await self._turn(live, "regions", "How much did each region sell? The table is sales.csv.")
             await self._turn(live, "months", "And by month? Draw it.")
             if (picture := self._table.with_name("revenue.png")).exists():
@@ -217,13 +217,13 @@ class _Demo:
         second, _ = await fork(self._shelf, first, "demo, the branch")
         stage.fact("this session", first)
         stage.fact("the fork", second)
-        place = self._shelf.place(second)
-        options = resumed_options(second, place, None, {"model.name": recorded("trend")})
+        place = self._shelf.folder_of(second)
+        options = resume_options(second, place, None, {"model.name": demo_model_name("trend")})
         try:
             ours = await self._guess(
                 live, "mean", "What will the next month bring? The mean of the last three?"
             )
-            async with take(place, second, replace(options, notices=())) as other:
+            async with acquire(place, second, replace(options, notices=())) as other:
                 self._told = other.log.seq
                 theirs = await self._guess(other, "trend", "[fork] What will it bring, if the trend goes on?")
         except BaseException:
@@ -242,7 +242,7 @@ class _Demo:
         stage, turn, cells = self._stage, new_turn_id(), set[ActionId]()
         await stage.types(prompt)
         async with live.subscribe(self._told) as feed:
-            await live.submit(Configure(model=recorded(part)))
+            await live.submit(Configure(model=demo_model_name(part)))
             await live.submit(Say(turn=turn, text=prompt))
             async for item in feed:
                 match item.event if isinstance(item, Entry) else item:

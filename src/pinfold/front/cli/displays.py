@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.exports import Target, display_file, display_form, outside_text_of, writable_folders
+from pinfold.app.exports import Target, display_file, display_form, find_outside_source, writable_folders
 from pinfold.events import BlobId, Entry
 from pinfold.text import presentable_line
 
@@ -36,7 +36,7 @@ def show_display(
         open_file(path)
     elif output is not None and str(output) != "-":
         with Target(output, writable_folders(entries)) as target:
-            outside = outside_text_of(entries[0].session, entries)
+            outside = find_outside_source(entries[0].session, entries)
             target.write(display_form(entries, blob, number, mime).data, force=force, outside=outside)
         click.echo(presentable_line(str(output)), err=True)
     elif sys.stdout.isatty():

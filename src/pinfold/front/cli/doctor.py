@@ -11,7 +11,7 @@ from itertools import groupby
 import anyio
 import click
 
-from pinfold.app.health import LIMIT_S, Health, checkup
+from pinfold.app.health import LIMIT_S, Health, run_checks
 from pinfold.front.cli.flags import MORE_THAN_0
 from pinfold.text import homely, presentable_line, without_known
 
@@ -39,7 +39,7 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
     """
 
     async def looked() -> Health:
-        return await checkup(names, limit_s=wait)
+        return await run_checks(names, limit_s=wait)
 
     health = anyio.run(looked)
     if as_json:

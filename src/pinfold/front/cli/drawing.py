@@ -8,7 +8,7 @@ from html import escape
 
 import msgspec
 
-from pinfold.app.wiring import Edge, Node, Wiring
+from pinfold.app.wiring import Edge, Node, SystemMap
 from pinfold.text import presentable_line
 
 _LETTER = 7.3
@@ -59,7 +59,7 @@ class _Box(msgspec.Struct):
         return len(self.rows) * _LINE + 2 * _PAD
 
 
-def svg(found: Wiring) -> str:
+def svg(found: SystemMap) -> str:
     layers = _layers(found)
     boxes = {node.id: _Box(node=node, rows=_rows(node), layer=layers[node.id]) for node in found.nodes}
     columns = _ordered(found, layers)
@@ -83,7 +83,7 @@ def _rows(node: Node) -> list[str]:
     return rows if len(rows) <= _ROWS else [*rows[: _ROWS - 1], "..."]
 
 
-def _layers(found: Wiring) -> dict[str, int]:
+def _layers(found: SystemMap) -> dict[str, int]:
     """Each as far right as the longest way to it, so that every line goes to the right."""
     layers = {node.id: 0 for node in found.nodes}
     for _ in found.nodes:  # no way is longer than that, also where lines go round in a circle
@@ -98,7 +98,7 @@ def _layers(found: Wiring) -> dict[str, int]:
     return layers
 
 
-def _ordered(found: Wiring, layers: Mapping[str, int]) -> list[list[str]]:
+def _ordered(found: SystemMap, layers: Mapping[str, int]) -> list[list[str]]:
     """Columns, each in the order of what its boxes are joined to: a few sweeps there and back."""
     columns: list[list[str]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
     for node in found.nodes:

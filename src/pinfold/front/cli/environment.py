@@ -9,11 +9,11 @@ import click
 
 from pinfold.app import (
     Environment,
-    EnvironmentStanding,
+    EnvironmentStatus,
     Progress,
     build_environment,
     current_folder,
-    environment_standing,
+    environment_status,
     load_config,
 )
 from pinfold.app.config import SandboxConfig
@@ -90,7 +90,7 @@ def showing(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], 
 def show(as_json: bool) -> None:
     """Print what the environment holds, where it is and whether cells use it."""
     sandbox = _configured()
-    standing = environment_standing(sandbox.packages, sandbox.python)
+    standing = environment_status(sandbox.packages, sandbox.python)
     if as_json:
         click.echo(plain_json(_fields(standing)))
         return
@@ -123,7 +123,7 @@ def _line(text: str) -> None:
     click.echo(presentable_line(text))
 
 
-def _fields(standing: EnvironmentStanding) -> dict[str, object]:
+def _fields(standing: EnvironmentStatus) -> dict[str, object]:
     environment = standing.environment
     fields: dict[str, object] = {
         "built": environment is not None,

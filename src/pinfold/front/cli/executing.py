@@ -17,15 +17,15 @@ from pinfold.app import (
     Link,
     NoSuchSession,
     Opening,
-    Shelf,
-    attach,
+    SessionStore,
     background,
+    connect,
     forget_scratch,
     new_session_options,
-    own,
+    open_session,
     read_session,
-    resumed_options,
-    spoken,
+    resume_options,
+    submit_and_follow,
 )
 from pinfold.events import (
     ActionFinished,
@@ -94,7 +94,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
     toolbox = replace(options.toolbox, remembers=True)
     options = replace(options, toolbox=toolbox, **mount_settings(given))
     try:
-        return run(lambda: own(None, session, options))
+        return run(lambda: open_session(None, session, options))
     finally:
         forget_scratch(session)
 
@@ -138,7 +138,7 @@ def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[T
     writable += [mount.path for mount in mount_settings(given)["mounts"] or () if mount.writable]
     if name is not None:
         with suppress(NoSuchSession):
-            session, folder = Shelf().find(name)
+            session, folder = SessionStore().find(name)
             with read_session(folder, session) as (log, _):
                 writable += writable_folders(log.read())
     return Target(given["target"], writable)
@@ -166,25 +166,25 @@ def _source(file: str | None, code: str | None) -> str:
 @asynccontextmanager
 async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
     """The session of this name, made if there is none: by one process only, however many ask at once."""
-    shelf, flags = Shelf(), flags_of(given)
+    shelf, flags = SessionStore(), flags_of(given)
     async with AsyncExitStack() as stack:
-        with shelf.naming():
+        with shelf.hold_name_lock():
             try:
                 session, folder = shelf.find(name)
-                options = resumed_options(session, folder, given["workspace"], flags)
+                options = resume_options(session, folder, given["workspace"], flags)
             except NoSuchSession as missing:
                 if missing.several or name == "last" or name.startswith("s_"):
                     raise
                 session = new_session_id()
                 options = replace(new_session_options(session, given["workspace"], flags), title=name)
-                folder = shelf.place(session)
+                folder = shelf.folder_of(session)
             options = replace(options, **mount_settings(given))
-            link = await stack.enter_async_context(attach(folder, session, options))
+            link = await stack.enter_async_context(connect(folder, session, options))
         yield link
 
 
 async def _cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
-    async with spoken(opening, lambda _: execute) as told, background() as tasks:
+    async with submit_and_follow(opening, lambda _: execute) as told, background() as tasks:
         tasks.start_soon(stop_on_signal, told.link, execute.id)
         async for item in told.feed:
             shown.show(item)

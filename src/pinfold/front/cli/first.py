@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from pinfold.app.first_run import Found, Server
+from pinfold.app.first_run import DetectedSetup, Server
 from pinfold.text import join_names, presentable_line
 
 ROWS = 24
@@ -25,7 +25,7 @@ _ISOLATION = {
 }
 
 
-def first_screen(found: Found, width: int = 80) -> list[str]:
+def first_screen(found: DetectedSetup, width: int = 80) -> list[str]:
     """At most ROWS lines of at most `width` columns."""
     wide = max(30, width)
     lines = ["Found on this machine:", ""]
@@ -37,7 +37,7 @@ def first_screen(found: Found, width: int = 80) -> list[str]:
     return lines if len(lines) <= ROWS else [*lines[: ROWS - 1], "..."]
 
 
-def _facts(found: Found) -> Iterator[tuple[str, str]]:
+def _facts(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if not found.servers:
         yield "model servers", "none answers (Ollama, LM Studio, llama.cpp, vLLM)"
     for place, server in enumerate(found.servers[:4]):
@@ -68,7 +68,7 @@ def _server(server: Server) -> str:
     return f"{kind}: {join_names(list(server.models), 3) if server.models else 'no model yet'}"
 
 
-def _conclusions(found: Found) -> Iterator[tuple[str, str]]:
+def _conclusions(found: DetectedSetup) -> Iterator[tuple[str, str]]:
     if found.model:
         yield "will use", f"{found.model}: {found.why}"
         yield "another model", "--model NAME, or for good: pinfold config set model.name NAME"

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from pinfold.app import Link, Opening, existing, named_paths
+from pinfold.app import Link, Opening, check_paths, named_paths
 from pinfold.events import Image, Say, TurnId
 from pinfold.front.cli.showing import is_closed
 
@@ -45,8 +45,8 @@ class Given:
 
     def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
         """`beside`: the prompt did not come from standard input, so that something else may."""
-        self.data: dict[str, Path] | None = dict(existing(named_paths([*data, *_files(attach)]))) or None
-        self._attached = existing(named_paths(_files(attach)))
+        self.data: dict[str, Path] | None = dict(check_paths(named_paths([*data, *_files(attach)]))) or None
+        self._attached = check_paths(named_paths(_files(attach)))
         self._prompt = prompt
         self._waits = _STDIN in attach
         if self._waits and not beside:
@@ -61,12 +61,12 @@ class Given:
         stdin = self._waiting() if self._beside else None
         if stdin is None and not self._attached:
             return
-        from pinfold.app.attaching import attached, keep_input, refuse_its_name
+        from pinfold.app.attaching import collect_attachments, refuse_reserved_name, save_stdin
 
-        self._piped = keep_input(lambda size: _read(stdin, size), folder) if stdin else None
+        self._piped = save_stdin(lambda size: _read(stdin, size), folder) if stdin else None
         if self._piped:
-            refuse_its_name(self.data or ())
-        more = attached(self._attached, self._piped)
+            refuse_reserved_name(self.data or ())
+        more = collect_attachments(self._attached, self._piped)
         self.data = {**(self.data or {}), **more.data} or None
         self._pictures = more.pictures
         self.text = "\n\n".join(filter(None, (self._prompt, more.words)))
@@ -108,10 +108,10 @@ class Given:
 
         @asynccontextmanager
         async def with_pictures() -> AsyncGenerator[Link]:
-            from pinfold.app.attaching import put_pictures
+            from pinfold.app.attaching import store_pictures
 
             async with opening() as link:
-                images[:] = put_pictures(link, folder, self._pictures)
+                images[:] = store_pictures(link, folder, self._pictures)
                 yield link
 
         return with_pictures

@@ -33,8 +33,8 @@ from pinfold.app.helper import (
     PRELOADED,
     can_rehearse,
     keep_launcher,
+    list_watched_files,
     rehearsal_folder,
-    watched_files,
 )
 from pinfold.app.lock import Claim, claim
 from pinfold.app.paths import private_dir, warm_dir
@@ -368,7 +368,7 @@ def _read_once(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 def _stamps() -> Stamps:
     """Of all files of which something is in memory."""
-    return {path: _stamp(path) for path in watched_files()}
+    return {path: _stamp(path) for path in list_watched_files()}
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from pinfold.app import Shelved
+from pinfold.app import StoredSession
 from pinfold.front.pages import cells_of, cut, size_in_words
 from pinfold.text import first_line, homely, presentable, presentable_line
 
@@ -14,7 +14,7 @@ _NARROWEST = 20
 _FOLDER = 32
 
 
-def rows(shelved: Sequence[Shelved], columns: int | None = None) -> Iterator[str]:
+def rows(shelved: Sequence[StoredSession], columns: int | None = None) -> Iterator[str]:
     """A head, then a line each; the title takes what room is left."""
     width = columns or shutil.get_terminal_size().columns
     table = {
@@ -48,15 +48,15 @@ def _placed(name: str, cells: Sequence[str], place: int) -> str:
     return text.rjust(size) if name == "SIZE" else text.ljust(size)
 
 
-def folder_of(item: Shelved) -> str:
+def folder_of(item: StoredSession) -> str:
     return presentable_line(homely(item.summary.workspace))
 
 
-def title_of(item: Shelved) -> str:
+def title_of(item: StoredSession) -> str:
     return first_line(presentable(item.summary.title)) or "(untitled)"
 
 
-def standing(item: Shelved) -> str:
+def standing(item: StoredSession) -> str:
     if item.owner is not None:
         return "live"
     return "cut off" if item.summary.cut_off else ""

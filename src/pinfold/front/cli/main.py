@@ -164,9 +164,9 @@ def _say_last_words() -> int:
     """What a session left to say of its workspace when it was closed. The exit code, if that is not as promised."""
     if "pinfold.app.parting" not in sys.modules:
         return 0
-    from pinfold.app import take_parting
+    from pinfold.app import pop_closing_notices
 
-    lines, is_broken = take_parting()
+    lines, is_broken = pop_closing_notices()
     for line in lines:
         _complain(line)
     return 1 if is_broken else 0

@@ -13,7 +13,7 @@ import click
 
 from pinfold.app import current_folder
 from pinfold.app.exports import Target
-from pinfold.app.wiring import Wiring, plain, wiring
+from pinfold.app.wiring import SystemMap, build_system_map, plain
 from pinfold.front.pages import cut
 from pinfold.text import presentable_line, without_known
 
@@ -46,7 +46,7 @@ def map_command(ctx: click.Context, form: str, output: Path | None, as_json: boo
     group = ctx.parent.command if ctx.parent else None
     there = group.list_commands(ctx) if isinstance(group, click.Group) else []
     fronts = ["chat", *(name for name in _FRONTS if name in there)]
-    found = anyio.run(wiring, current_folder(), fronts)
+    found = anyio.run(build_system_map, current_folder(), fronts)
     if as_json:
         text = without_known(json.dumps(plain(found)))
     elif form == "svg":
@@ -64,7 +64,7 @@ def map_command(ctx: click.Context, form: str, output: Path | None, as_json: boo
         target.write(f"{text}\n".encode("utf-8", "replace"), force=True)
 
 
-def mermaid(found: Wiring) -> Iterator[str]:
+def mermaid(found: SystemMap) -> Iterator[str]:
     """A flowchart, line by line."""
     yield "flowchart LR"
     ids = {node.id: f"n{number}" for number, node in enumerate(found.nodes)}
@@ -80,7 +80,7 @@ def mermaid(found: Wiring) -> Iterator[str]:
         yield f"  class {','.join(faulty)} fault"
 
 
-def outline(found: Wiring, width: int = 0) -> Iterator[str]:
+def outline(found: SystemMap, width: int = 0) -> Iterator[str]:
     """To be read as it is: each thing with what is known of it and what it leads to."""
     titles = {node.id: presentable_line(node.title) for node in found.nodes}
     width = width or shutil.get_terminal_size().columns

@@ -17,21 +17,21 @@ from anyio import to_thread
 
 from pinfold.app import ConfigError, background, current_folder
 from pinfold.app.config import load_config
-from pinfold.app.mcp.adding import Entry, entry_of
-from pinfold.app.mcp.files import of_project, remove_entry, spec_of, write_entry
+from pinfold.app.mcp.adding import EntryOptions, build_entry
+from pinfold.app.mcp.files import find_project_server, remove_entry, spec_of, write_entry
 from pinfold.app.mcp.looking import (
-    Listed,
-    Look,
     ServerFailed,
+    ServerInspector,
+    ServerListing,
+    find_spec,
     forget,
-    listed,
-    looking,
-    named_for,
-    spec_named,
+    inspect_servers,
+    list_servers,
+    load_servers_for,
 )
 from pinfold.app.mcp.placing import registry_hint
-from pinfold.app.mcp.reach import give
-from pinfold.app.mcp.summary import described
+from pinfold.app.mcp.reach import grant_reach
+from pinfold.app.mcp.summary import describe_server
 from pinfold.app.obeyed import SERVERS
 from pinfold.events import Reach, plain_json
 from pinfold.front.cli.mcp_person import AtTheTerminal
@@ -58,33 +58,33 @@ def _tell(text: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per server.")
 def list_(as_json: bool) -> None:
     """Print every server: where it runs, what it offers, how it failed last. Starts none."""
-    named = named_for(current_folder())
-    for one in listed(named.specs):
+    named = load_servers_for(current_folder())
+    for one in list_servers(named.specs):
         if as_json:
             click.echo(plain_json(_fields(one)))
             continue
         click.echo(presentable_line(_line(one)))
-        for line in described(one.spec):
+        for line in describe_server(one.spec):
             click.echo(f"    {line}")
     for line in named.faults:
         _tell(line)
 
 
-def _fields(one: Listed) -> dict[str, Any]:
+def _fields(one: ServerListing) -> dict[str, Any]:
     spec, failure = one.spec, one.failure
     return {
         "name": spec.name,
         "transport": spec.transport,
         "where": one.where,
         "origin": spec.origin,
-        "started": list(described(spec)),
+        "started": list(describe_server(spec)),
         "tools": one.tools,
         "trusted": one.trusted,
         "failed": None if failure is None else {"why": failure.why, "at": failure.at, "until": failure.until},
     }
 
 
-def _line(one: Listed) -> str:
+def _line(one: ServerListing) -> str:
     tools = "never seen" if one.tools is None else f"{one.tools} tools"
     trusted = ", trusted" if one.trusted else ""
     line = f"{one.spec.name:<20} {tools + trusted:<20} {one.where}"
@@ -128,9 +128,9 @@ def add(name: str, no_check: bool, **given: Any) -> None:
     pinfold mcp add files -- npx -y @modelcontextprotocol/server-filesystem /data
     pinfold mcp add github https://api.githubcopilot.com/mcp/ --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
-    entry = entry_of(Entry(**given))
+    entry = build_entry(EntryOptions(**given))
     folder = current_folder()
-    if any(one.name == name.replace("-", "_") for one in named_for(folder).specs):
+    if any(one.name == name.replace("-", "_") for one in load_servers_for(folder).specs):
         raise ConfigError(f"there is a server {name!r} already; remove it first: pinfold mcp remove {name}")
     spec = spec_of(name, entry)
     if no_check:
@@ -144,7 +144,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
         _tell(hint)
 
     async def look() -> None:
-        async with looking((spec,), folder, AtTheTerminal()) as found:
+        async with inspect_servers((spec,), folder, AtTheTerminal()) as found:
             try:
                 await _connected(found, spec.name)
             except ServerFailed as failure:
@@ -158,7 +158,7 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             if not _can_ask():
                 _tell(later)
                 return
-            click.echo("\n".join([*described(spec), presentable(believed(found, spec.name))]))
+            click.echo("\n".join([*describe_server(spec), presentable(believed(found, spec.name))]))
             if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
@@ -172,7 +172,9 @@ def add(name: str, no_check: bool, **given: Any) -> None:
 def remove(name: str) -> None:
     """Forget a server of your own, with what was agreed to and its sign-in."""
     known = [
-        spec for spec in named_for(current_folder()).specs if name in (spec.name, spec.name.replace("_", "-"))
+        spec
+        for spec in load_servers_for(current_folder()).specs
+        if name in (spec.name, spec.name.replace("_", "-"))
     ]
     remove_entry(name)
     for spec in known:
@@ -198,12 +200,12 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
     folder = current_folder()
     if reach or hosts:
         _give_reach(folder, name, reach or "network", hosts, yes=yes)
-    spec = spec_named(named_for(folder), name)
-    for line in described(spec):
+    spec = find_spec(load_servers_for(folder), name)
+    for line in describe_server(spec):
         click.echo(line)
 
     async def look() -> int:
-        async with looking((spec,), folder, AtTheTerminal()) as found:
+        async with inspect_servers((spec,), folder, AtTheTerminal()) as found:
             await _connected(found, spec.name)
             difference = found.difference(spec.name)
             if found.is_trusted(spec.name) and not difference:
@@ -218,7 +220,7 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
     return anyio.run(look)
 
 
-def _trust(found: Look, name: str) -> None:
+def _trust(found: ServerInspector, name: str) -> None:
     found.trust(name)
     _tell(f"{name} is trusted, as long as none of it changes")
 
@@ -229,20 +231,20 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
     if reach == "network" and not hosts:
         raise click.UsageError("--reach network needs --host HOST, what it may reach")
     project = load_config(folder).obeyed.get(SERVERS)
-    spec = of_project(project, str(folder / SERVERS), name) if project else None
+    spec = find_project_server(project, str(folder / SERVERS), name) if project else None
     if spec is None:
         raise ConfigError(
             f"{folder / SERVERS} names no server {name!r}, or is not trusted yet; "
             "what your own servers reach is in their entry: pinfold mcp add"
         )
-    for line in described(replace(spec, reach=reach, hosts=hosts)):
+    for line in describe_server(replace(spec, reach=reach, hosts=hosts)):
         click.echo(line)
     if not yes:
         _confirm(f"Let {spec.name} run so?")
-    give(spec, reach, hosts)
+    grant_reach(spec, reach, hosts)
 
 
-def believed(found: Look, name: str) -> str:
+def believed(found: ServerInspector, name: str) -> str:
     """What trust would take at its word."""
     lines = [f"{name} says of its tools:"]
     for tool, said in found.annotations(name).items():
@@ -283,12 +285,12 @@ def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
     """Call a tool yourself and print what it gives; with a server alone, print its tools."""
     folder = current_folder()
     server, _, name = tool.partition(".")
-    spec = spec_named(named_for(folder), server)
+    spec = find_spec(load_servers_for(folder), server)
     if not name and args:
         raise click.UsageError(f"which tool of {server}? Write {server}.TOOL")
 
     async def look() -> None:
-        async with looking((spec,), folder, AtTheTerminal()) as found:
+        async with inspect_servers((spec,), folder, AtTheTerminal()) as found:
             await _connected(found, spec.name)
             if not name:
                 _print_tools(found, spec.name, as_json=as_json)
@@ -315,7 +317,7 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _arguments(found: Look, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Any]:
+def _arguments(found: ServerInspector, server: str, tool: str, args: Sequence[str]) -> Mapping[str, Any]:
     if len(args) == 1 and args[0].lstrip().startswith("{"):
         try:
             given = json.loads(args[0])
@@ -341,7 +343,7 @@ def _value(text: str) -> Any:
         return text
 
 
-async def _connected(found: Look, name: str) -> None:
+async def _connected(found: ServerInspector, name: str) -> None:
     # A server elsewhere may have the user sign in meanwhile, in whose way nothing is drawn.
     is_drawn = found.is_program(name) and can_be_redrawn(sys.stderr)
     spinner = Spinner(f"starting {name}")
@@ -356,8 +358,8 @@ async def _connected(found: Look, name: str) -> None:
         raise ServerFailed(failed[name])
 
 
-def _print_tools(found: Look, name: str, *, as_json: bool = False) -> None:
-    for one in found.offered(name):
+def _print_tools(found: ServerInspector, name: str, *, as_json: bool = False) -> None:
+    for one in found.list_offers(name):
         if as_json:
             click.echo(plain_json(one.fields))
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio.to_thread
 import click
 
-from pinfold.app.mcp.forms import Field, NotThat, fields_of, is_yes
+from pinfold.app.mcp.forms import Field, InvalidAnswer, fields_of, is_yes
 from pinfold.front.cli.showing import is_closed
 from pinfold.text import presentable, presentable_line
 
@@ -60,6 +60,6 @@ def _field(field: Field) -> dict[str, Any] | None:
         return None if field.is_required else {}
     try:
         return {field.name: field.value(words)}
-    except NotThat as error:
+    except InvalidAnswer as error:
         click.echo(presentable_line(str(error)), err=True)
         return _field(field)

@@ -9,7 +9,7 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, forget_scratch, new_session_options
-from pinfold.app.offering import Offering, Terms, server_token
+from pinfold.app.offering import ClientSessions, OpenTerms, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.flags import (
     MORE_THAN_0,
@@ -84,11 +84,13 @@ def mcp_server_command(
     flags = flags_of(given)
     if with_agent:
         flags["model.name"] = _model(given["workspace"], flags)
-    terms = Terms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
+    terms = OpenTerms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
     from pinfold.front.mcp_server import Offer, is_loopback, place_of, serve_http, serve_stdio
 
     exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
-    offer = Offer(offering=Offering(terms), with_agent=with_agent, exports=exports, plain_names=plain_names)
+    offer = Offer(
+        offering=ClientSessions(terms), with_agent=with_agent, exports=exports, plain_names=plain_names
+    )
     if place is None:
         anyio.run(serve_stdio, offer)
         return

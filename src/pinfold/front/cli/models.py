@@ -9,8 +9,8 @@ import anyio
 import click
 
 from pinfold.app.local_models import (
+    BuiltinModel,
     FoundServer,
-    Inside,
     Reachable,
     ServeOptions,
     reachable_models,
@@ -58,7 +58,7 @@ def _fields(reachable: Reachable) -> dict[str, Any]:
     }
 
 
-def _inside(inside: Inside) -> dict[str, Any]:
+def _inside(inside: BuiltinModel) -> dict[str, Any]:
     weights = inside.weights
     return {
         "name": weights.name,

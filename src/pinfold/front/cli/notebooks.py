@@ -9,8 +9,15 @@ import anyio
 import click
 
 from pinfold.app import Opening, background
-from pinfold.app.exports import Target, in_a_word
-from pinfold.app.notebooks import Notebook, Ran, failure_in_words, play, read_notebook, with_outputs
+from pinfold.app.exports import Target, display_label
+from pinfold.app.notebooks import (
+    Notebook,
+    NotebookResult,
+    failure_in_words,
+    read_notebook,
+    run_notebook,
+    with_outputs,
+)
 from pinfold.front.cli.running import stop_on_signal
 from pinfold.front.cli.showing import JsonLines
 from pinfold.front.cli.streams import Streams, write
@@ -51,10 +58,10 @@ async def _played(
     shown: JsonLines | Streams,
     keep_going: bool,
     timeout_s: float | None,
-) -> tuple[list[Ran], str]:
+) -> tuple[list[NotebookResult], str]:
     """And the session, if outside text may be in what it showed."""
 
-    async def each(one: Ran) -> None:
+    async def each(one: NotebookResult) -> None:
         if isinstance(shown, Streams):
             for display in one.told.displays:
                 plain = display.forms.get("text/plain")
@@ -62,13 +69,13 @@ async def _played(
                 if plain and not is_picture:
                     write(sys.stdout, f"{plain.text.rstrip()}\n")
                 else:
-                    _say(in_a_word(display.number, display.forms))
+                    _say(display_label(display.number, display.forms))
         if one.failed:
             _say(failure_in_words(notebook, one))
 
     async with opening() as link, background() as tasks:
         tasks.start_soon(stop_on_signal, link, None)
-        ran = await play(
+        ran = await run_notebook(
             link,
             notebook,
             shown.show,
@@ -77,7 +84,7 @@ async def _played(
             each=each,
             begin=lambda _, id_: shown.follow(id_) if isinstance(shown, Streams) else None,
         )
-        return ran, (await link.standing()).outside
+        return ran, (await link.status()).outside
 
 
 def _say(text: str) -> None:

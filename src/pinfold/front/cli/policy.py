@@ -10,10 +10,10 @@ from typing import Any, cast, get_args
 import anyio
 import click
 
-from pinfold.app import ConfigError, Shelf, revoke
+from pinfold.app import ConfigError, SessionStore, revoke
 from pinfold.app.grants import Grants
 from pinfold.app.policies import explain_command
-from pinfold.app.story import entries_on_disk, story_of
+from pinfold.app.story import build_history, entries_on_disk
 from pinfold.events import Mode
 from pinfold.text import presentable_line
 
@@ -75,8 +75,8 @@ def grants_command(pattern: str | None, workspace: Path | None, session: str | N
 
 
 def _of_session(name: str, pattern: str | None, *, as_json: bool) -> None:
-    found, folder = Shelf().find(name)
-    granted = story_of(found, entries_on_disk(found)).granted
+    found, folder = SessionStore().find(name)
+    granted = build_history(found, entries_on_disk(found)).granted
     if pattern is not None:
         if pattern not in granted:
             raise ConfigError(

@@ -9,7 +9,7 @@ import time
 
 import anyio
 
-from pinfold.app.local_models import Pulling, pull_model, pulled
+from pinfold.app.local_models import Pulling, find_weights, pull_model
 from pinfold.front.cli.progress import say, shown_progress
 
 _PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
@@ -40,5 +40,5 @@ def fetch(name: str) -> None:
         signal.signal(signal.SIGINT, before)
         shown.end()
     if shown.began:
-        what = f"{pulled(name)[0].title}, {path}" if path else name
+        what = f"{find_weights(name)[0].title}, {path}" if path else name
         say(f"ready in {time.monotonic() - began:.0f} s: {what}")

@@ -8,28 +8,28 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import Options, Shelf, background
-from pinfold.app.racing import Race, unlike
+from pinfold.app import Options, SessionStore, background
+from pinfold.app.racing import BestOfN, describe_conflicts
 from pinfold.events import Delta, Entry
 from pinfold.front.cli.showing import JsonLines, Plain, show_notice
 from pinfold.text import presentable
 
 
-async def raced(options: Options, prompt: str, shelf: Shelf | None, given: dict[str, Any]) -> int:
+async def raced(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
     def show(item: Entry | Delta) -> None:
         if given["as_json"]:
             JsonLines().show(item)
         elif isinstance(item, Entry) and not given["quiet"]:
             show_notice(item)
 
-    race = Race(options, given["branches"], shelf=shelf, show=show, say=_say)
+    race = BestOfN(options, given["branches"], shelf=shelf, show=show, say=_say)
     async with background() as tasks:
         tasks.start_soon(_leave_on_signal)
         won = await race.run(prompt, given["check"])
     if won is None:
         _say(f"none of {given['branches']} branches passed the check; the files are as they were")
         return 1
-    for line in unlike(won.brought):
+    for line in describe_conflicts(won.brought):
         _say(line)
     _say(f"branch {won.branch.number} is kept, files changed: {len(won.brought.applied)}")
     if not given["as_json"]:

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import Shelf, attach, fork, resumed_options, rewound_in_words, what_stays
-from pinfold.app.story import entries_on_disk, story_of
+from pinfold.app import SessionStore, connect, fork, list_lasting_effects, resume_options, rewound_in_words
+from pinfold.app.story import build_history, entries_on_disk
 from pinfold.events import Entry, Redo, Rewind, SessionId, SessionRewound, Undo
 from pinfold.front.cli.showing import show_notice
 from pinfold.front.pages import rewind_page
@@ -46,10 +46,10 @@ def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> i
         raise click.UsageError("--to and --turn are two ways to say how far; give one of them")
     if turn is None and what == "chat":
         raise click.UsageError("the chat goes back by turns: add --turn N, -1 for the last one")
-    found, folder = Shelf().find(session)
+    found, folder = SessionStore().find(session)
     if turn is not None:
         return anyio.run(_rewound, found, _to_turn(found, turn, what))
-    for effect in what_stays(folder, found, to):
+    for effect in list_lasting_effects(folder, found, to):
         words = f"pinfold: this stays, it cannot be undone: {first_line(presentable(effect), 200)}"
         click.echo(words, err=True)
     return anyio.run(_rewound, found, Undo(to=to, what=what))
@@ -59,7 +59,7 @@ def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> i
 @_session
 def redo_command(session: str) -> int:
     """Take the last undo of a session back, if no cell has run since."""
-    found, _ = Shelf().find(session)
+    found, _ = SessionStore().find(session)
     return anyio.run(_rewound, found, Redo())
 
 
@@ -68,7 +68,7 @@ def redo_command(session: str) -> int:
 @click.option("--title", help="A name for the new session.")
 def fork_command(session: str, title: str | None) -> None:
     """Begin a second session where SESSION is now: with its story and its variables, in the same workspace."""
-    shelf = Shelf()
+    shelf = SessionStore()
     found, _ = shelf.find(session)
     new, damage = anyio.run(fork, shelf, found, title)
     if damage:
@@ -77,7 +77,7 @@ def fork_command(session: str, title: str | None) -> None:
 
 
 def _to_turn(session: SessionId, number: int, what: Any) -> Rewind:
-    story = story_of(session, entries_on_disk(session))
+    story = build_history(session, entries_on_disk(session))
     chosen = story.turn(number)
     for line in rewind_page(story, chosen, what):
         click.echo(line, err=True)
@@ -85,9 +85,9 @@ def _to_turn(session: SessionId, number: int, what: Any) -> Rewind:
 
 
 async def _rewound(session: SessionId, command: Undo | Rewind | Redo) -> int:
-    folder = Shelf().place(session)
-    async with attach(folder, session, resumed_options(session, folder, None, {})) as link:
-        after = (await link.standing()).seq
+    folder = SessionStore().folder_of(session)
+    async with connect(folder, session, resume_options(session, folder, None, {})) as link:
+        after = (await link.status()).seq
         async with link.subscribe(after) as feed:
             await link.submit(command)
             async for item in feed:

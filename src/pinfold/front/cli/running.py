@@ -19,23 +19,23 @@ from pinfold.app import (
     Link,
     Opening,
     Options,
-    Shelf,
-    Standing,
-    attach,
+    SessionStatus,
+    SessionStore,
     background,
+    connect,
     current_folder,
     forget_scratch,
-    forget_unbegun,
     input_of,
     new_session_options,
-    own,
-    resumed_options,
+    open_session,
+    remove_unstarted,
+    resume_options,
     scratch_folder,
-    spoken,
+    submit_and_follow,
 )
 from pinfold.app.answers import read_schema
 from pinfold.app.environment import packages_to_build
-from pinfold.app.models import Calling, is_usable
+from pinfold.app.models import CallOptions, is_usable
 from pinfold.events import (
     ActionId,
     Command,
@@ -68,10 +68,10 @@ def with_notebook(opening: Opening, given: dict[str, Any]) -> tuple[Opening, Cal
         if given["no_run"]:
             raise click.UsageError("--no-run goes with --from")
         return opening, lambda say: say
-    from pinfold.app.notebooks import Brought
+    from pinfold.app.notebooks import AttachedNotebook
 
-    brought = Brought(given["notebook"], run=not given["no_run"], say=_say_line)
-    return brought.opening(opening), lambda say: replace(say, text=brought.told(say.text))
+    brought = AttachedNotebook(given["notebook"], run=not given["no_run"], say=_say_line)
+    return brought.wrap_opening(opening), lambda say: replace(say, text=brought.add_to_prompt(say.text))
 
 
 def _say_line(text: str) -> None:
@@ -125,7 +125,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     # Hundreds of megabytes are fetched where somebody sees it, or for the model that fetches more itself.
     if options.model in BUILTIN or sys.stderr.isatty():
         build_if_needed(given, model=str(options.model), calling=options.calling)
-    folder = None if ephemeral else Shelf().place(session)
+    folder = None if ephemeral else SessionStore().folder_of(session)
     try:
         along.take(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
         options = replace(options, data=along.data)
@@ -133,11 +133,11 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
             along.refuse_with("--branches")
             from pinfold.front.cli.racing import raced
 
-            return anyio.run(raced, options, along.text, None if ephemeral else Shelf(), given)
+            return anyio.run(raced, options, along.text, None if ephemeral else SessionStore(), given)
         return anyio.run(_new_turn, session, folder, options, along, given)
     finally:
         if folder:
-            forget_unbegun(folder)
+            remove_unstarted(folder)
         else:
             forget_scratch(session)
             forget_scratch(_scratch_input(session))
@@ -152,7 +152,7 @@ async def _new_turn(
     session: SessionId, folder: Path | None, options: Options, along: Given, given: dict[str, Any]
 ) -> int:
     def opening() -> AbstractAsyncContextManager[Link]:
-        return own(None, session, options) if folder is None else attach(folder, session, options)
+        return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
     turn, images = new_turn_id(), list[Image]()
     opened, telling = with_notebook(along.opening(opening, folder, images), given)
@@ -180,27 +180,27 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
         from pinfold.front.cli.chatting import chat_here
 
         return chat_here({**given, "session": session, "ephemeral": False, "title": None})
-    found, folder = Shelf().find(session)
-    options = resumed_options(found, folder, given["workspace"], flags_of(given))
+    found, folder = SessionStore().find(session)
+    options = resume_options(found, folder, given["workspace"], flags_of(given))
     options = replace(options, **mount_settings(given))
     say = Say(turn=new_turn_id(), text=prompt) if prompt else None
 
-    def command_for(standing: Standing) -> Command:
+    def command_for(standing: SessionStatus) -> Command:
         if standing.no_model:
             raise ConfigError(standing.no_model)
         return say or _going_on(standing, found)
 
     return anyio.run(
-        _turn, lambda: attach(folder, found, options), command_for, _shown(given), not given["quiet"]
+        _turn, lambda: connect(folder, found, options), command_for, _shown(given), not given["quiet"]
     )
 
 
 def with_model(options: Options) -> Options:
     """With one, and its weights here. What that takes is loaded only where it is needed."""
     if not options.model:
-        from pinfold.app.choosing import chosen
+        from pinfold.app.choosing import choose_model
 
-        model = anyio.run(chosen)
+        model = anyio.run(choose_model)
         options = replace(options, model=model.name, notices=(*options.notices, model.why))
     if options.model in BUILTIN:
         from pinfold.front.cli.pulling import fetch
@@ -210,7 +210,7 @@ def with_model(options: Options) -> Options:
 
 
 def build_if_needed(
-    given: dict[str, Any], *, model: str = "", calling: Calling | None = None, code: str | None = None
+    given: dict[str, Any], *, model: str = "", calling: CallOptions | None = None, code: str | None = None
 ) -> None:
     """The packages for the code of a session, before it begins."""
     workspace = given["workspace"] or current_folder()
@@ -227,10 +227,10 @@ def _shown(given: dict[str, Any]) -> JsonLines | Plain:
 
 
 async def _turn(
-    opening: Opening, command_for: Callable[[Standing], Command], shown: JsonLines | Plain, told: bool
+    opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, told: bool
 ) -> int:
     """`told`: how to go on with what did not end well is said."""
-    async with spoken(opening, command_for) as talk, background() as tasks:
+    async with submit_and_follow(opening, command_for) as talk, background() as tasks:
         turn = talk.command.turn if isinstance(talk.command, Say) else talk.standing.turn
         spinner = shown.spinner
         tasks.start_soon(stop_on_signal, talk.link, turn, spinner.clear if spinner else _nothing)
@@ -245,7 +245,7 @@ async def _turn(
     return 1
 
 
-def _going_on(standing: Standing, session: SessionId) -> Say | Continue:
+def _going_on(standing: SessionStatus, session: SessionId) -> Say | Continue:
     match standing.end:
         case "open":
             return Continue()

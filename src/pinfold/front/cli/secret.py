@@ -7,7 +7,7 @@ import sys
 import click
 
 from pinfold.app import ConfigError
-from pinfold.app.secrets import Listed, Secrets, host_pattern
+from pinfold.app.secrets import SecretListing, Secrets, host_pattern
 from pinfold.events import plain_json
 from pinfold.front.cli.showing import is_closed
 from pinfold.text import presentable_line
@@ -65,7 +65,7 @@ def rm(name: str) -> None:
     click.echo(presentable_line(f"{name} is forgotten"), err=True)
 
 
-def _hosts(one: Listed) -> str:
+def _hosts(one: SecretListing) -> str:
     return ", ".join(one.hosts) or f"no host yet (pinfold secret set {one.name} --host HOST)"
 
 

@@ -10,9 +10,9 @@ import anyio
 import click
 import msgspec
 
-from pinfold.app import Shelf, attach, read_session, resumed_options
-from pinfold.app.family import all_kin, family_of
-from pinfold.app.story import Story, entries_on_disk, story_of
+from pinfold.app import SessionStore, connect, read_session, resume_options
+from pinfold.app.family import build_session_tree, list_nodes
+from pinfold.app.story import SessionHistory, build_history, entries_on_disk
 from pinfold.events import FileChange, Json, PinfoldError, SessionId, plain_json
 from pinfold.front.file_pages import Contents, changes_page, diff_page
 from pinfold.front.pages import branches_page, cost_page, variables_page
@@ -34,7 +34,7 @@ def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def shown(session: str, as_json: bool, view: View | None, **given: Any) -> Any:
         if view is None:
             return command(session=session, as_json=as_json, **given)
-        return show_view(view, Shelf().find(session)[0], as_json=as_json)
+        return show_view(view, SessionStore().find(session)[0], as_json=as_json)
 
     for view, words in reversed([*_VIEWS.items()]):
         shown = click.option(f"--{view}", "view", flag_value=view, help=words)(shown)
@@ -46,7 +46,7 @@ def show_view(view: View, session: SessionId, *, as_json: bool) -> None:
         variables = anyio.run(_variables, session)
         _print(variables, variables_page(variables), as_json=as_json)
         return
-    story = story_of(session, entries_on_disk(session))
+    story = build_history(session, entries_on_disk(session))
     match view:
         case "files":
             _print(
@@ -71,8 +71,8 @@ def _bill(bill: Any) -> Json:
     return msgspec.to_builtins(bill)
 
 
-def _branches(story: Story, *, as_json: bool) -> None:
-    family = family_of(story.session, all_kin(Shelf()))
+def _branches(story: SessionHistory, *, as_json: bool) -> None:
+    family = build_session_tree(story.session, list_nodes(SessionStore()))
     rows = [
         *({"session": kin.id, "title": kin.title, "is": "ancestor"} for kin in family.ancestors),
         *(
@@ -84,15 +84,15 @@ def _branches(story: Story, *, as_json: bool) -> None:
 
 
 async def _variables(session: SessionId) -> Sequence[Mapping[str, Json]]:
-    folder = Shelf().place(session)
-    async with attach(folder, session, resumed_options(session, folder, None, {})) as link:
-        return cast("Sequence[Mapping[str, Json]]", await link.look("variables"))
+    folder = SessionStore().folder_of(session)
+    async with connect(folder, session, resume_options(session, folder, None, {})) as link:
+        return cast("Sequence[Mapping[str, Json]]", await link.query("variables"))
 
 
 def _contents(session: SessionId, changes: Iterable[FileChange]) -> Contents:
     """Of files before and after, as far as they are still kept."""
     found: dict[Any, bytes] = {}
-    with read_session(Shelf().place(session), session) as (log, _):
+    with read_session(SessionStore().folder_of(session), session) as (log, _):
         for blob in {blob for one in changes for blob in (one.before, one.after) if blob is not None}:
             try:
                 found[blob] = log.blobs.get(blob)

@@ -12,15 +12,15 @@ import click
 from msgspec.structs import asdict
 
 from pinfold.app import (
-    Departure,
-    Shelf,
-    Shelved,
-    cells_of,
-    departures,
+    OutboundTotal,
+    SessionStore,
+    StoredSession,
+    label_cells,
     load_config,
     read_session,
     rename,
     rewound_in_words,
+    sum_outbound,
 )
 from pinfold.events import (
     ActionFinished,
@@ -55,7 +55,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
     """List the sessions on this machine, the last used first."""
     if ctx.invoked_subcommand:
         return
-    shelved = Shelf().sessions()
+    shelved = SessionStore().sessions()
     if as_json:
         for item in shelved:
             click.echo(plain_json(_row(item)))
@@ -88,35 +88,35 @@ def show(session: str, as_json: bool, sent: bool, display: int | None, **given: 
     """Print what happened in a session, or one thing it showed."""
     if display is None and (given["output"] or given["opens"] or given["mime"]):
         raise click.UsageError("-o, --open and --mime go with --display N")
-    found, folder = Shelf().find(session)
+    found, folder = SessionStore().find(session)
     with read_session(folder, found) as (log, damage):
         if display is not None:
             from pinfold.front.cli.displays import show_display
 
             show_display(folder, [*log.read(damage=damage)], log.blobs.get, display, **given)
         elif sent:
-            _show_sent(departures(log.read(damage=damage)), as_json=as_json)
+            _show_sent(sum_outbound(log.read(damage=damage)), as_json=as_json)
         elif as_json:
             for line in log.lines(damage):
                 click.echo(line)
         else:
-            from pinfold.app.exports import display_in_words
+            from pinfold.app.exports import label_stored_display
 
             entries = list(log.read(damage=damage))
-            cells = cells_of(entries)
+            cells = label_cells(entries)
             shown = 0
             for entry in entries:
                 _show(entry, cells)
                 if isinstance(entry.event, ActionFinished):
                     for ref in entry.event.displays:
                         shown += 1
-                        words = display_in_words(shown, ref, log.blobs.get)
+                        words = label_stored_display(shown, ref, log.blobs.get)
                         click.echo(presentable_line(f"  [{words}]").encode())
     if damage:
         click.echo(presentable_line(f"pinfold: the log is damaged: {damage}; the rest is intact"), err=True)
 
 
-def _show_sent(gone: list[Departure], *, as_json: bool) -> None:
+def _show_sent(gone: list[OutboundTotal], *, as_json: bool) -> None:
     for one in gone:
         if as_json:
             click.echo(plain_json(asdict(one)))
@@ -138,7 +138,7 @@ def _show_sent(gone: list[Departure], *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per session.")
 def search(words: tuple[str, ...], as_json: bool) -> int:
     """Find sessions by what was said, run or printed in them. Every word must be there; quotes make one of several."""
-    found = Shelf().search(words)
+    found = SessionStore().search(words)
     for item, hits in found:
         if as_json:
             places = [{"place": hit.place, "seq": hit.seq, "text": hit.text} for hit in hits]
@@ -158,7 +158,7 @@ def search(words: tuple[str, ...], as_json: bool) -> int:
 @click.argument("sessions", nargs=-1, required=True)
 def rm(sessions: tuple[str, ...]) -> None:
     """Remove sessions with everything they kept."""
-    shelf = Shelf()
+    shelf = SessionStore()
     for found in dict.fromkeys(shelf.find(name)[0] for name in sessions):
         shelf.remove(found)
         click.echo(f"removed {found}", err=True)
@@ -171,7 +171,7 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
     """Remove sessions that are too old or too many. Live ones stay."""
     flags: dict[str, Any] = {"sessions.keep_days": keep_days, "sessions.quota_gb": quota_gb}
     limits = load_config(flags=flags).config.sessions
-    gone = Shelf().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
+    gone = SessionStore().collect(keep_days=limits.keep_days, quota_bytes=limits.quota_gb * 1e9)
     for item in gone:
         click.echo(presentable_line(f"removed {item.id}  {_title(item)}"), err=True)
     click.echo(f"{len(gone)} removed, {size_in_words(sum(item.size for item in gone))} freed", err=True)
@@ -182,11 +182,11 @@ def gc(keep_days: float | None, quota_gb: float | None) -> None:
 @click.argument("title")
 def rename_command(session: str, title: str) -> None:
     """Give a session a name."""
-    found, folder = Shelf().find(session)
+    found, folder = SessionStore().find(session)
     anyio.run(rename, folder, found, title)
 
 
-def _row(item: Shelved) -> dict[str, Any]:
+def _row(item: StoredSession) -> dict[str, Any]:
     summary = item.summary
     return {
         "session": item.id,
@@ -201,7 +201,7 @@ def _row(item: Shelved) -> dict[str, Any]:
     }
 
 
-def _title(item: Shelved) -> str:
+def _title(item: StoredSession) -> str:
     return cut(title_of(item), 60)
 
 

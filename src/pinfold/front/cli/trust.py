@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError, current_folder
-from pinfold.app.obeyed import Obeyed, obeyed
-from pinfold.app.trust import Standing, forget, standing, trust
+from pinfold.app.obeyed import ProjectFiles, read_project_files
+from pinfold.app.trust import TrustStatus, forget, trust, trust_status
 from pinfold.app.untrusted_files import clean as clean_files
-from pinfold.app.untrusted_files import untrusted_in
+from pinfold.app.untrusted_files import find_untrusted
 from pinfold.front.cli.showing import is_closed
 from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
 
@@ -47,8 +47,8 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
         return 0
     if clean or clean_all:
         return _clean(place, [place / one for one in clean] or [place])
-    found = obeyed(place)
-    stands = standing(found)
+    found = read_project_files(place)
+    stands = trust_status(found)
     _show(found, stands)
     is_marked = _show_untrusted(place)
     if is_marked and not found.files and not found.odd:
@@ -64,13 +64,13 @@ def trust_command(folder: Path | None, clean: tuple[Path, ...], clean_all: bool,
     return 0
 
 
-def _show(found: Obeyed, stands: Standing) -> None:
+def _show(found: ProjectFiles, stands: TrustStatus) -> None:
     if not found.files and not found.odd:
         click.echo(presentable_line(f"nothing in {found.workspace} would be obeyed"))
         return
     for file in found.files:
         mark = "*" if file.name in stands.changed else " "
-        first, *more = found.what(file)
+        first, *more = found.describe_effects(file)
         for line in (f"{mark} {redact(file.name):<16} {first}", *(f"  {line}" for line in more)):
             click.echo(exact_line(line))
     for name, why in found.odd.items():
@@ -82,7 +82,7 @@ def _show(found: Obeyed, stands: Standing) -> None:
 
 
 def _show_untrusted(place: Path) -> bool:
-    marked = untrusted_in([place])
+    marked = find_untrusted([place])
     for path, mark in sorted(marked.items()):
         about = f"written while outside text was in play, by {mark.session} until {mark.at}"
         click.echo(presentable_line(f"~ {os.path.relpath(path, place.resolve()):<16} {about}"))
@@ -96,7 +96,9 @@ def _show_untrusted(place: Path) -> bool:
 def _clean(place: Path, paths: list[Path]) -> int:
     count = clean_files(paths)
     if not count:
-        there = ", ".join(os.path.relpath(path, place.resolve()) for path in untrusted_in([place])) or "none"
+        there = (
+            ", ".join(os.path.relpath(path, place.resolve()) for path in find_untrusted([place])) or "none"
+        )
         raise ConfigError(f"no such file is marked as outside text; in {place} there are: {there}")
     click.echo(f"{numerous('file', count)} no longer count{'s' * (count == 1)} as outside text", err=True)
     return 0

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import click
 
-from pinfold.app import Shelf, background
+from pinfold.app import SessionStore, background
 from pinfold.app.helper import Helper, running_helper, stop_helper
-from pinfold.app.up import IDLE_S, POOL, Up, asked_up, stopped_up
+from pinfold.app.up import IDLE_S, POOL, Daemon, ask_daemon, stop_daemon
 from pinfold.front.cli.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 
@@ -35,14 +35,14 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
     Other commands of yours find it by themselves: they start faster, and a session's variables stay between them.
     """
     if session is not None:
-        found, _ = Shelf().find(session)
+        found, _ = SessionStore().find(session)
         return _said(
-            anyio.run(asked_up, {"op": "close", "session": found}) is not None, f"{found} is let go of"
+            anyio.run(ask_daemon, {"op": "close", "session": found}) is not None, f"{found} is let go of"
         )
     if what == "status":
-        return _status(anyio.run(asked_up, {"op": "status"}), running_helper(), as_json)
+        return _status(anyio.run(ask_daemon, {"op": "status"}), running_helper(), as_json)
     if what == "stop":
-        helper_has_ended, up_has_ended = stop_helper(), anyio.run(stopped_up)
+        helper_has_ended, up_has_ended = stop_helper(), anyio.run(stop_daemon)
         if helper_has_ended:
             click.echo("the warm helper has ended")
         return 0 if helper_has_ended and not up_has_ended else _said(up_has_ended, "pinfold up has ended")
@@ -51,7 +51,7 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
 
 
 async def _stay(idle_s: float, pool: int) -> None:
-    up = Up(idle_s=idle_s, pool=pool)
+    up = Daemon(idle_s=idle_s, pool=pool)
     async with background() as tasks:
         tasks.start_soon(_stop_on_signal, up)
         await up.serve(
@@ -59,7 +59,7 @@ async def _stay(idle_s: float, pool: int) -> None:
         )
 
 
-async def _stop_on_signal(up: Up) -> None:
+async def _stop_on_signal(up: Daemon) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
             break

@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
-from pinfold.app.offered import Offered, RanCell
-from pinfold.app.offering import ANYONE, Offering
+from pinfold.app.offered import CellResult, ClientSession
+from pinfold.app.offering import ANYONE, ClientSessions
 from pinfold.events import (
     ActionProposed,
     CallTool,
@@ -44,7 +44,7 @@ NAMED = "mcp:"
 
 
 class Calls:
-    def __init__(self, offering: Offering, *, with_agent: bool) -> None:
+    def __init__(self, offering: ClientSessions, *, with_agent: bool) -> None:
         self._offering = offering
         self._own: dict[str, SessionId] = {}
         """The session of a client that names none."""
@@ -148,7 +148,7 @@ class Calls:
         return result(written, ask_for.PutResult(session=offered.id, written=written))
 
     async def _sessions(self, client: Client, _: ask_for.Nothing) -> CallToolResult:
-        there = tuple(map(_about, self._offering.seen_by(client.key)))
+        there = tuple(map(_about, self._offering.list_for(client.key)))
         lines = [f"{one.session}  {one.title}{'  (busy)' if one.busy else ''}" for one in there]
         return result("\n".join(lines) or "(no sessions)", ask_for.SessionsResult(sessions=there))
 
@@ -158,7 +158,7 @@ class Calls:
             return result(f"{offered.id} is open.", _about(offered))
         title = f"{NAMED}{given.name}"
         async with self._finding:
-            offered = self._found(title, client) or await self._offering.go_on(title, title)
+            offered = self._found(title, client) or await self._offering.resume(title, title)
             offered = offered or await self._offering.open(title)
         return result(f"{offered.id} is open as {given.name!r}.", _about(offered))
 
@@ -183,17 +183,17 @@ class Calls:
 
     # --- which session
 
-    async def _session(self, client: Client, name: str | None) -> Offered:
+    async def _session(self, client: Client, name: str | None) -> ClientSession:
         return await self.session_of(client) if name is None else self._named(name, client)
 
-    async def session_of(self, client: Client) -> Offered:
+    async def session_of(self, client: Client) -> ClientSession:
         """Its own."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
             offered = self._found(own, client) if own else None
             title = f"{OWN} {client.name}"
             if own and offered is None:  # it was let go of meanwhile
-                offered = await self._offering.go_on(own, title, client.key)
+                offered = await self._offering.resume(own, title, client.key)
             offered = offered or await self._offering.open(title, client.key or ANYONE)
             if client.key:
                 self._own[client.key] = offered.id
@@ -201,7 +201,7 @@ class Calls:
                     del self._own[next(iter(self._own))]
         return offered
 
-    def _named(self, name: str, client: Client) -> Offered:
+    def _named(self, name: str, client: Client) -> ClientSession:
         for wanted in (name, f"{NAMED}{name}"):
             if found := self._found(wanted, client):
                 return found
@@ -209,7 +209,7 @@ class Calls:
             f"there is no session {name!r} here; `sessions` lists them, `open_session` opens one"
         )
 
-    def _found(self, name: str, client: Client) -> Offered | None:
+    def _found(self, name: str, client: Client) -> ClientSession | None:
         return self._offering.find(name, client.key)
 
 
@@ -221,7 +221,7 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _cell(offered: Offered, ran: RanCell) -> ask_for.CellResult:
+def _cell(offered: ClientSession, ran: CellResult) -> ask_for.CellResult:
     changed = ran.variables
     names = (
         ask_for.VariableNames(added=changed.added, changed=changed.changed, removed=changed.removed)
@@ -244,13 +244,13 @@ def _cell(offered: Offered, ran: RanCell) -> ask_for.CellResult:
     )
 
 
-def _told(offered: Offered, ran: RanCell) -> str:
+def _told(offered: ClientSession, ran: CellResult) -> str:
     # The handle of a cut output is written for a model whose tool is read_file; here it is get_file.
     text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
     return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
 
-def _about(offered: Offered) -> ask_for.SessionResult:
+def _about(offered: ClientSession) -> ask_for.SessionResult:
     return ask_for.SessionResult(
         session=offered.id, title=offered.title, workspace=offered.workspace, busy=bool(offered.busy)
     )

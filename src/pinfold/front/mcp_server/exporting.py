@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from pinfold import __version__
 from pinfold.app import CommandRefused, ConfigError
 from pinfold.app.exporting import LATEST, Line, Speech, Upstream
-from pinfold.app.offering import Offering
+from pinfold.app.offering import ClientSessions
 from pinfold.events import PinfoldError
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.clients import Client, client_of
@@ -73,7 +73,9 @@ class _Call:
 class Exports:
     """`names` are servers of the user's, or `*` for all. `plain`: their tools and prompts keep their names."""
 
-    def __init__(self, offering: Offering, calls: Calls, names: tuple[str, ...], *, plain: bool) -> None:
+    def __init__(
+        self, offering: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool
+    ) -> None:
         self._offering = offering
         self._calls = calls
         self._wanted = names
@@ -112,14 +114,14 @@ class Exports:
         speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
         if name in self._modern or name not in self._seen:
             try:
-                self._modern[name] = self._seen[name] = await upstream.held(name, speech, nobody)
+                self._modern[name] = self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
                 return self._seen[name]
             except (MCPError, PinfoldError):
                 if name in self._modern:
                     raise
         speech = Speech(version=LATEST, client=_US, capabilities={})
         try:
-            self._seen[name] = await upstream.held(name, speech, nobody)
+            self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
         except MCPError as error:
             raise ConfigError(f"{name} cannot be exported: {error.error.message}") from error
         return self._seen[name]
@@ -249,7 +251,7 @@ class Exports:
         async def forward() -> Answer:
             return await self._forwarded(context, line, call.params)
 
-        return await upstream.judged(line, call.server, (call.tool, call.args), forward, client.approve)
+        return await upstream.forward_call(line, call.server, (call.tool, call.args), forward, client.approve)
 
     # --- what is not
 
@@ -310,12 +312,12 @@ class Exports:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             peer = self._each[client.key][1]
             with peer.during(context):
-                yield client, await upstream.held(server, _speech(context), peer)
+                yield client, await upstream.get_lasting_line(server, _speech(context), peer)
             return
         known = await self._line_of_all(await self._upstream_of_all(), server)
         if server in self._modern and upstream.is_remote(server):
             speech = _speech(context)
-            async with upstream.own(server, speech, RequestPeer(context), known) as line:
+            async with upstream.open_request_line(server, speech, RequestPeer(context), known) as line:
                 yield client, line
         else:
             yield client, known

@@ -20,7 +20,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 
 from pinfold import __version__
 from pinfold.app import ConfigError, background
-from pinfold.app.offering import Offering
+from pinfold.app.offering import ClientSessions
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.exporting import ExportingServer, Exports
 from pinfold.front.mcp_server.guarding import App, Guard
@@ -63,7 +63,7 @@ def server_of(calls: Calls) -> ExportingServer:
 class Offer:
     """What is offered."""
 
-    offering: Offering
+    offering: ClientSessions
     with_agent: bool = False
     exports: tuple[str, ...] = ()
     """Servers of the user's, by name; `*` for all."""
@@ -97,7 +97,7 @@ async def serve_stdio(offer: Offer) -> None:
             await server.run(read, write, server.create_initialization_options())
 
 
-async def _leave_on_signal(offering: Offering) -> None:
+async def _leave_on_signal(offering: ClientSessions) -> None:
     with anyio.open_signal_receiver(*_SIGNALS) as signals:
         async for _ in signals:
             await offering.end()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pinfold.app import Shelf
+from pinfold.app import SessionStore
 from pinfold.app.checkpoints import checkpoints_in
-from pinfold.app.family import Kin, all_kin
-from pinfold.app.story import Story, entries_of, story_of
+from pinfold.app.family import SessionNode, list_nodes
+from pinfold.app.story import SessionHistory, build_history, entries_of
 from pinfold.events import PinfoldError, SessionId
 from pinfold.front.chat.commands.own import found_in
 from pinfold.front.chat.commands.table import COMMANDS
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _MOST = 50
 _FRESH_S = 2.0
-_stories: dict[SessionId, tuple[float, Story]] = {}
-_kin: list[tuple[float, list[Kin]]] = []
+_stories: dict[SessionId, tuple[float, SessionHistory]] = {}
+_kin: list[tuple[float, list[SessionNode]]] = []
 
 
 def names(talk: Talk) -> list[tuple[str, str]]:
@@ -44,19 +44,19 @@ def arguments_of(talk: Talk, name: str, typed: str) -> list[str]:
         return []
 
 
-def _story(talk: Talk) -> Story:
+def _story(talk: Talk) -> SessionHistory:
     """As it was a moment ago at most."""
     at, story = _stories.get(talk.session, (-_FRESH_S, None))
     if story is None or time.monotonic() - at > _FRESH_S:
-        story = story_of(talk.session, entries_of(talk.link))
+        story = build_history(talk.session, entries_of(talk.link))
         _stories.clear()
         _stories[talk.session] = (time.monotonic(), story)
     return story
 
 
-def _everyone() -> list[Kin]:
+def _everyone() -> list[SessionNode]:
     if not _kin or time.monotonic() - _kin[0][0] > _FRESH_S:
-        _kin[:] = [(time.monotonic(), all_kin(Shelf()))]
+        _kin[:] = [(time.monotonic(), list_nodes(SessionStore()))]
     return _kin[0][1]
 
 
@@ -102,9 +102,9 @@ def grants(_: Talk, typed: str) -> Sequence[str]:
 
 
 def servers(talk: Talk, typed: str) -> Sequence[str]:
-    from pinfold.app.mcp.looking import named_for
+    from pinfold.app.mcp.looking import load_servers_for
 
-    return _starting([f"trust {spec.name}" for spec in named_for(talk.workspace).specs], typed)
+    return _starting([f"trust {spec.name}" for spec in load_servers_for(talk.workspace).specs], typed)
 
 
 def modes(_: Talk, typed: str) -> Sequence[str]:
@@ -112,9 +112,9 @@ def modes(_: Talk, typed: str) -> Sequence[str]:
 
 
 def models(_: Talk, typed: str) -> Sequence[str]:
-    from pinfold.app.local_models import known_names
+    from pinfold.app.local_models import list_model_names
 
-    return _starting(known_names(), typed)
+    return _starting(list_model_names(), typed)
 
 
 def sessions(talk: Talk, typed: str) -> Sequence[str]:

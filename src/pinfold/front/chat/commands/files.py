@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 from rich.text import Text
 
-from pinfold.app import top_of
+from pinfold.app import list_folder
 from pinfold.events import FileChange
 from pinfold.front.chat.commands.writing import BadWords, headed, number_in, remark, tell, the_story
 from pinfold.front.file_pages import Contents, changes_page, diff_page
@@ -27,7 +27,7 @@ async def files_command(talk: Talk, _: str) -> None:
         remark(talk, "how: /diff; take it back: /undo")
     else:
         remark(talk, "this session has changed no files")
-    lines = await anyio.to_thread.run_sync(top_of, talk.workspace)
+    lines = await anyio.to_thread.run_sync(list_folder, talk.workspace)
     headed(talk, presentable_line(str(talk.workspace)), lines)
 
 

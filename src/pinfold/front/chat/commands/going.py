@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from pinfold.app import Shelf, fork
-from pinfold.app.family import all_kin, family_of
+from pinfold.app import SessionStore, fork
+from pinfold.app.family import build_session_tree, list_nodes
 from pinfold.events import Clear, Rename, SessionId
 from pinfold.front.chat.commands.twins import run_twin
 from pinfold.front.chat.commands.writing import BadWords, at_rest, remark, tell, the_story
@@ -45,13 +45,13 @@ async def rename_command(talk: Talk, rest: str) -> None:
 
 def _refuse_unkept(talk: Talk) -> None:
     """Raises BadWords."""
-    if not Shelf().place(talk.session).is_dir():
+    if not SessionStore().folder_of(talk.session).is_dir():
         raise BadWords("this session leaves nothing behind (--ephemeral), so there is nothing to take")
 
 
 async def fork_command(talk: Talk, rest: str) -> None:
     _refuse_unkept(talk)
-    new, damage = await fork(Shelf(), talk.session, rest or None)
+    new, damage = await fork(SessionStore(), talk.session, rest or None)
     if damage:
         remark(talk, f"the log is damaged: {damage}; the rest was copied")
     remark(talk, f"Forked as {new}. Same conversation and variables; shares this folder.")
@@ -65,8 +65,8 @@ async def fork_command(talk: Talk, rest: str) -> None:
 
 async def branches_command(talk: Talk, _: str) -> None:
     story = await the_story(talk)
-    everyone = await anyio.to_thread.run_sync(all_kin, Shelf())
-    family = family_of(talk.session, everyone)
+    everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
+    family = build_session_tree(talk.session, everyone)
     if not family.ancestors and not family.children:
         remark(talk, "this session has no forks and is none; /fork makes one")
         return
@@ -82,7 +82,7 @@ async def branches_command(talk: Talk, _: str) -> None:
 
 async def sessions_command(talk: Talk, rest: str) -> None:
     words = rest.lower().split()
-    everyone = await anyio.to_thread.run_sync(all_kin, Shelf())
+    everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     found = [
         kin
         for kin in everyone
@@ -97,9 +97,9 @@ async def sessions_command(talk: Talk, rest: str) -> None:
 
 async def resume_command(talk: Talk, rest: str) -> None:
     if rest:
-        session, _ = Shelf().find(rest)
+        session, _ = SessionStore().find(rest)
     else:
-        everyone = await anyio.to_thread.run_sync(all_kin, Shelf())
+        everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
         options = [
             (kin.id, presentable_line(f"{kin.last[:16].replace('T', ' ')}  {title_of(kin)}"))
             for kin in everyone

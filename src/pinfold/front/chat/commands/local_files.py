@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from pinfold.app import Shelf
+from pinfold.app import SessionStore
 from pinfold.app.exports import Form, Target, display_file, displays_in
 from pinfold.events import TurnEnded
 from pinfold.front.chat.commands.writing import BadWords, all_entries, remark, tell
@@ -34,7 +34,7 @@ async def copy_command(talk: Talk, rest: str) -> None:
         raise BadWords("there is no answer yet")
     data = answer.encode("utf-8", "replace")
     if rest:
-        outside = (await talk.link.standing()).outside
+        outside = (await talk.link.status()).outside
         await anyio.to_thread.run_sync(_write, talk.workspace, rest, data, outside)
         remark(talk, f"wrote the last answer to {rest}")
     elif not talk.paper.steered:
@@ -77,7 +77,7 @@ async def _display(talk: Talk, number: int) -> Path:
 
 
 def _place(talk: Talk) -> Path:
-    folder = Shelf().place(talk.session)
+    folder = SessionStore().folder_of(talk.session)
     if not folder.is_dir():
         raise BadWords("this session leaves nothing behind (--ephemeral), so there is no file to open")
     return folder
@@ -94,7 +94,7 @@ def _file(talk: Talk, name: str) -> Path:
     if kind not in _PAGES:
         raise BadWords(f"{kind or 'such'} files may run something when opened; open it yourself: {path}")
     from pinfold.app.exports.html import display_page
-    from pinfold.app.exports.story import Shown
+    from pinfold.app.exports.story import ShownDisplay
     from pinfold.app.paths import private_dir
 
     if path.stat().st_size > _PAGE:
@@ -102,7 +102,7 @@ def _file(talk: Talk, name: str) -> Path:
     form = Form(mime=_PAGES[kind], data=path.read_bytes())
     page = private_dir(_place(talk) / "displays") / f"{path.stem}-safe.html"
     with Target(page) as target:
-        target.write(display_page(Shown(number=1, forms={form.mime: form})), force=True)
+        target.write(display_page(ShownDisplay(number=1, forms={form.mime: form})), force=True)
     return page
 
 
@@ -116,7 +116,7 @@ async def init_command(talk: Talk, _: str) -> None:
     if await talk.ask(question, {"y": "yes", "n": "no"}) != "y":
         remark(talk, "nothing was written")
         return
-    outside = (await talk.link.standing()).outside
+    outside = (await talk.link.status()).outside
     write = partial(_write, talk.workspace, NAME, text.encode("utf-8", "replace"), outside, force=True)
     await anyio.to_thread.run_sync(write)
     remark(talk, f"wrote {NAME}; edit it as you like. New sessions follow it once you agree to it.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from pinfold.app import existing, mounts_of, named_paths
+from pinfold.app import check_paths, mounts_of, named_paths
 from pinfold.app.mounts import refuse_overlap
 from pinfold.front.chat.commands.writing import BadWords, at_rest, remark
 
@@ -19,7 +19,7 @@ async def add_command(talk: Talk, rest: str) -> None:
     if not rest:
         raise BadWords("which path? /add PATH, or /add PATH:rw to let code write there")
     await at_rest(talk, "/add")
-    had = (await talk.link.standing()).mounts
+    had = (await talk.link.status()).mounts
     given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
     mounts = await anyio.to_thread.run_sync(mounts_of, given)
     refuse_overlap(mounts, talk.workspace)
@@ -32,9 +32,9 @@ async def data_command(talk: Talk, rest: str) -> None:
     if not rest:
         raise BadWords("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
     await at_rest(talk, "/data")
-    had = (await talk.link.standing()).data
+    had = (await talk.link.status()).data
     given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
-    data = await anyio.to_thread.run_sync(lambda: existing(named_paths(given)))
+    data = await anyio.to_thread.run_sync(lambda: check_paths(named_paths(given)))
     await talk.reopen(data=data)
     remark(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from pinfold.app.own_commands import OwnCommands, filled_in, own_commands
+from pinfold.app.own_commands import UserCommands, fill_command, load_user_commands
 from pinfold.events import PinfoldError
 from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import join_names
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from pinfold.front.chat.commands.talk import Talk
 
 _NAMED = 6
-_found: dict[Path, OwnCommands] = {}
+_found: dict[Path, UserCommands] = {}
 """As they were last looked at: completion asks at every key."""
 _said: set[str] = set()
 
 
-def found_in(workspace: Path, *, again: bool = False) -> OwnCommands:
+def found_in(workspace: Path, *, again: bool = False) -> UserCommands:
     """Those that can be used; one that has the name of a built-in command is not among them."""
     if again or workspace not in _found:
         try:
-            _found[workspace] = own_commands(workspace)
+            _found[workspace] = load_user_commands(workspace)
         except PinfoldError as error:
-            _found[workspace] = OwnCommands(faults=(str(error),))
+            _found[workspace] = UserCommands(faults=(str(error),))
     found = _found[workspace]
     usable = {name: one for name, one in found.commands.items() if name.lower() not in COMMANDS}
-    return OwnCommands(commands=usable, untrusted=found.untrusted, faults=found.faults)
+    return UserCommands(commands=usable, untrusted=found.untrusted, faults=found.faults)
 
 
 def notices(workspace: Path) -> Iterator[str]:
@@ -60,7 +60,7 @@ async def obey_own(talk: Talk, name: str, arguments: str) -> bool:
     found = await anyio.to_thread.run_sync(lambda: found_in(talk.workspace, again=True))
     command = found.commands.get(name)
     if command is not None:
-        await talk.say(await anyio.to_thread.run_sync(filled_in, command, arguments, talk.workspace))
+        await talk.say(await anyio.to_thread.run_sync(fill_command, command, arguments, talk.workspace))
         return True
     if name in found.untrusted:
         raise BadWords(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 from pinfold.app.checkpoints import checkpoints_in
-from pinfold.app.story import Story, ToldTurn
+from pinfold.app.story import SessionHistory, TurnRecord
 from pinfold.events import Configure, Redo, Rewind, Rewindable, Undo
 from pinfold.front.chat.commands.writing import (
     BadWords,
@@ -38,7 +38,7 @@ async def undo_command(talk: Talk, rest: str) -> None:
     await talk.link.submit(Undo(to=_target(await the_story(talk), rest)))
 
 
-def _target(story: Story, rest: str) -> int | None:
+def _target(story: SessionHistory, rest: str) -> int | None:
     """The cell after which to be; None to take the last one back. Raises BadWords."""
     match rest.split():
         case []:
@@ -73,7 +73,7 @@ async def rewind_command(talk: Talk, rest: str) -> None:
         await talk.link.submit(Rewind(turn=turn.id, what=what))
 
 
-async def _turn(talk: Talk, story: Story, number: str) -> ToldTurn | None:
+async def _turn(talk: Talk, story: SessionHistory, number: str) -> TurnRecord | None:
     if number:
         return story.turn(number_in(number, "turn"))
     turns = [turn for turn in story.turns if not turn.forgotten]
@@ -84,7 +84,7 @@ async def _turn(talk: Talk, story: Story, number: str) -> ToldTurn | None:
     return next((turn for turn in turns if str(turn.number) == chosen), None)
 
 
-def _line(turn: ToldTurn) -> str:
+def _line(turn: TurnRecord) -> str:
     cells = f"  ({join_numbers('cell', turn.cells)})" if turn.cells else ""
     return presentable_line(f"{turn.number:>3}  {first_line(presentable(turn.text), 50)}{cells}")
 

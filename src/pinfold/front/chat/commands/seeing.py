@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio.to_thread
 
-from pinfold.app import Link, departures
+from pinfold.app import Link, sum_outbound
 from pinfold.app.looking import Sight
 from pinfold.events import FLOW, BlobId, Json
 from pinfold.front.chat.asking import in_words
@@ -40,7 +40,7 @@ _PRINTED = 1 << 20
 
 async def looked(link: Link, what: Sight) -> list[Mapping[str, Json]]:
     """Raises PinfoldError."""
-    return cast("list[Mapping[str, Json]]", await link.look(what))
+    return cast("list[Mapping[str, Json]]", await link.query(what))
 
 
 async def vars_command(talk: Talk, rest: str) -> None:
@@ -62,7 +62,7 @@ async def cost_command(talk: Talk, _: str) -> None:
 
 
 async def sent_command(talk: Talk, _: str) -> None:
-    gone = departures(await all_entries(talk))
+    gone = sum_outbound(await all_entries(talk))
     (table if gone else tell)(talk, sent_page(gone, talk.paper.width))
     patterns = [str(one["pattern"]) for one in await looked(talk.link, "grants")]
     if flows := [pattern for pattern in patterns if pattern.startswith(FLOW)]:

@@ -34,13 +34,13 @@ async def _list(talk: Talk) -> None:
 
 async def _trust(talk: Talk, name: str) -> None:
     """As `pinfold mcp trust`: what is agreed to is what was shown, of a connection that stands meanwhile."""
-    from pinfold.app.mcp.looking import ServerFailed, looking, named_for, spec_named
-    from pinfold.app.mcp.summary import described
+    from pinfold.app.mcp.looking import ServerFailed, find_spec, inspect_servers, load_servers_for
+    from pinfold.app.mcp.summary import describe_server
     from pinfold.front.cli.mcp import believed
 
-    spec = spec_named(named_for(talk.workspace), name)
+    spec = find_spec(load_servers_for(talk.workspace), name)
     remark(talk, f"starting {spec.name} to see what it offers")
-    async with looking((spec,), talk.workspace) as found:
+    async with inspect_servers((spec,), talk.workspace) as found:
         if failed := await found.connect(spec.name):
             raise ServerFailed(failed[spec.name])
         difference = found.difference(spec.name)
@@ -48,7 +48,7 @@ async def _trust(talk: Talk, name: str) -> None:
             remark(talk, f"{spec.name} is trusted as it is")
             return
         shown = presentable(difference.text if difference else believed(found, spec.name)).splitlines()
-        tell(talk, [*described(spec), *shown])
+        tell(talk, [*describe_server(spec), *shown])
         if await talk.ask(f"Agree to all of this of {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)
             remark(talk, f"{spec.name} is trusted, as long as none of it changes")

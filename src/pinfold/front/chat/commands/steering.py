@@ -28,7 +28,7 @@ MODES: Sequence[tuple[Mode, str]] = (
 
 
 async def mode_command(talk: Talk, rest: str) -> None:
-    now = (await talk.link.standing()).mode
+    now = (await talk.link.status()).mode
     wanted = rest.strip() or await talk.choose(
         "What the agent may do without asking you",
         [(mode, f"{mode:<10}{words}{'  (now)' if mode == now else ''}") for mode, words in MODES],
@@ -47,7 +47,7 @@ async def model_command(talk: Talk, rest: str) -> None:
         from pinfold.app.choosing import SUGGESTED
         from pinfold.app.local_models import reachable_models
 
-        now = (await talk.link.standing()).model
+        now = (await talk.link.status()).model
         reachable = await reachable_models()
         held = {key.provider for key in reachable.keys}
         away = [
@@ -65,11 +65,11 @@ async def model_command(talk: Talk, rest: str) -> None:
 async def _can_be_had(talk: Talk, model: str) -> bool:
     """After questions for what it needs; what is wrong with its name is said by who takes it."""
     from pinfold.app.extras import extra_for
-    from pinfold.app.models import Calling
+    from pinfold.app.models import CallOptions
     from pinfold.front.chat.downloads import ask_for_key, offer_extra
 
     loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
-    calling = Calling.of(loaded.config, loaded.keys())
+    calling = CallOptions.of(loaded.config, loaded.keys())
     try:
         extra = extra_for(model, calling)
     except PinfoldError:
@@ -134,8 +134,8 @@ async def doctor_command(talk: Talk, _: str) -> None:
 
 
 async def map_command(talk: Talk, _: str) -> None:
-    from pinfold.app.wiring import session_wiring
+    from pinfold.app.wiring import build_session_map
     from pinfold.front.cli.map import outline
 
-    tell(talk, outline(await session_wiring(talk.link), talk.paper.width))
+    tell(talk, outline(await build_session_map(talk.link), talk.paper.width))
     remark(talk, "of the whole installation: pinfold map")

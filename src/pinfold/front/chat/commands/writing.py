@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 from rich.text import Text
 
-from pinfold.app.story import Story, entries_of, story_of
+from pinfold.app.story import SessionHistory, build_history, entries_of
 from pinfold.events import Entry, PinfoldError
 from pinfold.text import presentable, presentable_line
 
@@ -50,9 +50,9 @@ async def all_entries(talk: Talk) -> list[Entry]:
     return await anyio.to_thread.run_sync(entries_of, talk.link)
 
 
-async def the_story(talk: Talk) -> Story:
+async def the_story(talk: Talk) -> SessionHistory:
     """Raises PinfoldError."""
-    return story_of(talk.session, await all_entries(talk))
+    return build_history(talk.session, await all_entries(talk))
 
 
 def number_in(text: str, what: str, *, least: int = 1) -> int:
@@ -66,7 +66,7 @@ def number_in(text: str, what: str, *, least: int = 1) -> int:
     return number
 
 
-async def at_rest(talk: Talk, what: str) -> Story:
+async def at_rest(talk: Talk, what: str) -> SessionHistory:
     """Raises BadWords while something runs."""
     story = await the_story(talk)
     if story.is_busy:
