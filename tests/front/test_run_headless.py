@@ -235,7 +235,7 @@ def test_a_pipe_nobody_writes_to_does_not_hold_the_run_up(
     monkeypatch.setattr(giving, "FIRST_BYTE_S", 0.05)
     with os.fdopen(ours, "r") as piped, os.fdopen(theirs, "w"):
         monkeypatch.setattr("sys.stdin", piped)
-        along = giving.Given("go", (), (), beside=True)
-        along.take(tmp_path)
+        along = giving.TurnInput("go", (), (), beside=True)
+        along.read_stdin(tmp_path)
     assert along.text == "go"
     assert "going on without it (--attach - waits for it" in capsys.readouterr().err

@@ -164,7 +164,7 @@ def dollars(cost: float | None) -> str:
     return "unknown" if cost is None else f"${cost:.4f}"
 
 
-def sent_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
+def egress_page(gone: Sequence[OutboundTotal], width: int = WIDTH) -> list[str]:
     if not gone:
         return ["Nothing left this machine."]
     rows = [("to", "times", "bytes out", "bytes back", "tokens in/out")]

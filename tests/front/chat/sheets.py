@@ -18,7 +18,7 @@ from pinfold.events import (
     Event,
     SessionId,
 )
-from pinfold.front.chat.telling import Teller
+from pinfold.front.chat.telling import EventRenderer
 
 SESSION = SessionId("s_0123456789ab")
 
@@ -108,13 +108,13 @@ async def told(
 ) -> KeptPaper:
     """What these look like. Deltas are passed on as they are, events as entries."""
     paper = KeptPaper(width, colour=colour)
-    teller = Teller(paper, (shelf or Shelf()).get, thinking=thinking, picture=picture)
+    teller = EventRenderer(paper, (shelf or Shelf()).get, thinking=thinking, picture=picture)
     await tell(teller, items)
     return paper
 
 
-async def tell(teller: Teller, items: Iterable[Event | Delta]) -> None:
+async def tell(teller: EventRenderer, items: Iterable[Event | Delta]) -> None:
     from pinfold.events import OutputDelta, TextDelta
 
     for item in items:
-        await teller.tell(item if isinstance(item, TextDelta | OutputDelta) else entry(item))
+        await teller.render(item if isinstance(item, TextDelta | OutputDelta) else entry(item))

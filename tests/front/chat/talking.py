@@ -27,7 +27,7 @@ from pinfold.events import (
     new_session_id,
     new_turn_id,
 )
-from pinfold.front.chat.commands import obey
+from pinfold.front.chat.commands import run_command
 from pinfold.model import KeptReply, ScriptedModel
 from pinfold.model.lines import KeptCall
 
@@ -138,17 +138,17 @@ class Talking:
     def progress(self, words: str) -> None:
         """There is no line for it."""
 
-    async def agrees(self, question: str) -> bool:
+    async def confirm(self, question: str) -> bool:
         return await self.ask(question, {"y": "yes", "n": "no"}) == "y"
 
     @asynccontextmanager
-    async def fetching(self) -> AsyncGenerator[None]:
+    async def let_user_cancel(self) -> AsyncGenerator[None]:
         yield
 
     async def type(self, line: str, *answers: str | None) -> str:
         """What a line leads to, as it is read on the paper."""
         self.answers = list(answers)
-        await obey(self, line)
+        await run_command(self, line)
         assert not self.answers
         return self.paper.read()
 

@@ -12,7 +12,7 @@ from tests.front.chat.sheets import KeptPaper
 
 from pinfold.app import Options, acquire
 from pinfold.events import Entry, OutputDelta, Say, TurnEnded, new_session_id, new_turn_id
-from pinfold.front.chat.telling import Teller
+from pinfold.front.chat.telling import EventRenderer
 
 pytestmark = [
     pytest.mark.integration,
@@ -70,19 +70,19 @@ async def test_a_session_looks_the_same_while_it_happens_and_when_it_is_opened_a
     options = Options(workspace=workspace, model=f"scripted:{script}", mode="auto")
     with anyio.fail_after(60):
         async with acquire(tmp_path / session, session, options) as owner:
-            teller = Teller(live, owner.blob, picture="blocks")
+            teller = EventRenderer(live, owner.blob, picture="blocks")
             async with owner.subscribe() as feed:
                 await owner.submit(Say(turn=new_turn_id(), text="look"))
                 async for item in feed:
-                    await teller.tell(item)
+                    await teller.render(item)
                     streamed += isinstance(item, OutputDelta)
                     if isinstance(item, Entry) and isinstance(item.event, TurnEnded):
                         last = item.seq
                         break
-            teller = Teller(again, owner.blob, picture="blocks")
+            teller = EventRenderer(again, owner.blob, picture="blocks")
             async with owner.subscribe() as feed:
                 async for item in feed:
-                    await teller.tell(item)
+                    await teller.render(item)
                     if isinstance(item, Entry) and item.seq == last:
                         break
     assert streamed

@@ -12,7 +12,7 @@ from tests.front.chat.terminal import Terminal, cell, shell
 
 from pinfold.app import RemoteSession
 from pinfold.events import ActionId, ApprovalDecided, ApprovalRequested, Decide, Entry, SessionId
-from pinfold.front.chat.asking import in_words
+from pinfold.front.chat.asking import describe_pattern
 
 pytestmark = pytest.mark.integration
 Start = Callable[..., Terminal]
@@ -115,9 +115,9 @@ def test_a_key_that_came_too_early_is_not_left_in_the_input_line(start: Start, w
 
 def test_a_server_is_called_what_the_user_calls_it() -> None:
     same = "notes.note (while the server notes is the same program)"
-    assert in_words("tool: notes.note of server 72e55f13") == f"calls of {same}"
-    assert in_words("flow: notes.note of server 72e55f13") == f"sending to {same}"
-    assert in_words("tool: send_mail") == "calls of send_mail"
+    assert describe_pattern("tool: notes.note of server 72e55f13") == f"calls of {same}"
+    assert describe_pattern("flow: notes.note of server 72e55f13") == f"sending to {same}"
+    assert describe_pattern("tool: send_mail") == "calls of send_mail"
 
 
 def test_a_question_closes_the_menu_of_what_could_be_typed(start: Start, workspace: Path) -> None:

@@ -33,7 +33,7 @@ from pinfold.events import (
     TurnInterrupted,
     new_turn_id,
 )
-from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
+from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
 
 pytestmark = [
     pytest.mark.integration,
@@ -166,8 +166,8 @@ async def test_wrong_words_get_one_line_that_says_how(workspace: Path) -> None:
             assert await talk.type(line) == f"{words}\n", line
         await talk.type("/tmp/sales.csv what is in it?")
         assert talk.said == ["/tmp/sales.csv what is in it?"]
-        assert not await obey(talk, "/nothing")
-        assert await obey(talk, "/undo 7")
+        assert not await run_command(talk, "/nothing")
+        assert await run_command(talk, "/undo 7")
 
 
 async def test_each_command_of_help_fits_a_line_and_is_there(workspace: Path) -> None:
@@ -176,7 +176,7 @@ async def test_each_command_of_help_fits_a_line_and_is_there(workspace: Path) ->
         assert max(map(len, page.splitlines())) <= 80
         named = re.findall(r"^  /(\w+)", page, re.MULTILINE)
         assert [*dict.fromkeys(named)] == named
-        assert {*named} == {name for name, _ in offered(talk)}
+        assert {*named} == {name for name, _ in list_commands(talk)}
         assert {*COMMANDS} == {*named}
         for name in named:
             assert f"/{name}" in await talk.type(f"/help {name}")
@@ -373,7 +373,7 @@ async def test_a_command_of_the_users_own_is_said_to_the_model_and_never_shadows
         assert "\x1b" not in page
         await talk.type("/deploy now")
         assert talk.said[-1] == "Deploy.\n\nnow"
-        assert ("deploy", "\\x1b[31mShip it") in offered(talk)
+        assert ("deploy", "\\x1b[31mShip it") in list_commands(talk)
         assert "did you mean /review?" in await talk.type("/reviw")
 
 

@@ -35,12 +35,12 @@ from pinfold.events import (
 )
 from pinfold.front.chat import diffs, tables
 from pinfold.front.chat.asking import Approvals
-from pinfold.front.chat.code import highlighted
+from pinfold.front.chat.code import highlight_code
 from pinfold.front.chat.completing import files_below
-from pinfold.front.chat.desk import Desk, KeyQuestion
-from pinfold.front.chat.markdown import Speech
-from pinfold.front.chat.pictures import BadPicture, Frame, drawn
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.desk import InputQueue, KeyQuestion
+from pinfold.front.chat.markdown import MarkdownStream
+from pinfold.front.chat.pictures import BadPicture, Frame, draw_picture
+from pinfold.front.chat.spacing import SpacedTranscript
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.map import mermaid
 
@@ -56,7 +56,7 @@ _LONGEST_S = 10.0
 async def _asked(answer: str | None = "y", **how: Any) -> tuple[str, str, list[Command]]:
     """What is written of a question, its title, and what this answer submits; None is what a key would that is not offered."""
     title = ""
-    paper, desk, submitted = KeptPaper(colour=False), Desk(time.monotonic), list[Command]()
+    paper, desk, submitted = KeptPaper(colour=False), InputQueue(time.monotonic), list[Command]()
 
     async def submit(command: Command) -> None:
         submitted.append(command)
@@ -144,17 +144,17 @@ class _Clock:
 
 async def test_who_thinks_about_the_next_word_does_not_answer_what_pops_up() -> None:
     clock = _Clock()
-    desk = Desk(clock)
-    desk.typed()
+    desk = InputQueue(clock)
+    desk.note_key()
     clock.now += 5  # the line is not entered
-    asking = asyncio.create_task(desk.asked(KeyQuestion("?", {"y": "yes"})))
+    asking = asyncio.create_task(desk.ask(KeyQuestion("?", {"y": "yes"})))
     await asyncio.sleep(0)
-    desk.drawn()
+    desk.on_drawn()
     for _ in range(3):  # timers of the loop are real; that of the question starts anew by the desk's clock
         await asyncio.sleep(0)
     assert not desk.armed
     clock.now += 0.2
-    desk.typed()
+    desk.note_key()
     assert desk.is_early("y")
     assert not desk.is_early("yes")
     assert not desk.is_early("x")
@@ -169,11 +169,11 @@ async def test_who_thinks_about_the_next_word_does_not_answer_what_pops_up() -> 
     ["<!--", "<!", "<", "<a ", "</", "<?", "<![CDATA[", '<a b="', "&a", "<thead>", "x<b>", "<style>", "<tr>"],
 )
 def test_the_time_of_a_page_grows_with_its_length_and_no_faster(unit: str) -> None:
-    assert_linear(tables.table_in, lambda size: "<table>" + repeated(unit)(size))
+    assert_linear(tables.parse_html_table, lambda size: "<table>" + repeated(unit)(size))
 
 
 def test_a_plain_table_is_still_read() -> None:
-    grid = tables.table_in(
+    grid = tables.parse_html_table(
         '<style scoped>td > b { color: red }</style><table border="1" class="dataframe"><thead><tr><th></th>'
         '<th colspan="2">a &amp; b</th></tr></thead><tbody><tr><th rowspan="2">x</th><td>1<br>2</td><td>3</td></tr>'
         "<tr><td>4</td><td>5</td></tr></tbody></table><p>2 rows</p>"
@@ -185,19 +185,19 @@ def test_a_plain_table_is_still_read() -> None:
 
 def test_a_table_that_grows_by_its_spans_is_none() -> None:
     wide = "<table>" + ("<tr>" + "<td colspan=200 rowspan=200>a</td>" * 20) * 1300
-    assert took_s(lambda: tables.table_in(wide)) < _LONGEST_S
-    assert tables.table_in(wide) is None
+    assert took_s(lambda: tables.parse_html_table(wide)) < _LONGEST_S
+    assert tables.parse_html_table(wide) is None
 
 
 @pytest.mark.parametrize(("old", "new"), [("a b " * 99, "b a " * 99), ("a" + "." * 398, "." * 398 + "b")])
 def test_lines_that_are_all_alike_are_compared_in_no_time(old: str, new: str) -> None:
     diff = "\n".join(["@@ -1 +1 @@", *[f"-{old}"] * 900, *[f"+{new}"] * 900])
-    assert took_s(lambda: diffs.shown(diff)) < _LONGEST_S
+    assert took_s(lambda: diffs.render_diff(diff)) < _LONGEST_S
 
 
 def test_no_language_that_a_model_names_takes_long() -> None:
-    assert took_s(lambda: highlighted("\n".join(["a" * 1999] * 5), "fan")) < _LONGEST_S
-    assert len(highlighted("import os", "python")[0].spans) == 1
+    assert took_s(lambda: highlight_code("\n".join(["a" * 1999] * 5), "fan")) < _LONGEST_S
+    assert len(highlight_code("import os", "python")[0].spans) == 1
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_no_reply_keeps_the_prompt_from_its_keys(text: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         await anyio.lowlevel.checkpoint()
-        await Speech(Spaced(KeptPaper())).all_of(text)
+        await MarkdownStream(SpacedTranscript(KeptPaper())).write_all(text)
         tasks.cancel_scope.cancel()
     assert len(stalls) > 50
     assert max(stalls) < sum(stalls) / 2
@@ -237,7 +237,7 @@ def test_a_long_line_is_cut_the_same_however_it_came(tail: str, size: int) -> No
     text = "x" * 8190 + tail
     whole, pieces = KeptPaper(), KeptPaper()
     for paper, step in ((whole, len(text)), (pieces, size)):
-        speech = Speech(Spaced(paper))
+        speech = MarkdownStream(SpacedTranscript(paper))
         for at in range(0, len(text), step):
             speech.add(text[at : at + step])
         speech.end()
@@ -263,7 +263,7 @@ def test_a_picture_is_drawn_or_refused(size: tuple[int, int], data: bytes) -> No
     for palette in (b"", bytes(900), bytes(5)):
         picture = _png(*size, 2, data, palette)
         try:
-            assert drawn(picture, "image/png", "blocks", Frame(columns=40)).lines
+            assert draw_picture(picture, "image/png", "blocks", Frame(columns=40)).lines
         except BadPicture:
             assert size != (1, 1)
 

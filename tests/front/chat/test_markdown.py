@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.front.chat.sheets import KeptPaper
 from tests.timing import assert_linear, repeated
 
-from pinfold.front.chat.markdown import Speech
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.markdown import MarkdownStream
+from pinfold.front.chat.spacing import SpacedTranscript
 
 pytestmark = pytest.mark.unit
 REPLY = """# Cars
@@ -89,10 +89,10 @@ _TEXTS = st.one_of(
 
 def spoken(*parts: str, width: int = 60) -> KeptPaper:
     paper = KeptPaper(width)
-    speech = Speech(Spaced(paper))
+    speech = MarkdownStream(SpacedTranscript(paper))
     for part in parts:
         speech.add(part)
-        speech.unfinished()
+        speech.render_unfinished()
     speech.end()
     return paper
 
@@ -154,16 +154,16 @@ def test_a_reply_reads_well() -> None:
 
 def test_a_block_is_written_when_it_is_finished_and_not_before() -> None:
     paper = KeptPaper()
-    speech = Speech(Spaced(paper))
+    speech = MarkdownStream(SpacedTranscript(paper))
     speech.add("First paragraph.\n\nSecond par")
     assert paper.text == "First paragraph.\n"
-    assert str(speech.unfinished()) == "Second par"
+    assert str(speech.render_unfinished()) == "Second par"
     speech.add("agraph.\n\n```python\nx = 1\ny = ")
     assert paper.text.endswith("Second paragraph.\n\n    x = 1\n")
-    assert "y =" in str(speech.unfinished())
+    assert "y =" in str(speech.render_unfinished())
     speech.add("2\n```\n- one\n- two\n- th")
     assert paper.text.endswith("    y = 2\n\n • one\n")
-    assert str(speech.unfinished()) == "two\n- th"
+    assert str(speech.render_unfinished()) == "two\n- th"
 
 
 def test_code_keeps_its_colours_over_lines() -> None:

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pinfold.front.chat.pictures import BadPicture, Frame, drawn, way_for
-from pinfold.front.chat.pictures.halves import blocks, stressed
-from pinfold.front.chat.pictures.inline import CHUNK, placed
-from pinfold.front.chat.pictures.png import SIGNATURE, decoded
+from pinfold.front.chat.pictures import BadPicture, Frame, choose_way, draw_picture
+from pinfold.front.chat.pictures.halves import render_half_blocks, sharpen_lines
+from pinfold.front.chat.pictures.inline import CHUNK, place_on_rows
+from pinfold.front.chat.pictures.png import SIGNATURE, decode_png
 from pinfold.front.chat.pictures.raster import Raster
-from pinfold.front.chat.pictures.sixel import encoded, quantised
+from pinfold.front.chat.pictures.sixel import encode_sixel, quantise
 
 pytestmark = pytest.mark.unit
 Pixel: TypeAlias = tuple[int, int, int]
@@ -104,7 +104,7 @@ def test_a_png_of_any_filter_and_colour_type_is_read_as_it_was_written(data: st.
     width, height = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 7))
     rows = [data.draw(st.binary(min_size=width * channels, max_size=width * channels)) for _ in range(height)]
     how = data.draw(st.lists(st.integers(0, 4), min_size=height, max_size=height))
-    found = pixels(decoded(png(rows, width, colours=colours, filters=how.__getitem__), whole))
+    found = pixels(decode_png(png(rows, width, colours=colours, filters=how.__getitem__), whole))
     for row, line in zip(rows, found, strict=True):
         for x, pixel in enumerate(line):
             *colour, alpha = row[x * channels : (x + 1) * channels] + b"\xff" * (channels in (1, 3))
@@ -121,26 +121,28 @@ def test_a_palette_of_any_depth_is_looked_up(depth: int) -> None:
         sum(value << (8 - depth * (place + 1)) for place, value in enumerate(numbers[at : at + per]))
         for at in range(0, len(numbers), per)
     )
-    found = decoded(png([packed], len(numbers), colours=3, depth=depth, extra=chunk(b"PLTE", palette)), whole)
+    found = decode_png(
+        png([packed], len(numbers), colours=3, depth=depth, extra=chunk(b"PLTE", palette)), whole
+    )
     assert pixels(found)[0] == [tuple(palette[3 * n : 3 * n + 3]) for n in numbers]
 
 
 def test_sixteen_bits_are_read_by_their_upper_half() -> None:
     row = bytes([10, 99, 20, 98, 30, 97])
-    assert pixels(decoded(png([row], 1, depth=16), whole)) == [[(10, 20, 30)]]
+    assert pixels(decode_png(png([row], 1, depth=16), whole)) == [[(10, 20, 30)]]
 
 
 def test_a_picture_is_scaled_to_the_mean_of_what_a_pixel_stands_for() -> None:
     rows = [bytes([0, 0, 0, 100, 100, 100]), bytes([200, 200, 200, 100, 100, 100])]
-    assert pixels(decoded(png(rows, 2), lambda _width, _height: (1, 1))) == [[(100, 100, 100)]]
+    assert pixels(decode_png(png(rows, 2), lambda _width, _height: (1, 1))) == [[(100, 100, 100)]]
 
 
 def test_sixels_decode_to_the_same_picture() -> None:
     picture = drawing(37, 23)
-    found = unsixeled(encoded(picture))
+    found = unsixeled(encode_sixel(picture))
     assert len(found) == 23
     assert all(len(row) == 37 for row in found)
-    palette, rows = quantised(picture)
+    palette, rows = quantise(picture)
     assert len(palette) <= 255
     for row, numbers in zip(found, rows, strict=True):
         for pixel, number in zip(row, numbers, strict=True):
@@ -152,7 +154,7 @@ def test_sixels_decode_to_the_same_picture() -> None:
 
 def test_few_colours_are_kept_exactly() -> None:
     picture = Raster(3, 1, (bytes([1, 2, 3, 250, 128, 7, 1, 2, 3]),))
-    assert quantised(picture) == ([(1, 2, 3), (250, 128, 7)], [bytes([0, 1, 0])])
+    assert quantise(picture) == ([(1, 2, 3), (250, 128, 7)], [bytes([0, 1, 0])])
 
 
 def matched(picture: Raster, found: list[list[Pixel | None]]) -> list[tuple[Pixel, Pixel]]:
@@ -194,7 +196,7 @@ def test_half_blocks_decode_to_the_same_picture(system: str, far: int) -> None:
     picture = drawing(24, 11)
     file = io.StringIO()
     console = Console(file=file, width=80, force_terminal=True, color_system=system)  # pyright: ignore[reportArgumentType]
-    for line in blocks(picture):
+    for line in render_half_blocks(picture):
         console.print(line)
     found = unblocked(file.getvalue())
     assert len(found) == 12  # the half row below the last is not drawn
@@ -236,7 +238,7 @@ def of_256(number: int) -> Pixel:
 
 def test_a_thin_line_on_paper_is_stressed_and_a_full_colour_is_not() -> None:
     paper, pale, full = b"\xff\xff\xff", bytes([200, 225, 240]), bytes([31, 119, 180])
-    found = stressed(Raster(10, 1, (paper * 8 + pale + full,))).rows[0]
+    found = sharpen_lines(Raster(10, 1, (paper * 8 + pale + full,))).rows[0]
     assert found[:24] == paper * 8
     assert found[24:27] == bytes([150, 198, 226])
     assert found[27:] == full
@@ -245,7 +247,7 @@ def test_a_thin_line_on_paper_is_stressed_and_a_full_colour_is_not() -> None:
 def test_kitty_gets_the_file_in_chunks_and_is_told_to_keep_quiet() -> None:
     noise = drawing(60, 50)
     data = png(noise.rows, 60, extra=chunk(b"teXt", bytes(range(256)) * 40))
-    found = drawn(data, "image/png", "kitty", Frame(columns=48, cell=(10, 20)))
+    found = draw_picture(data, "image/png", "kitty", Frame(columns=48, cell=(10, 20)))
     parts = re.findall(r"\x1b_G([^;\x1b]*);([A-Za-z0-9+/=]*)\x1b\\", found.data)
     keys = [dict(key.split("=") for key in one.split(",")) for one, _ in parts]
     assert len(parts) > 1
@@ -261,7 +263,7 @@ def test_kitty_gets_the_file_in_chunks_and_is_told_to_keep_quiet() -> None:
 def test_iterm_gets_the_file_as_it_is(mime: str) -> None:
     jpeg = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08\x00\x32\x00\x3c" + bytes(14) + b"\xff\xd9"
     data = jpeg if mime == "image/jpeg" else png(drawing(60, 50).rows, 60)
-    found = drawn(data, mime, "iterm", Frame(columns=48, cell=(10, 20)))
+    found = draw_picture(data, mime, "iterm", Frame(columns=48, cell=(10, 20)))
     match = re.search(r"\x1b\]1337;File=([^:]*):([A-Za-z0-9+/=]*)\x07", found.data)
     assert match
     assert dict(key.split("=") for key in match[1].split(";")) == {
@@ -279,7 +281,7 @@ def test_a_drawing_has_rows_of_its_own_also_at_the_bottom_of_the_screen() -> Non
         screen = pyte.Screen(20, 10)
         stream = pyte.Stream(screen)
         stream.feed("".join(f"line {n}\r\n" for n in range(lines)))
-        stream.feed(placed("P\nPP\nmoved away", 3).replace("\n", "\r\n") + "after")
+        stream.feed(place_on_rows("P\nPP\nmoved away", 3).replace("\n", "\r\n") + "after")
         text = [line.rstrip() for line in screen.display]
         below = text.index("after")
         assert text[below - 4 : below - 2] == [f"line {lines - 1}", "    P"]
@@ -289,11 +291,11 @@ def test_a_drawing_has_rows_of_its_own_also_at_the_bottom_of_the_screen() -> Non
 def test_a_picture_is_never_larger_than_its_room() -> None:
     data = png([bytes(3 * 200)] * 200, 200, filters=lambda _: 1)
     frame = Frame(columns=30, rows=10, cell=(8, 16))
-    assert drawn(data, "image/png", "kitty", frame).rows == 10
-    sixels = drawn(data, "image/png", "sixel", frame)
+    assert draw_picture(data, "image/png", "kitty", frame).rows == 10
+    sixels = draw_picture(data, "image/png", "sixel", frame)
     assert sixels.rows <= 10
     assert '"1;1;156;156' in sixels.data
-    lines = drawn(data, "image/png", "blocks", frame).lines
+    lines = draw_picture(data, "image/png", "blocks", frame).lines
     assert (len(lines), lines[0].cell_len) == (10, 20)
 
 
@@ -331,7 +333,7 @@ HOSTILE = {
 def test_a_hostile_picture_is_refused_in_words_and_in_time(name: str, way: str) -> None:
     begun = time.process_time()
     with pytest.raises(BadPicture) as refused:
-        drawn(HOSTILE[name], "image/png", way, Frame(columns=40))  # pyright: ignore[reportArgumentType]
+        draw_picture(HOSTILE[name], "image/png", way, Frame(columns=40))  # pyright: ignore[reportArgumentType]
     assert re.fullmatch(r"it [ -~]{5,60}", str(refused.value))
     assert time.process_time() - begun < 20
 
@@ -346,7 +348,7 @@ def test_no_picture_raises_anything_else(data: bytes, at: int, way: str) -> None
     for file in (data, SIGNATURE + data, SOUND[:at] + data + SOUND[at:], SOUND[: at % len(SOUND)] + data):
         for mime in ("image/png", "image/jpeg", "image/svg+xml"):
             try:
-                drawing = drawn(file, mime, way, Frame(columns=20))  # pyright: ignore[reportArgumentType]
+                drawing = draw_picture(file, mime, way, Frame(columns=20))  # pyright: ignore[reportArgumentType]
             except BadPicture:
                 continue
             assert re.fullmatch(r"[\n\r -~]*", re.sub(r"\x1b[_P\]\[78\\]|\x07", "", drawing.data))
@@ -354,7 +356,7 @@ def test_no_picture_raises_anything_else(data: bytes, at: int, way: str) -> None
 
 def test_unpacking_stops_when_it_takes_too_long() -> None:
     with pytest.raises(BadPicture, match="takes too long"):
-        decoded(SOUND, whole, seconds=-1.0)
+        decode_png(SOUND, whole, seconds=-1.0)
 
 
 @pytest.mark.parametrize(
@@ -376,9 +378,9 @@ def test_unpacking_stops_when_it_takes_too_long() -> None:
     ],
 )
 def test_the_way_goes_by_what_the_terminal_says_of_itself(environ: dict[str, str], way: str) -> None:
-    assert way_for("auto", environ, colour=True) == way
+    assert choose_way("auto", environ, colour=True) == way
 
 
 def test_what_is_asked_for_is_done_but_never_without_colours() -> None:
-    assert way_for("sixel", {"TERM": "tmux", "TMUX": "x"}, colour=True) == "sixel"
-    assert way_for("kitty", {"TERM": "xterm-kitty"}, colour=False) == "path"
+    assert choose_way("sixel", {"TERM": "tmux", "TMUX": "x"}, colour=True) == "sixel"
+    assert choose_way("kitty", {"TERM": "xterm-kitty"}, colour=False) == "path"

@@ -14,8 +14,8 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
-from pinfold.front.chat.completing import Completing, files_below, fitting
-from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion
+from pinfold.front.chat.completing import ChatCompleter, files_below, rank_paths
+from pinfold.front.chat.desk import ChoiceQuestion, InputQueue, KeyQuestion
 from pinfold.front.chat.history import FileHistory
 from pinfold.front.chat.pastes import Pastes
 from pinfold.front.chat.status import Status, short
@@ -26,20 +26,20 @@ pytestmark = pytest.mark.unit
 @given(st.lists(st.text(), max_size=5))
 def test_whatever_is_pasted_is_sent_whole(texts: list[str]) -> None:
     pastes = Pastes()
-    shown = "|".join(map(pastes.folded, texts))
-    assert pastes.whole(shown) == "|".join(texts).replace("\r\n", "\n").replace("\r", "\n")
+    shown = "|".join(map(pastes.collapse, texts))
+    assert pastes.expand(shown) == "|".join(texts).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def test_long_pastes_are_told_apart_and_go_with_one_backspace() -> None:
     pastes = Pastes()
     one, two = "a\n" * 10_000, "b\n" * 10_000
-    shown = f"see {pastes.folded(one)} and {pastes.folded(two)}"
+    shown = f"see {pastes.collapse(one)} and {pastes.collapse(two)}"
     assert shown == "see [pasted 10,000 lines] and [pasted 10,000 lines #2]"
-    assert pastes.folded(one) == "[pasted 10,000 lines]"
-    assert pastes.whole(shown) == f"see {one} and {two}"
+    assert pastes.collapse(one) == "[pasted 10,000 lines]"
+    assert pastes.expand(shown) == f"see {one} and {two}"
     assert pastes.token_before(shown) == len("[pasted 10,000 lines #2]")
     assert pastes.token_before("see [pasted 3 lines]") == 0
-    assert pastes.without(shown) == "see  and"
+    assert pastes.strip_tokens(shown) == "see  and"
 
 
 def test_the_history_is_private_bounded_and_survives_damage(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_files_are_offered_after_an_at_without_what_git_ignores(tmp_path: Path) 
     (tmp_path / ".gitignore").write_text("build/\n*.log\n")
     found = files_below(tmp_path)
     assert found == [".gitignore", "readme.md", "src/", "src/main.py", "src/other.py"]
-    assert fitting("main", found) == ["src/main.py"]
-    assert fitting("s", found)[:1] == ["src/"]
+    assert rank_paths("main", found) == ["src/main.py"]
+    assert rank_paths("s", found)[:1] == ["src/"]
 
-    completing = Completing()
+    completing = ChatCompleter()
     completing.workspace = tmp_path
 
     async def offered(text: str) -> list[str]:
@@ -84,7 +84,7 @@ def test_files_are_offered_after_an_at_without_what_git_ignores(tmp_path: Path) 
 
 
 def test_commands_and_their_arguments_are_offered_on_a_line_of_their_own() -> None:
-    completing = Completing()
+    completing = ChatCompleter()
     completing.commands = lambda: [("undo", "take back"), ("vars", "variables")]
     completing.arguments = lambda name, rest: [f"{name}-{rest}"]
 
@@ -128,13 +128,13 @@ def test_short_counts_are_short(count: int) -> None:
 
 def test_a_key_counts_only_after_the_question_stood_and_nobody_was_typing() -> None:
     async def scene() -> None:
-        desk = Desk(time.monotonic)
+        desk = InputQueue(time.monotonic)
         armed = asyncio.Event()
         desk.arms = armed.set
-        asked = asyncio.create_task(desk.asked(KeyQuestion("May it?", {"y": "yes"})))
+        asked = asyncio.create_task(desk.ask(KeyQuestion("May it?", {"y": "yes"})))
         await asyncio.sleep(0)
         assert not desk.armed
-        desk.drawn()
+        desk.on_drawn()
         began = time.monotonic()
         await asyncio.wait_for(armed.wait(), 60)
         assert time.monotonic() - began >= 0.5
@@ -147,7 +147,7 @@ def test_a_key_counts_only_after_the_question_stood_and_nobody_was_typing() -> N
 
 def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
     async def scene() -> None:
-        desk = Desk(time.monotonic)
+        desk = InputQueue(time.monotonic)
         armed, asked_for = asyncio.Event(), asyncio.Event()
         waiting = [True, True]
 
@@ -156,9 +156,9 @@ def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
             return bool(waiting and waiting.pop())
 
         desk.arms, desk.unread = armed.set, unread
-        asked = asyncio.create_task(desk.asked(KeyQuestion("May it?", {"y": "yes"})))
+        asked = asyncio.create_task(desk.ask(KeyQuestion("May it?", {"y": "yes"})))
         await asyncio.sleep(0)
-        desk.drawn()
+        desk.on_drawn()
         await asyncio.wait_for(asked_for.wait(), 60)
         assert not desk.armed
         await asyncio.wait_for(armed.wait(), 60)
@@ -171,13 +171,13 @@ def test_keys_that_wait_to_be_read_are_older_than_the_question() -> None:
 @pytest.mark.parametrize("typed", ["yes please", "maybe", "no", "any"])
 def test_a_word_answers_nothing_and_is_kept(typed: str) -> None:
     async def scene() -> None:
-        desk = Desk(time.monotonic)
+        desk = InputQueue(time.monotonic)
         armed = asyncio.Event()
         desk.arms = armed.set
         question = KeyQuestion("May it?", {"y": "yes", "a": "always", "n": "no"})
-        asked = asyncio.create_task(desk.asked(question))
+        asked = asyncio.create_task(desk.ask(question))
         await asyncio.sleep(0)
-        desk.drawn()
+        desk.on_drawn()
         await asyncio.wait_for(armed.wait(), 60)
         armed.clear()
         assert desk.press(typed[0]) == ""
@@ -196,9 +196,9 @@ def test_a_word_answers_nothing_and_is_kept(typed: str) -> None:
 
 def test_questions_wait_for_each_other_and_one_that_is_withdrawn_disappears() -> None:
     async def scene() -> None:
-        desk = Desk(time.monotonic)
+        desk = InputQueue(time.monotonic)
         first, second = KeyQuestion("first?", {"y": "yes"}), ChoiceQuestion("second?", ["a"] * 12)
-        one, two = asyncio.create_task(desk.asked(first)), asyncio.create_task(desk.asked(second))
+        one, two = asyncio.create_task(desk.ask(first)), asyncio.create_task(desk.ask(second))
         await asyncio.sleep(0)
         assert desk.question is first
         assert desk.waiting == 1
@@ -218,7 +218,7 @@ def test_questions_wait_for_each_other_and_one_that_is_withdrawn_disappears() ->
 
 def test_lines_are_taken_in_order_and_the_last_can_be_had_back() -> None:
     async def scene() -> None:
-        desk = Desk(time.monotonic)
+        desk = InputQueue(time.monotonic)
         for line in ("one", "two", "  ", "three"):
             desk.enter(line)
         assert desk.recall() == "three"

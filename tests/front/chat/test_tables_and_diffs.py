@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.front.chat.sheets import KeptPaper
 
 from pinfold.front.chat import diffs
-from pinfold.front.chat.tables import Grid, shown, table_in
+from pinfold.front.chat.tables import Grid, parse_html_table, render_table
 
 pytestmark = pytest.mark.unit
 
 
 def lines(grid: Grid, width: int) -> list[str]:
     paper = KeptPaper(width)
-    paper.write(shown(grid, width))
+    paper.write(render_table(grid, width))
     return paper.text.rstrip("\n").split("\n")
 
 
@@ -55,12 +55,14 @@ def test_no_table_is_wider_than_its_room(rows: list[list[str]], width: int) -> N
 
 
 def test_a_page_that_is_no_plain_table_is_none() -> None:
-    assert table_in("<h1>words</h1>") is None
-    assert table_in("<table><tr><td>a</td></tr></table><table></table>") is None
-    assert table_in("<table><tr><td><img src=x></td></tr></table>") is None
-    assert table_in("<p>" + "words " * 60 + "</p><table><tr><td>a</td></tr></table>") is None
-    assert table_in("<details><summary>x</summary><table><tr><td>a</td></tr></table></details>") is None
-    assert table_in("<table><tr><td>a</td></tr>" + "<tr><td>b</td></tr>" * 100_000) is None
+    assert parse_html_table("<h1>words</h1>") is None
+    assert parse_html_table("<table><tr><td>a</td></tr></table><table></table>") is None
+    assert parse_html_table("<table><tr><td><img src=x></td></tr></table>") is None
+    assert parse_html_table("<p>" + "words " * 60 + "</p><table><tr><td>a</td></tr></table>") is None
+    assert (
+        parse_html_table("<details><summary>x</summary><table><tr><td>a</td></tr></table></details>") is None
+    )
+    assert parse_html_table("<table><tr><td>a</td></tr>" + "<tr><td>b</td></tr>" * 100_000) is None
 
 
 def test_heads_over_several_rows_and_columns_are_joined() -> None:
@@ -68,7 +70,7 @@ def test_heads_over_several_rows_and_columns_are_joined() -> None:
         "<table><thead><tr><th></th><th colspan='2'>price</th></tr><tr><th></th><th>min</th><th>max</th></tr></thead>"
         "<tbody><tr><th>a</th><td>1</td><td>2</td></tr></tbody></table>"
     )
-    found = table_in(page)
+    found = parse_html_table(page)
     assert found is not None
     assert found.columns == ("", "price\nmin", "max")
     assert found.rows == (("a", "1", "2"),)
@@ -79,7 +81,7 @@ def test_a_cell_over_several_rows_keeps_the_others_in_their_columns() -> None:
         "<table><tr><th>a</th><th>b</th><th>c</th></tr><tr><th rowspan='2'>x</th><th>1</th><td>2</td></tr>"
         "<tr><th>3</th><td>4</td></tr><tr><th>y</th><th>5</th><td>6</td></tr></table>"
     )
-    found = table_in(page.replace("><", ">\n" + " " * 50 + "<"))
+    found = parse_html_table(page.replace("><", ">\n" + " " * 50 + "<"))
     assert found is not None
     assert found.rows == (("x", "1", "2"), ("", "3", "4"), ("y", "5", "6"))
 
@@ -87,13 +89,13 @@ def test_a_cell_over_several_rows_keeps_the_others_in_their_columns() -> None:
 @given(st.text(max_size=300))
 @settings(max_examples=60)
 def test_no_page_breaks_the_reader(page: str) -> None:
-    table_in("<table><thead><tr><th>" + page)
-    table_in(page.replace("a", "<td>").replace("b", "<table>").replace("c", "</tr>"))
+    parse_html_table("<table><thead><tr><th>" + page)
+    parse_html_table(page.replace("a", "<td>").replace("b", "<table>").replace("c", "</tr>"))
 
 
 def diffed(diff: str, most: int = 40) -> KeptPaper:
     paper = KeptPaper()
-    paper.write(*diffs.shown(diff, most=most, indent=""))
+    paper.write(*diffs.render_diff(diff, most=most, indent=""))
     return paper
 
 
@@ -106,7 +108,7 @@ def test_words_that_differ_are_stressed_where_most_are_the_same() -> None:
 
 
 def test_a_long_diff_is_left_out_in_the_middle() -> None:
-    diff = diffs.between("", "".join(f"{n}\n" for n in range(100)), "a.txt")
+    diff = diffs.compute_diff("", "".join(f"{n}\n" for n in range(100)), "a.txt")
     assert diff is not None
     text = diffed(diff, most=9).text.split("\n")
     assert text[:3] == ["--- a/a.txt", "+++ b/a.txt", "@@ -0,0 +1,100 @@"]
@@ -117,7 +119,7 @@ def test_a_long_diff_is_left_out_in_the_middle() -> None:
 
 def test_what_would_take_long_to_compare_is_not() -> None:
     begun = time.process_time()
-    assert diffs.between("x\n" * 60_000, "y\n" * 60_000) is None
-    assert diffs.between("x" * 200_000, "") is None
+    assert diffs.compute_diff("x\n" * 60_000, "y\n" * 60_000) is None
+    assert diffs.compute_diff("x" * 200_000, "") is None
     diffed("-" + "ab " * 100_000 + "\n+" + "ba " * 100_000)
     assert time.process_time() - begun < 15

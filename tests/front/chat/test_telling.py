@@ -42,7 +42,7 @@ from pinfold.events import (
     TurnInterrupted,
     UserSpoke,
 )
-from pinfold.front.chat.telling import LIVE_S, Teller
+from pinfold.front.chat.telling import LIVE_S, EventRenderer
 
 pytestmark = pytest.mark.unit
 TURN = TurnId("t_1")
@@ -160,7 +160,7 @@ async def test_a_long_output_is_collapsed_and_all_of_it_can_be_had() -> None:
     text = "".join(f"line {n}\n" for n in range(100_000))
     observation = text[:6000] + "\n[... left out ...]\n" + text[-3000:]
     paper = KeptPaper()
-    teller = Teller(paper, shelf.get)
+    teller = EventRenderer(paper, shelf.get)
     await tell(teller, cell("loop", observation, blobs=(shelf.put(text.encode()),)))
     lines = [line.strip() for line in paper.text.strip().split("\n")[1:-1]]
     assert lines == [
@@ -175,7 +175,7 @@ async def test_a_long_output_is_collapsed_and_all_of_it_can_be_had() -> None:
 async def test_output_is_seen_while_it_comes_in_a_bounded_region() -> None:
     pieces = tuple(OutputDelta(id=A, stream="stdout", text=f"step {n}\n" * 1000) for n in range(300))
     paper = KeptPaper()
-    teller = Teller(paper, Shelf().get)
+    teller = EventRenderer(paper, Shelf().get)
     begun = time.monotonic()
     *start, finished = cell("loop", "(done)", between=pieces)
     await tell(teller, start)
@@ -184,10 +184,10 @@ async def test_output_is_seen_while_it_comes_in_a_bounded_region() -> None:
     assert 1 <= len(shown) <= took / LIVE_S + 3
     assert all(live.count("\n") <= 8 for live in shown)
     assert "step" not in paper.text
-    assert teller.doing() == "running cell 3"
+    assert teller.describe_activity() == "running cell 3"
     await tell(teller, [finished])
     assert paper.lives[-1] is None
-    assert teller.doing() == ""
+    assert teller.describe_activity() == ""
 
 
 async def test_a_progress_bar_is_seen_as_it_stands() -> None:
@@ -290,10 +290,10 @@ async def test_commands_and_tools_are_a_line_each() -> None:
 
 async def test_what_was_asked_and_denied_is_said_with_the_reason() -> None:
     paper = KeptPaper()
-    teller = Teller(paper, Shelf().get)
+    teller = EventRenderer(paper, Shelf().get)
     proposed = ActionProposed(id=A, action=CallTool(tool="shell", args={"command": "rm x"}))
     await tell(teller, [proposed, ApprovalRequested(id=A, reason="deletes", digest="d")])
-    assert teller.doing() == "waiting for you"
+    assert teller.describe_activity() == "waiting for you"
     assert "$ rm x" in paper.text
     await tell(
         teller,
@@ -305,7 +305,7 @@ async def test_what_was_asked_and_denied_is_said_with_the_reason() -> None:
     )
     assert paper.text.endswith("    [denied: not that one]\n    [not run: the user said no]\n")
     assert paper.text.count("$ rm x") == 1
-    assert teller.doing() == ""
+    assert teller.describe_activity() == ""
 
 
 async def test_reasoning_is_a_line_unless_it_is_wanted() -> None:
@@ -378,19 +378,19 @@ async def test_an_answer_that_says_what_it_did_without_is_written_once() -> None
 
 
 async def test_what_is_going_on_is_told_in_words() -> None:
-    teller = Teller(KeptPaper(), Shelf().get)
-    assert teller.doing() == ""
-    await teller.tell(entry(ModelCalled(turn=TURN, model="gpt-5")))
-    assert teller.doing() == "asking gpt-5"
-    await teller.tell(TextDelta(turn=TURN, text="hm", reasoning=True))
-    assert teller.doing() == "thinking"
-    await teller.tell(TextDelta(turn=TURN, text="Well"))
-    assert teller.doing() == "answering"
-    await teller.tell(entry(replied("Well")))
+    teller = EventRenderer(KeptPaper(), Shelf().get)
+    assert teller.describe_activity() == ""
+    await teller.render(entry(ModelCalled(turn=TURN, model="gpt-5")))
+    assert teller.describe_activity() == "asking gpt-5"
+    await teller.render(TextDelta(turn=TURN, text="hm", reasoning=True))
+    assert teller.describe_activity() == "thinking"
+    await teller.render(TextDelta(turn=TURN, text="Well"))
+    assert teller.describe_activity() == "answering"
+    await teller.render(entry(replied("Well")))
     await tell(teller, tool("web.fetch", {}, "x")[:2])
-    assert teller.doing() == "running web.fetch"
-    await teller.tell(entry(TurnInterrupted(turn=TURN)))
-    assert teller.doing() == ""
+    assert teller.describe_activity() == "running web.fetch"
+    await teller.render(entry(TurnInterrupted(turn=TURN)))
+    assert teller.describe_activity() == ""
 
 
 TABLE = b"""<style>p {}</style><table border="1" class="dataframe"><thead><tr><th></th><th>name</th><th>price</th></tr></thead>

@@ -23,7 +23,7 @@ from tests.front.mcp_server.reaching import ERAS, Served, begin_http, end, struc
 
 from pinfold.app import SessionStore
 from pinfold.app.offering import server_token
-from pinfold.front.mcp_server import place_of
+from pinfold.front.mcp_server import parse_address
 from pinfold.front.mcp_server.guarding import Guard
 
 pytestmark = [
@@ -476,7 +476,7 @@ def test_the_token_is_kept_for_its_user_alone(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_where_to_listen_is_read_from_one_word(given: str, host: str, port: int) -> None:
-    place = place_of(given, (), ())
+    place = parse_address(given, (), ())
     assert (place.host, place.port) == (host, port)
     assert f"localhost:{port}" in place.hosts(port)
 

@@ -20,12 +20,12 @@ from pinfold.events import (
     SessionId,
 )
 from pinfold.front.chat import diffs
-from pinfold.front.chat.actions import head
+from pinfold.front.chat.actions import render_action
 from pinfold.front.chat.displays import Displays
-from pinfold.front.chat.output import CELL, INDENT, TOOL, Stream, printed_of, shown, traceback
+from pinfold.front.chat.output import CELL, INDENT, TOOL, Stream, excerpt_bytes, render_excerpt, traceback
 from pinfold.front.chat.pictures import Way
-from pinfold.front.chat.results import apart, exit_code, verdict
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.results import exit_code, render_status, split_observation
+from pinfold.front.chat.spacing import SpacedTranscript
 from pinfold.text import cap_text, presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -76,16 +76,16 @@ class _Open(Struct):
         return isinstance(self.action, CallTool) and self.action.tool == "ask_user"
 
 
-class Acting:
+class ActionRenderer:
     def __init__(
-        self, paper: Spaced, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
+        self, paper: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, displays: int = 0
     ) -> None:
         self._paper = paper
         self._displays = Displays(paper, blob, way, displays)
         self._open: dict[ActionId, _Open] = {}
         self._last: ActionFinished | None = None
 
-    def doing(self) -> str:
+    def describe_activity(self) -> str:
         if any(one.waits for one in self._open.values()):
             return "waiting for you"
         for one in reversed(self._open.values()):
@@ -113,18 +113,18 @@ class Acting:
         """Nothing runs any more."""
         self._open.clear()
 
-    def proposed(self, event: ActionProposed, *, above: bool) -> None:
+    def on_proposed(self, event: ActionProposed, *, above: bool) -> None:
         self._open[event.id] = _Open(action=event.action, parent=event.parent, above=above)
         if isinstance(event.action, CallTool) and (calls := self._calls(event.id)):
             calls.count += 1
 
-    def waiting(self, id_: ActionId) -> None:
+    def on_approval_requested(self, id_: ActionId) -> None:
         if one := self._open.get(id_):
             one.waits = True
             one.is_shown = one.is_shown or one.asks  # the question itself is shown
             self._show(one)
 
-    def decided(self, event: ApprovalDecided) -> None:
+    def on_approval_decided(self, event: ApprovalDecided) -> None:
         one = self._open.get(event.id)
         if one:
             one.waits = False
@@ -135,7 +135,7 @@ class Acting:
         words = f": {presentable_line(event.words)}" if event.words else ""
         self._note(f"{'allowed' if event.verdict == 'allow' else 'denied'}{how}{words}")
 
-    def denied(self, id_: ActionId, reason: str) -> None:
+    def on_denied(self, id_: ActionId, reason: str) -> None:
         if calls := self._calls(id_):
             calls.denied += 1
             calls.reason = presentable_line(reason)
@@ -145,21 +145,21 @@ class Acting:
             one.waits = False
         self._note(f"not run: {presentable_line(reason)}", "yellow")
 
-    def started(self, id_: ActionId, cell: int | None) -> None:
+    def on_started(self, id_: ActionId, cell: int | None) -> None:
         if one := self._open.get(id_):
             one.runs, one.waits = True, False
             one.cell = cell if one.parent is None else None
             self._show(one)
 
-    def output(self, id_: ActionId, text: str) -> None:
+    def add_output(self, id_: ActionId, text: str) -> None:
         one = self._open.get(id_)
         if one and one.parent is None:  # what a tool prints for the cell that called it is the cell's to know
             one.stream.add(text)
 
-    async def finished(self, event: ActionFinished, session: SessionId) -> None:
+    async def on_finished(self, event: ActionFinished, session: SessionId) -> None:
         one = self._open.pop(event.id, None)
         if one and one.parent:
-            await self._nested(event, one, session)
+            await self._finish_nested(event, one, session)
             return
         if one:
             self._show(one)
@@ -169,11 +169,11 @@ class Acting:
             return  # the answer was said
         is_cell = one is None or isinstance(one.action, RunCell)
         if one and isinstance(one.action, CallTool) and one.action.tool in _EDITS and event.outcome == "ok":
-            await self._edited(event)
+            await self._show_edit(event)
         else:
             await self._result(event, session, one, is_cell=is_cell)
         await self._files(event)
-        self._paper.write(verdict(event, "" if is_cell else exit_code(event)))
+        self._paper.write(render_status(event, "" if is_cell else exit_code(event)))
         self._paper.gap()
 
     async def last_output(self) -> str:
@@ -184,7 +184,7 @@ class Acting:
         text = self._last.observation if whole is None else whole.decode("utf-8", "replace")
         return cap_text(presentable(text), SCREEN)
 
-    async def _nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
+    async def _finish_nested(self, event: ActionFinished, one: _Open, session: SessionId) -> None:
         assert one.parent
         above = self._open.get(one.parent)
         if above and isinstance(one.action, CallTool) and event.outcome not in ("ok", "denied"):
@@ -208,17 +208,19 @@ class Acting:
         if not is_cell and (code := exit_code(event)):  # said in the line under it
             whole = whole.rstrip(b"\n").removesuffix(f"[{code}]".encode())
         forms = await self._displays.forms(event.displays)
-        parts = apart(event, whole, [form.plain for form in forms])
+        parts = split_observation(event, whole, [form.plain for form in forms])
         width, bounds = self._paper.width, CELL if is_cell else TOOL
         way = f"/output {one.cell}" if one and one.cell and is_cell else "/output"
-        self._paper.write(*shown(printed_of(parts.stdout, bounds), width, way=way))
+        self._paper.write(*render_excerpt(excerpt_bytes(parts.stdout, bounds), width, way=way))
         if parts.stderr:
-            self._paper.write(*shown(printed_of(parts.stderr, bounds), width, way=way, kind="stderr"))
+            self._paper.write(
+                *render_excerpt(excerpt_bytes(parts.stderr, bounds), width, way=way, kind="stderr")
+            )
         for form in forms:
             await self._displays.show(form, session)
         if parts.value and not any(form.plain.decode("utf-8", "replace") == parts.value for form in forms):
             self._paper.write(
-                *shown(printed_of(parts.value.encode("utf-8", "replace"), bounds), width, way=way)
+                *render_excerpt(excerpt_bytes(parts.value.encode("utf-8", "replace"), bounds), width, way=way)
             )
         if parts.error:
             self._paper.write(*traceback(parts.error))
@@ -226,11 +228,11 @@ class Acting:
             if not (event.rolled_back and "rolled back" in note):
                 self._note(note)
 
-    async def _edited(self, event: ActionFinished) -> None:
+    async def _show_edit(self, event: ActionFinished) -> None:
         """What it says is a diff, which the files show too where they are known."""
         self._last = event
         if not event.files:
-            self._paper.write(*diffs.shown(event.observation))
+            self._paper.write(*diffs.render_diff(event.observation))
 
     async def _files(self, event: ActionFinished) -> None:
         for number, change in enumerate(event.files):
@@ -238,10 +240,10 @@ class Acting:
             after = await self._content(change.after)
             diff = None
             if before is not None or after is not None:
-                diff = diffs.between(before or "", after or "")
-            self._paper.write(_changed(change, diff))
+                diff = diffs.compute_diff(before or "", after or "")
+            self._paper.write(_format_change(change, diff))
             if diff and number < _DIFFS and diff.count("\n") < _DIFF_LINES and change.how == "changed":
-                self._paper.write(*diffs.shown(diff, indent="      "))
+                self._paper.write(*diffs.render_diff(diff, indent="      "))
         if event.more_files:
             self._note(f"and {event.more_files:,} other files")
 
@@ -262,7 +264,7 @@ class Acting:
             one.is_shown = True
             self._paper.gap()
             with self._paper.together():
-                self._paper.write(*head(one.action, one.cell, above=one.above))
+                self._paper.write(*render_action(one.action, one.cell, above=one.above))
 
     def _note(self, words: str, style: str = "dim") -> None:
         from rich.text import Text
@@ -270,7 +272,7 @@ class Acting:
         self._paper.write(Text(f"{INDENT}[{presentable_line(words).strip('[]')}]", style))
 
 
-def _changed(change: FileChange, diff: str | None) -> RenderableType:
+def _format_change(change: FileChange, diff: str | None) -> RenderableType:
     from rich.text import Text
 
     sign, style = _SIGNS[change.how]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pinfold.events import Action, CallTool, Json, NotPlain, RunCell, plain_json
-from pinfold.front.chat.code import highlighted, language_of
-from pinfold.front.chat.hanging import beside
+from pinfold.front.chat.code import highlight_code, language_of
+from pinfold.front.chat.hanging import with_gutter
 from pinfold.front.chat.lines import cut
 from pinfold.text import presentable, presentable_line
 
@@ -22,20 +22,20 @@ _WRITTEN_LINES = 12
 _ARGUMENTS = 160
 
 
-def head(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
+def render_action(action: Action, cell: int | None, *, above: bool = False) -> list[RenderableType]:
     """`cell`: its number, if it has one. `above`: its code was just read in what the model said."""
     match action:
         case RunCell() if above:
             return [_words("  Ran the code above" if cell is None else f"  Ran as cell {cell}", "dim italic")]
         case RunCell(code=code):
-            return _beside_all(_elided(highlighted(code.strip("\n"), "python"), CODE_LINES), cell)
+            return _beside_all(_elide_lines(highlight_code(code.strip("\n"), "python"), CODE_LINES), cell)
         case CallTool(tool="shell", given={"command": str(command), **rest}):
             where = " on the host" if rest.get("where") == "host" else ""
-            lines = _elided(highlighted(command.strip("\n"), "bash"), CODE_LINES)
+            lines = _elide_lines(highlight_code(command.strip("\n"), "bash"), CODE_LINES)
             lines[0] = _words(f"${where} ", "bold").append_text(lines[0])
             return _beside_all(lines, cell)
         case CallTool(tool=tool, given=given):
-            return [_beside(_title(tool, given), cell), *_written(tool, given)]
+            return [_beside(_title(tool, given), cell), *_render_new_file(tool, given)]
 
 
 _LONG = {"edit_file": ("old", "new"), "write_file": ("content",), "apply_patch": ("patch",)}
@@ -53,12 +53,12 @@ def _title(tool: str, given: Mapping[str, Json]) -> Text:
     return text.append(f" {cut(presentable_line(arguments), _ARGUMENTS)}") if arguments else text
 
 
-def _written(tool: str, given: Mapping[str, Json]) -> list[RenderableType]:
+def _render_new_file(tool: str, given: Mapping[str, Json]) -> list[RenderableType]:
     """What goes into a new file. What an edit does is seen when it is done, and by who is asked before."""
     match tool, given:
         case "write_file", {"path": str(path), "content": str(content)}:
-            lines = _elided(highlighted(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
-            return [beside(line, "    + ", "green") for line in lines]
+            lines = _elide_lines(highlight_code(content.rstrip("\n"), language_of(path)), _WRITTEN_LINES)
+            return [with_gutter(line, "    + ", "green") for line in lines]
         case _:
             return []
 
@@ -76,10 +76,10 @@ def _beside_all(lines: list[Text], cell: int | None) -> list[RenderableType]:
 
 def _beside(line: Text, cell: int | None) -> RenderableType:
     number = "" if cell is None else str(cell)
-    return beside(line, "    │ ", "dim", f"{number:>3} │ ")
+    return with_gutter(line, "    │ ", "dim", f"{number:>3} │ ")
 
 
-def _elided(lines: list[Text], most: int) -> list[Text]:
+def _elide_lines(lines: list[Text], most: int) -> list[Text]:
     if len(lines) <= most + 1:
         return lines or [_words("", "")]
     first, last = most * 3 // 4, most - most * 3 // 4

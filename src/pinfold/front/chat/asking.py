@@ -26,10 +26,10 @@ from pinfold.events import (
     Interrupt,
     Scope,
 )
-from pinfold.front.chat.desk import Desk, KeyQuestion, WordsQuestion
-from pinfold.front.chat.diffs import coloured
-from pinfold.front.chat.hanging import Hanging
-from pinfold.front.chat.paper import Paper
+from pinfold.front.chat.desk import InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.diffs import colour_lines
+from pinfold.front.chat.hanging import HangingText
+from pinfold.front.chat.paper import Transcript
 from pinfold.text import cap_text, exact, presentable, presentable_line
 
 Submit: TypeAlias = Callable[[Command], Awaitable[None]]
@@ -47,7 +47,7 @@ _SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
 class Approvals:
     """Those that wait, the oldest asked first; what is answered elsewhere disappears."""
 
-    def __init__(self, desk: Desk, paper: Paper, submit: Submit) -> None:
+    def __init__(self, desk: InputQueue, paper: Transcript, submit: Submit) -> None:
         self._desk = desk
         self._paper = paper
         self._submit = submit
@@ -70,11 +70,11 @@ class Approvals:
                 self._dismiss(event.id)  # asked anew: what was shown is not so any more
                 self._woken.set()
             case ApprovalDecided() if event.id in self._waiting:
-                self._gone(event.id)
+                self._withdraw(event.id)
                 if event.id not in self._ours:
-                    self._paper.write(_answered_elsewhere(event))
+                    self._paper.write(_render_decision(event))
             case ActionFinished() if event.id in self._waiting:
-                self._gone(event.id)
+                self._withdraw(event.id)
             case _:
                 pass
 
@@ -85,7 +85,7 @@ class Approvals:
             self._woken = anyio.Event()
             await self._woken.wait()
 
-    def _gone(self, id_: ActionId) -> None:
+    def _withdraw(self, id_: ActionId) -> None:
         del self._waiting[id_]
         self._dismiss(id_)
 
@@ -94,7 +94,7 @@ class Approvals:
             self._asked[1].cancel()
 
     async def _ask(self, event: ApprovalRequested) -> None:
-        self._paper.write(*what_is_asked(event))
+        self._paper.write(*render_request(event))
         with anyio.CancelScope() as scope:
             self._asked = event.id, scope
             decide = await (self._question(event) if event.question else self._approval(event))
@@ -116,7 +116,7 @@ class Approvals:
             await self._submit(Interrupt())
 
     async def _approval(self, event: ApprovalRequested) -> Decide | None:
-        key = await self._desk.asked(KeyQuestion(self._title(_may_it(event)), _keys(event)))
+        key = await self._desk.ask(KeyQuestion(self._title(_format_question(event)), _keys(event)))
         if key is None:
             return None
         if key in _SCOPES:
@@ -129,12 +129,12 @@ class Approvals:
             may_be_empty=True,
             follows=True,
         )
-        words = await self._desk.asked(why)
+        words = await self._desk.ask(why)
         return None if words is None else _decision(event, "deny", words=words)
 
     async def _question(self, event: ApprovalRequested) -> Decide | None:
         label = "number or words:" if event.options else "answer:"
-        words = await self._desk.asked(
+        words = await self._desk.ask(
             WordsQuestion(self._title("The agent waits for your answer."), label, may_be_empty=False)
         )
         if words is None:
@@ -166,9 +166,9 @@ def _keys(event: ApprovalRequested) -> dict[str, str]:
     return keys | {"n": "no", "esc": "stop"}
 
 
-def what_is_asked(event: ApprovalRequested) -> list[RenderableType]:
+def render_request(event: ApprovalRequested) -> list[RenderableType]:
     """What is asked, for good: a yes can be read up on."""
-    asked = Hanging(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
+    asked = HangingText(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
     if event.question:
         return [
             asked,
@@ -179,25 +179,25 @@ def what_is_asked(event: ApprovalRequested) -> list[RenderableType]:
         ]
     parts: list[RenderableType] = [asked]
     if event.shows:
-        parts += _what_it_would_do(event.shows)
+        parts += _render_effect(event.shows)
     if event.pattern:
-        parts.append(_what_a_yes_allows(event))
+        parts.append(_render_grants(event))
     return parts
 
 
-def _what_a_yes_allows(event: ApprovalRequested) -> RenderableType:
+def _render_grants(event: ApprovalRequested) -> RenderableType:
     file = presentable_line(PurePath(event.stored).name)
     allows = '"Session" and "always" allow' if event.stored else '"Session" allows'
     words = Text(f"{allows} ", style="dim")
-    words.append(in_words(exact(event.pattern).replace("\n", "\\n")), style="bold")
+    words.append(describe_pattern(exact(event.pattern).replace("\n", "\\n")), style="bold")
     if event.stored:
         words.append(f'; "always" is saved in {file}', style="dim")
     if event.bundled:
         words.append('; "once" allows all such calls of this cell', style="dim")
-    return Hanging(words, "  ", "    ", "dim")
+    return HangingText(words, "  ", "    ", "dim")
 
 
-def in_words(pattern: str) -> str:
+def describe_pattern(pattern: str) -> str:
     """What a pattern allows."""
     kind, _, what = pattern.partition(": ")
     if of_server := _OF_SERVER.fullmatch(what):  # the digits are its program, which the user knows by name
@@ -222,7 +222,7 @@ def in_words(pattern: str) -> str:
             return pattern
 
 
-def _may_it(event: ApprovalRequested) -> str:
+def _format_question(event: ApprovalRequested) -> str:
     """What is not to be seen beside the question is said in it."""
     if len(event.shows) > _SHOWN:
         return f"Too long to be shown whole ({len(event.shows):,} characters), so it can only be denied."
@@ -230,15 +230,15 @@ def _may_it(event: ApprovalRequested) -> str:
     return f"Allow this? It is {lines:,} lines long, see above." if lines > _SEEN else "Allow this?"
 
 
-def _what_it_would_do(shows: str) -> list[RenderableType]:
+def _render_effect(shows: str) -> list[RenderableType]:
     """Every line of it: a diff by its signs, anything else as it is."""
-    lines = _without_blanks(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
+    lines = _strip_blank_lines(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
     is_diff = any(line.startswith("@@ -") for line in lines)
-    styled = coloured(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]
-    return [Hanging(line, _GUTTER, _GUTTER + "    ") for line in styled]
+    styled = colour_lines(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]
+    return [HangingText(line, _GUTTER, _GUTTER + "    ") for line in styled]
 
 
-def _without_blanks(lines: list[str]) -> list[str]:
+def _strip_blank_lines(lines: list[str]) -> list[str]:
     kept: list[str] = []
     for is_blank, run in groupby(lines, key=lambda line: not line.strip("+- \t")):
         some = list(run)
@@ -248,6 +248,6 @@ def _without_blanks(lines: list[str]) -> list[str]:
     return kept
 
 
-def _answered_elsewhere(event: ApprovalDecided) -> Text:
+def _render_decision(event: ApprovalDecided) -> Text:
     who = "another process" if event.by == "user" else presentable_line(event.by)
     return Text(f"  answered by {who}", style="dim")

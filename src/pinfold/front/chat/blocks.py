@@ -72,13 +72,13 @@ class Splitter:
 
     def feed(self, text: str) -> Iterator[Piece]:
         first, *whole = text.split("\n")
-        yield from self._more(first)
+        yield from self._add_to_line(first)
         for begun in whole:
             yield from self._line("".join(self._parts).removesuffix("\r"))
             self._parts, self._size = [], 0
-            yield from self._more(begun)
+            yield from self._add_to_line(begun)
 
-    def _more(self, text: str) -> Iterator[Piece]:
+    def _add_to_line(self, text: str) -> Iterator[Piece]:
         """Of the line that has not ended. Cut by its own length, never by how it came."""
         while self._size + len(text) > LONGEST:
             room = LONGEST - self._size
@@ -128,7 +128,7 @@ class Splitter:
             return
         for look in (
             self._open_fence,
-            self._underlined,
+            self._close_heading,
             self._in_table,
             self._single,
             self._item,
@@ -166,7 +166,7 @@ class Splitter:
         self._code_begins = True
         return self._flush()
 
-    def _underlined(self, line: str) -> Iterable[Piece] | None:
+    def _close_heading(self, line: str) -> Iterable[Piece] | None:
         match = _UNDERLINE.match(line)
         if not (match and self._lines and self._kind == "paragraph" and len(self._lines) == 1):
             return None

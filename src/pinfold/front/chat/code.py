@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pinfold.front.chat.lines import Shown
+from pinfold.front.chat.lines import LineSanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +111,7 @@ class Highlighter:
     def __init__(self, language: str) -> None:
         self._lexer = _lexer(language)
         self._stack: list[str] = ["root"]
-        self._shown = Shown()
+        self._shown = LineSanitizer()
 
     def line(self, source: str) -> Text | None:
         """None where nothing of the line is to be seen."""
@@ -128,9 +128,9 @@ class Highlighter:
         text.rstrip()
         return text
 
-    def begun(self, source: str) -> str:
+    def partial_line(self, source: str) -> str:
         """The beginning of the next line, in no colours yet."""
-        return self._shown.begun(source)
+        return self._shown.partial_line(source)
 
     def _tokens(self, line: str) -> Iterable[tuple[Any, str]]:
         from pygments.lexer import ExtendedRegexLexer, LexerContext
@@ -149,7 +149,7 @@ class Highlighter:
         return [(kind, part) for _, kind, part in self._lexer.get_tokens_unprocessed(line)]
 
 
-def highlighted(code: str, language: str) -> list[Text]:
+def highlight_code(code: str, language: str) -> list[Text]:
     """All of it, by line."""
     lines = Highlighter(language)
     return [text for line in code.split("\n") if (text := lines.line(line)) is not None]

@@ -24,7 +24,7 @@ _WORD = re.compile(r"(?:^|\s)@([^\s@]*)$")
 _NEVER = ("node_modules", "__pycache__", ".git", ".venv", "venv")
 
 
-class Completing(Completer):
+class ChatCompleter(Completer):
     def __init__(self) -> None:
         self.commands: Callable[[], Iterable[tuple[str, str]]] = tuple
         """Each with what it does."""
@@ -37,9 +37,9 @@ class Completing(Completer):
         """Of what is known by now."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
-            yield from self._of_command(text)
+            yield from self._complete_command(text)
         elif match := _WORD.search(text):
-            for path in fitting(match[1], self._files):
+            for path in rank_paths(match[1], self._files):
                 yield Completion(path, start_position=-len(match[1]))
 
     async def get_completions_async(
@@ -52,7 +52,7 @@ class Completing(Completer):
         for completion in self.get_completions(document, complete_event):
             yield completion
 
-    def _of_command(self, text: str) -> Iterable[Completion]:
+    def _complete_command(self, text: str) -> Iterable[Completion]:
         name, space, rest = text[1:].partition(" ")
         if not space:
             for known, words in self.commands():
@@ -65,7 +65,7 @@ class Completing(Completer):
             yield Completion(argument, start_position=-len(rest))
 
 
-def fitting(typed: str, paths: Iterable[str]) -> list[str]:
+def rank_paths(typed: str, paths: Iterable[str]) -> list[str]:
     """Those that begin with it, then those whose name does, then those that hold it."""
     wanted = typed.lower()
     ranked: tuple[list[str], ...] = ([], [], [])
@@ -84,7 +84,7 @@ def files_below(root: Path) -> list[str]:
     """Paths from `root`, the nearest first: as many as are found in a moment, without what git roughly ignores."""
     until = time.monotonic() + _LOOK_S
     found: list[str] = []
-    folders = [("", _ignored_in(root, ()))]
+    folders = [("", _read_ignore_patterns(root, ()))]
     while folders and len(found) < FILES and time.monotonic() < until:
         folder, ignored = folders.pop(0)
         try:
@@ -103,13 +103,13 @@ def files_below(root: Path) -> list[str]:
                 continue
             if is_folder:
                 found.append(f"{path}/")
-                folders.append((f"{path}/", _ignored_in(root / path, ignored)))
+                folders.append((f"{path}/", _read_ignore_patterns(root / path, ignored)))
             else:
                 found.append(path)
     return found[:FILES]
 
 
-def _ignored_in(folder: Path, above: tuple[str, ...]) -> tuple[str, ...]:
+def _read_ignore_patterns(folder: Path, above: tuple[str, ...]) -> tuple[str, ...]:
     try:
         # A pipe must not make us wait, nor a link lead anywhere.
         fd = os.open(folder / ".gitignore", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -87,7 +87,7 @@ class WordsQuestion(Question):
             self.settle(text.strip())
 
 
-class Desk:
+class InputQueue:
     """Everything is called from the event loop's thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -102,17 +102,17 @@ class Desk:
         self.status: Callable[[int], str] = lambda _: ""
         """The bottom line, by the columns there are."""
         self.hint = ""
-        self.changed: Callable[[], None] = _nothing
+        self.changed: Callable[[], None] = _do_nothing
         """The frame draws again."""
         self.at_once: Callable[[str], bool] = _never
         """Takes a line that need not wait for its turn."""
-        self.interrupted: Callable[[], None] = _nothing
+        self.interrupted: Callable[[], None] = _do_nothing
         """The conversation stops what runs."""
-        self.forced: Callable[[], object] = _nothing
+        self.forced: Callable[[], object] = _do_nothing
         """The user does not wait for what leaving takes."""
-        self.arms: Callable[[], None] = _nothing
+        self.arms: Callable[[], None] = _do_nothing
         """A question takes the keyboard."""
-        self.disarms: Callable[[], None] = _nothing
+        self.disarms: Callable[[], None] = _do_nothing
         self.unread: Callable[[], bool] = bool
         """Whether keys were pressed that nobody has looked at yet."""
         self._clock = clock
@@ -187,10 +187,10 @@ class Desk:
         """Questions behind the one that is shown."""
         return max(0, len(self._questions) - 1)
 
-    def typed(self) -> None:
+    def note_key(self) -> None:
         self._typed_at = self._clock()
 
-    def drawn(self) -> None:
+    def on_drawn(self) -> None:
         """The terminal shows the question, if there is one."""
         if self._shown is not None and self._drawn_at is None:
             self._drawn_at = self._clock()
@@ -231,7 +231,7 @@ class Desk:
     def _answer(self, question: KeyQuestion, key: str) -> None:
         self._forget_letters()
         if key.lower() != "n":  # a second stroke is not meant for the question behind it
-            self.typed()
+            self.note_key()
         question.press(key)
         self.changed()
 
@@ -246,13 +246,13 @@ class Desk:
         self._forget_letters()
         question, self.armed = self._shown, False
         self.disarms()
-        self.typed()
+        self.note_key()
         self.hint = WORDS_HINT
         if question is not None:
             self._arm(question)
         return typed
 
-    async def asked(self, question: Question) -> str | None:
+    async def ask(self, question: Question) -> str | None:
         """Its answer, once it is its turn. Cancelled or withdrawn, it disappears."""
         self._questions.append(question)
         self._next()
@@ -292,5 +292,5 @@ def _never(_: str) -> bool:
     return False
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

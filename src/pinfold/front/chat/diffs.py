@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pinfold.front.chat.hanging import Hanging
-from pinfold.front.chat.lines import Shown
+from pinfold.front.chat.hanging import HangingText
+from pinfold.front.chat.lines import LineSanitizer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,7 @@ class Size(Struct, frozen=True):
         return f"+{self.added:,} -{self.removed:,}"
 
 
-def between(before: str, after: str, path: str = "", context: int = 2) -> str | None:
+def compute_diff(before: str, after: str, path: str = "", context: int = 2) -> str | None:
     """A unified diff; None where that would take too long."""
     old, new = _lines(before), _lines(after)
     if max(len(before), len(after)) > LARGEST or max(len(old), len(new)) > _MOST_LINES:
@@ -57,35 +57,35 @@ def size_of(diff: str) -> Size:
     return Size(sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines))
 
 
-def shown(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
+def render_diff(diff: str, *, most: int = LINES, indent: str = "    ") -> list[RenderableType]:
     """A unified diff, whoever made it; at most so many lines."""
     from rich.text import Text
 
-    shown = Shown()
+    shown = LineSanitizer()
     lines = [line for one in diff.rstrip("\n").split("\n") if (line := _presentable(one, shown)) is not None]
-    styled = coloured(lines)
+    styled = colour_lines(lines)
     if len(styled) > most:
         head, tail = most * 2 // 3, most - most * 2 // 3
         more = Text(f"... {len(styled) - head - tail:,} lines more", "dim italic")
         styled = [*styled[:head], more, *styled[-tail:]]
-    return [Hanging(line, indent) for line in styled]
+    return [HangingText(line, indent) for line in styled]
 
 
-def coloured(lines: Sequence[str]) -> list[Text]:
+def colour_lines(lines: Sequence[str]) -> list[Text]:
     """All of it; the lines are fit for a terminal already."""
     from rich.text import Text
 
-    return _styled(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
+    return _style_lines(lines) if len(lines) <= _MOST_LINES else [Text(line) for line in lines]
 
 
-def _presentable(line: str, shown: Shown) -> str | None:
+def _presentable(line: str, shown: LineSanitizer) -> str | None:
     """The sign apart: a secret would not be known behind it."""
     sign = line[:1] if line[:1] in "+- " and not line.startswith(("+++ ", "--- ", "-----B", "-----E")) else ""
     rest = shown.line(line[len(sign) :])
     return None if rest is None else sign + rest
 
 
-def _styled(lines: Sequence[str]) -> list[Text]:
+def _style_lines(lines: Sequence[str]) -> list[Text]:
     done: list[Text] = []
     at = 0
     while at < len(lines):

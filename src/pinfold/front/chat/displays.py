@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from pinfold.events import BlobId, DisplayRef, PinfoldError, SessionId
 from pinfold.front.chat import tables
-from pinfold.front.chat.hanging import Hanging
-from pinfold.front.chat.markdown import Speech
-from pinfold.front.chat.output import CELL, INDENT, printed_of, shown
-from pinfold.front.chat.pictures import SHARE, BadPicture, Frame, Way, cell_size, drawn
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.hanging import HangingText
+from pinfold.front.chat.markdown import MarkdownStream
+from pinfold.front.chat.output import CELL, INDENT, excerpt_bytes, render_excerpt
+from pinfold.front.chat.pictures import SHARE, BadPicture, Frame, Way, cell_size, draw_picture
+from pinfold.front.chat.spacing import SpacedTranscript
 from pinfold.text import presentable_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
@@ -39,7 +39,7 @@ class Form(Struct, frozen=True, kw_only=True):
 
 class Displays:
     def __init__(
-        self, paper: Spaced, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, count: int = 0
+        self, paper: SpacedTranscript, blob: Callable[[BlobId], Awaitable[bytes]], way: Way, count: int = 0
     ) -> None:
         self._paper = paper
         self._blob = blob
@@ -73,11 +73,11 @@ class Displays:
         elif form.mime == "text/html":
             self._page(form, where)
         elif form.mime == "text/markdown":
-            await Speech(self._paper).all_of(form.data[:_WORDS].decode("utf-8", "replace"))
+            await MarkdownStream(self._paper).write_all(form.data[:_WORDS].decode("utf-8", "replace"))
             if len(form.data) > _WORDS:
                 self._note(f"... {len(form.data) - _WORDS:,} bytes more: {where}")
         elif form.mime in ("text/plain", "text/latex"):
-            self._paper.write(*shown(printed_of(form.data, CELL), self._paper.width, way=where))
+            self._paper.write(*render_excerpt(excerpt_bytes(form.data, CELL), self._paper.width, way=where))
         else:
             self._note(f"{presentable_line(form.mime)}: {where}")
 
@@ -86,12 +86,12 @@ class Displays:
         if self._way != "path":
             frame = Frame(columns=max(8, int(self._paper.width * SHARE)), cell=cell_size())
             try:
-                drawing = await anyio.to_thread.run_sync(drawn, form.data, form.mime, self._way, frame)
+                drawing = await anyio.to_thread.run_sync(draw_picture, form.data, form.mime, self._way, frame)
             except BadPicture as problem:
                 why = f" ({problem})"
             else:
                 if drawing.lines:
-                    self._paper.write(*(Hanging(line, INDENT) for line in drawing.lines))
+                    self._paper.write(*(HangingText(line, INDENT) for line in drawing.lines))
                 else:
                     self._paper.raw(drawing.data, drawing.rows)
         self._note(f"picture{why}: {where}")
@@ -99,14 +99,14 @@ class Displays:
     def _page(self, form: Form, where: str) -> None:
         from rich.padding import Padding
 
-        grid = tables.table_in(form.data[: 4 * tables.HTML].decode("utf-8", "replace"))
+        grid = tables.parse_html_table(form.data[: 4 * tables.HTML].decode("utf-8", "replace"))
         if grid is not None:
-            table = tables.shown(grid, self._paper.width - len(INDENT))
+            table = tables.render_table(grid, self._paper.width - len(INDENT))
             self._paper.write(Padding(table, (0, 0, 0, len(INDENT)), expand=False))
             return
         plain = form.plain
         if plain and not (plain.startswith(b"<") and plain.endswith(b">")):
-            self._paper.write(*shown(printed_of(plain, CELL), self._paper.width))
+            self._paper.write(*render_excerpt(excerpt_bytes(plain, CELL), self._paper.width))
         self._note(f"page: {where}")
 
     def _note(self, words: str) -> None:

@@ -18,75 +18,77 @@ if TYPE_CHECKING:
     from pinfold.app.models import CallOptions
 
 
-class Watching(Protocol):
+class UserInteraction(Protocol):
     """How the user is told and asked."""
 
     def tell(self, *lines: str) -> None: ...
 
     def progress(self, words: str) -> None: ...
 
-    async def agrees(self, question: str) -> bool: ...
+    async def confirm(self, question: str) -> bool: ...
 
     async def ask_secret(self, title: str, label: str, command: str) -> str:
         """What is typed is not shown; empty for Esc. Where the terminal would show it, raises ConfigError, which names the command."""
         ...
 
-    def fetching(self) -> AbstractAsyncContextManager[None]:
+    def let_user_cancel(self) -> AbstractAsyncContextManager[None]:
         """Lets the user end what is fetched meanwhile, and leave."""
         ...
 
 
-class Left(PinfoldError):
+class UserLeft(PinfoldError):
     """By the user, while something was fetched."""
 
     exit_code = 130
 
 
-async def fetch_weights(model: str, user: Watching) -> None:
+async def fetch_weights(model: str, user: UserInteraction) -> None:
     """Raises PinfoldError."""
     from pinfold.app.local_models import Pulling, pull_model
 
-    show = _shown(user)
+    show = _make_reporter(user)
 
-    def told(pulling: Pulling) -> None:
+    def on_progress(pulling: Pulling) -> None:
         of = f" of {pulling.total / 1e6:,.0f}" if pulling.total else ""
         show(f"fetching {model}:", pulling.done, pulling.total, f"{pulling.done / 1e6:,.0f}{of} MB")
 
-    async with user.fetching():
-        await pull_model(model, told)
+    async with user.let_user_cancel():
+        await pull_model(model, on_progress)
 
 
-async def build_environment(workspace: Path, sandbox: str | None, model: str, user: Watching) -> None:
+async def build_environment(workspace: Path, sandbox: str | None, model: str, user: UserInteraction) -> None:
     """For the code of a new session, unless it is there or not wanted."""
     from pinfold.app.environment import BUILDING, build_for_session, packages_to_build
-    from pinfold.front.cli.environment import showing
+    from pinfold.front.cli.environment import make_reporter
 
     packages = await anyio.to_thread.run_sync(lambda: packages_to_build(workspace, sandbox, model=model))
     if packages is None:
         return
     user.tell(BUILDING)
-    show = showing(_from_thread(_shown(user)))
-    async with user.fetching():
+    show = make_reporter(_report_from_thread(_make_reporter(user)))
+    async with user.let_user_cancel():
         if problem := await anyio.to_thread.run_sync(build_for_session, packages, show):
             user.tell(problem)
 
 
-async def offer_extra(name: str, user: Watching) -> bool:
+async def offer_extra(name: str, user: UserInteraction) -> bool:
     """Asked about, and installed after a yes. Raises ExtraFailed."""
     from pinfold.app.extras import EXTRAS, add_extras, installation
-    from pinfold.front.cli.environment import showing
+    from pinfold.front.cli.environment import make_reporter
 
     here = installation()
     question = f"This needs the extra `{name}` ({EXTRAS[name].words}). Install it into {here.folder} now"
-    if not await user.agrees(question):
+    if not await user.confirm(question):
         return False
-    async with user.fetching():
-        await anyio.to_thread.run_sync(add_extras, [name], showing(_from_thread(_shown(user))))
+    async with user.let_user_cancel():
+        await anyio.to_thread.run_sync(
+            add_extras, [name], make_reporter(_report_from_thread(_make_reporter(user)))
+        )
     user.tell(presentable_line(f"Installed the extra `{name}` into {here.folder}"))
     return True
 
 
-async def ask_for_key(model: str, calling: CallOptions, user: Watching) -> bool:
+async def ask_for_key(model: str, calling: CallOptions, user: UserInteraction) -> bool:
     """Where the model's provider wants one that is not here; it is kept as a secret. False: none was given. Raises PinfoldError."""
     from pinfold.app.models import is_usable
     from pinfold.app.secrets import Secrets
@@ -110,18 +112,18 @@ async def ask_for_key(model: str, calling: CallOptions, user: Watching) -> bool:
     return True
 
 
-def _shown(user: Watching) -> Callable[[str, int, int, str], None]:
+def _make_reporter(user: UserInteraction) -> Callable[[str, int, int, str], None]:
     left = TimeLeft()
     return lambda words, done, total, counted: user.progress(
         f"{words} {counted}{left.after(words, done, total)}".rstrip()
     )
 
 
-def _from_thread(show: Callable[[str, int, int, str], None]) -> Callable[[str, int, int, str], None]:
+def _report_from_thread(show: Callable[[str, int, int, str], None]) -> Callable[[str, int, int, str], None]:
     """Ends the work of the thread, too, once nobody waits for it."""
 
-    def told(words: str, done: int, total: int, counted: str) -> None:
+    def report(words: str, done: int, total: int, counted: str) -> None:
         anyio.from_thread.check_cancelled()
         anyio.from_thread.run_sync(show, words, done, total, counted)
 
-    return told
+    return report

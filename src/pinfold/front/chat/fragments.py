@@ -14,7 +14,7 @@ def cut(line: StyleAndTextTuples, columns: int) -> StyleAndTextTuples:
     return [(style, text if len(text) <= room else text[: room - 1] + "…")]
 
 
-def merged(line: StyleAndTextTuples) -> StyleAndTextTuples:
+def merge_fragments(line: StyleAndTextTuples) -> StyleAndTextTuples:
     """Letters of one style together: they come one by one, and each would be laid out by itself."""
     together: StyleAndTextTuples = []
     for style, letters in groupby(line, key=lambda fragment: fragment[0]):
@@ -26,7 +26,7 @@ def merged(line: StyleAndTextTuples) -> StyleAndTextTuples:
     return together
 
 
-def joined(lines: list[StyleAndTextTuples]) -> StyleAndTextTuples:
+def join_lines(lines: list[StyleAndTextTuples]) -> StyleAndTextTuples:
     whole: StyleAndTextTuples = []
     for number, line in enumerate(lines):
         if number:
@@ -35,5 +35,5 @@ def joined(lines: list[StyleAndTextTuples]) -> StyleAndTextTuples:
     return whole
 
 
-def elapsed(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

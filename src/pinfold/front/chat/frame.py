@@ -33,13 +33,13 @@ from prompt_toolkit.search import stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pinfold.front.chat.completing import Completing
-from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
-from pinfold.front.chat.fragments import cut, elapsed, joined, merged
+from pinfold.front.chat.completing import ChatCompleter
+from pinfold.front.chat.desk import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.fragments import cut, format_elapsed, join_lines, merge_fragments
 from pinfold.front.chat.history import FileHistory, history_path
 from pinfold.front.chat.keys import bindings
 from pinfold.front.chat.pastes import Pastes
-from pinfold.front.chat.pen import BeatingApplication, pen_for_stdout
+from pinfold.front.chat.pen import ThrottledApplication, stdout_writer
 
 if TYPE_CHECKING:
     from prompt_toolkit.data_structures import Size
@@ -90,21 +90,21 @@ class Frame:
 
     steered = True
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: InputQueue) -> None:
         self.desk = desk
-        self.completing = Completing()
+        self.completing = ChatCompleter()
         self.pastes = Pastes()
-        self._pen = pen_for_stdout()
+        self._pen = stdout_writer()
         self._buffer = Buffer(
             multiline=True,
             completer=self.completing,
             complete_while_typing=Condition(self._completes),
             history=FileHistory(history_path()),
             enable_history_search=False,
-            on_text_insert=lambda _: desk.typed(),
+            on_text_insert=lambda _: desk.note_key(),
         )
         self._app = self._application()
-        self._pen.region, self._pen.wrapped = self._region, self._wrapped
+        self._pen.region, self._pen.wrapped = self._region, self._count_wrapped_rows
         self._pen.lost = desk.leave
         self._pending: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -116,10 +116,10 @@ class Frame:
         self._shrunk = False
         self._draft: Document | None = None
         self._drawn_at: Size | None = None
-        desk.changed, desk.arms, desk.disarms = self._changed, self._take_keys, self._bring_back
+        desk.changed, desk.arms, desk.disarms = self._request_redraw, self._take_keys, self._restore_draft
         desk.unread = _is_unread
 
-    def _application(self) -> BeatingApplication:
+    def _application(self) -> ThrottledApplication:
         desk = self.desk
         above = Window(FormattedTextControl(self._upper), dont_extend_height=True, wrap_lines=False)
         search = SearchToolbar(
@@ -141,7 +141,7 @@ class Frame:
             get_line_prefix=self._prefix,
         )
         bottom = Window(FormattedTextControl(self._bottom), height=1, dont_extend_height=True)
-        app = BeatingApplication(
+        app = ThrottledApplication(
             layout=Layout(
                 HSplit(
                     [
@@ -162,7 +162,7 @@ class Frame:
             erase_when_done=True,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             output=self._pen,
-            after_render=self._drawn,
+            after_render=self._on_drawn,
         )
         app.key_processor.after_key_press += self._echo
         app.ttimeoutlen = _ESCAPE_S
@@ -181,14 +181,14 @@ class Frame:
 
     def append(self, text: str) -> None:
         self._pending.append(text)
-        self._soon()
+        self._flush_soon()
 
-    def stand(self, lines: list[str]) -> None:
+    def set_live_lines(self, lines: list[str]) -> None:
         self._shrunk = self._shrunk or len(lines) < len(self._live)
-        self._live = [merged(to_formatted_text(ANSI(line))) for line in lines]
-        self._soon()
+        self._live = [merge_fragments(to_formatted_text(ANSI(line))) for line in lines]
+        self._flush_soon()
 
-    def offer(
+    def set_completions(
         self,
         commands: Iterable[tuple[str, str]],
         arguments: Callable[[str, str], Iterable[str]],
@@ -206,7 +206,7 @@ class Frame:
             loop.add_signal_handler(number, self.desk.leave)
         spinning = asyncio.create_task(self._spin())
         try:
-            self._app.beat = self._soon
+            self._app.beat = self._flush_soon
             with contextlib.suppress(EOFError):
                 await self._app.run_async(set_exception_handler=False)
         finally:
@@ -227,12 +227,12 @@ class Frame:
             if self.desk.is_busy:
                 self._app.invalidate()
 
-    def _changed(self) -> None:
+    def _request_redraw(self) -> None:
         if self.desk.question is not None:
             self._buffer.complete_state = None
         self._app.invalidate()
 
-    def _soon(self) -> None:
+    def _flush_soon(self) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0.0, self._beat_at + _BEAT_S - loop.time()), self._beat)
@@ -245,7 +245,7 @@ class Frame:
         self._pending = [text[cut:]] if cut and cut < len(text) else []
         self._put(text[:cut] if cut else text)
         if self._pending:
-            self._soon()
+            self._flush_soon()
 
     def _put(self, text: str) -> None:
         app = self._app
@@ -254,19 +254,19 @@ class Frame:
             self._pen.flush()
         elif text or self._shrunk:
             self._shrunk = False
-            with self._pen.held():
+            with self._pen.hold_output():
                 app.renderer.erase()
                 self._pen.write_raw(text.replace("\n", "\r\n"))
                 app.context.copy().run(self._draw)
         else:
-            with self._pen.held():
+            with self._pen.hold_output():
                 app.context.copy().run(self._draw)
 
     def _region(self) -> int:
         screen, drawn = self._app.renderer.last_rendered_screen, self._drawn_at
         return screen.height if screen is not None and drawn == self._pen.get_size() else 0
 
-    def _wrapped(self) -> int:
+    def _count_wrapped_rows(self) -> int:
         """Above the cursor, in a terminal that breaks long lines anew. In any other, what is above must not be touched."""
         screen, drawn, now = self._app.renderer.last_rendered_screen, self._drawn_at, self._pen.get_size()
         if (
@@ -285,7 +285,7 @@ class Frame:
         app.render_counter += 1
         app.renderer.render(app, app.layout)
         app.layout.update_parents_relations()
-        self._drawn()
+        self._on_drawn()
 
     def _flush_all(self) -> None:
         if self._timer is not None:
@@ -300,13 +300,13 @@ class Frame:
         now = time.monotonic()
         if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running:
             self._echoed_at = now
-            with self._pen.held():
+            with self._pen.hold_output():
                 self._draw()
 
-    def _drawn(self, _: object = None) -> None:
+    def _on_drawn(self, _: object = None) -> None:
         self._drawn_at = self._pen.get_size()
         if not self._pending:  # what the question is about stands above it
-            self.desk.drawn()
+            self.desk.on_drawn()
 
     def _prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         question = self.desk.question
@@ -326,24 +326,24 @@ class Frame:
     def _above(self) -> StyleAndTextTuples:
         lines: list[StyleAndTextTuples] = [*self._live]
         if self.desk.question is not None:
-            lines += self._asked()
+            lines += self._format_question()
         elif self.desk.busy_since is not None:
             seconds = time.monotonic() - self.desk.busy_since
             glyph = _SPINNER[int(seconds / _SPIN_S) % len(_SPINNER)]
             words = self.desk.doing() or "working"
             lines.append(
-                cut([("class:dim", f"{glyph} {words} · {elapsed(seconds)} · esc stops")], self.columns)
+                cut([("class:dim", f"{glyph} {words} · {format_elapsed(seconds)} · esc stops")], self.columns)
             )
         waiting = list(self.desk.queued)
         for text in waiting[:_QUEUED_ROWS]:
-            shown = self.pastes.folded(text).replace("\n", " ")
+            shown = self.pastes.collapse(text).replace("\n", " ")
             shown = "".join(letter if letter.isprintable() else "?" for letter in shown)
             lines.append(cut([("class:dim", f"  queued: {shown}")], self.columns))
         if len(waiting) > _QUEUED_ROWS:
             lines.append([("class:dim", f"  and {len(waiting) - _QUEUED_ROWS} more")])
-        return joined(lines)
+        return join_lines(lines)
 
-    def _asked(self) -> list[StyleAndTextTuples]:
+    def _format_question(self) -> list[StyleAndTextTuples]:
         question = self.desk.question
         assert question is not None
         room = max(20, self.columns - 1)
@@ -394,7 +394,7 @@ class Frame:
         self._buffer.reset()
         self._put("")
 
-    def _bring_back(self) -> None:
+    def _restore_draft(self) -> None:
         if self._draft is not None:
             self._buffer.reset(self._draft)
             self._draft = None
@@ -414,7 +414,7 @@ def chat(given: dict[str, Any]) -> int:
 
 
 async def _chat(given: dict[str, Any]) -> int:
-    desk = Desk(time.monotonic)
+    desk = InputQueue(time.monotonic)
     frame = Frame(desk)
     desk.status = lambda _: "starting"
     drawn = asyncio.create_task(frame.run())

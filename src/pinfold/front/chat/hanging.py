@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-class Hanging:
+class HangingText:
     """`first` stands before the first line, `rest` before every other."""
 
     def __init__(self, words: Text, first: str, rest: str | None = None, style: str = "") -> None:
@@ -24,7 +24,7 @@ class Hanging:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         style = console.get_style(self._style) if self._style else None
         before = self._first
-        for line in self._wrapped(console, options.max_width):
+        for line in self._wrap_lines(console, options.max_width):
             yield Segment(before, style)
             line.end = ""
             line.rstrip()
@@ -32,20 +32,20 @@ class Hanging:
             yield Segment.line()
             before = self._rest
 
-    def _wrapped(self, console: Console, width: int) -> Iterable[Text]:
+    def _wrap_lines(self, console: Console, width: int) -> Iterable[Text]:
         if "\n" not in self._words.plain and self._words.cell_len <= width - len(self._first):
             return [self._words.copy()]
         room = width - max(len(self._first), len(self._rest))
         return self._words.wrap(console, max(8, room), overflow="fold")
 
 
-def beside(code: Text, gutter: str, style: str = "", first: str = "") -> Hanging:
+def with_gutter(code: Text, gutter: str, style: str = "", first: str = "") -> HangingText:
     """A line of code: what does not fit goes on further in, so that it is not taken for a line of its own."""
     deep = min(40, len(code.plain) - len(code.plain.lstrip(" "))) + 4
-    return Hanging(code, first or gutter, gutter + " " * deep, style)
+    return HangingText(code, first or gutter, gutter + " " * deep, style)
 
 
-class Bottom:
+class LastRows:
     """The last rows of a text."""
 
     def __init__(self, words: Text, rows: int) -> None:

@@ -9,7 +9,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from pinfold.front.chat.desk import LEAVE_HINT, ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
+from pinfold.front.chat.desk import LEAVE_HINT, ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
 
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 Press: TypeAlias = KeyPressEvent
 
 
-def bindings(desk: Desk, pastes: Pastes) -> KeyBindings:
+def bindings(desk: InputQueue, pastes: Pastes) -> KeyBindings:
     keys = KeyBindings()
-    _editing(keys, desk, pastes)
-    _stopping(keys, desk, pastes)
-    _answering(keys, desk, pastes)
+    _bind_editing(keys, desk, pastes)
+    _bind_stopping(keys, desk, pastes)
+    _bind_answering(keys, desk, pastes)
     return keys
 
 
-def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
+def _bind_editing(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
     @keys.add("enter", filter=~is_searching)
     def send(event: Press) -> None:
         buffer = event.current_buffer
@@ -39,7 +39,7 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
             return
-        _sent(buffer, desk, pastes)
+        _submit(buffer, desk, pastes)
 
     @keys.add("escape", "enter", filter=~is_searching)
     def new_line(event: Press) -> None:
@@ -47,8 +47,8 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
 
     @keys.add(Keys.BracketedPaste, filter=~is_searching)
     def paste(event: Press) -> None:
-        desk.typed()
-        event.current_buffer.insert_text(pastes.folded(event.data))
+        desk.note_key()
+        event.current_buffer.insert_text(pastes.collapse(event.data))
 
     @keys.add("backspace", filter=Condition(lambda: _token(pastes) > 0))
     def drop_paste(event: Press) -> None:
@@ -58,7 +58,7 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
     def edit_queued(event: Press) -> None:
         text = desk.recall()
         if text is not None:
-            event.current_buffer.text = pastes.folded(text)
+            event.current_buffer.text = pastes.collapse(text)
             event.current_buffer.cursor_position = len(event.current_buffer.text)
 
     @keys.add("c-d", filter=Condition(_is_empty))
@@ -69,7 +69,7 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
     def edit_elsewhere(event: Press) -> None:
         """In $VISUAL or $EDITOR; what is saved there comes back into the input."""
         buffer = event.current_buffer
-        buffer.text = pastes.whole(buffer.text)
+        buffer.text = pastes.expand(buffer.text)
         buffer.open_in_editor()
 
     @keys.add("c-l")
@@ -77,26 +77,26 @@ def _editing(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
         event.app.invalidate()
 
 
-def _sent(buffer: Buffer, desk: Desk, pastes: Pastes) -> None:
+def _submit(buffer: Buffer, desk: InputQueue, pastes: Pastes) -> None:
     text = buffer.text
     if not text.strip():
         return
     desk.hint = ""
     buffer.reset()
-    if kept := pastes.without(text):
+    if kept := pastes.strip_tokens(text):
         buffer.history.append_string(kept)
-    desk.enter(pastes.whole(text))
+    desk.enter(pastes.expand(text))
 
 
-def _interrupt(buffer: Buffer, desk: Desk, pastes: Pastes) -> None:
+def _interrupt(buffer: Buffer, desk: InputQueue, pastes: Pastes) -> None:
     """What waits behind the turn was said in view of its end: it comes back, to be thought over."""
     if waiting := desk.take_back():
-        buffer.text = "\n".join([*map(pastes.folded, waiting), *filter(None, [buffer.text])])
+        buffer.text = "\n".join([*map(pastes.collapse, waiting), *filter(None, [buffer.text])])
         buffer.cursor_position = len(buffer.text)
     desk.interrupted()
 
 
-def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
+def _bind_stopping(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
     @keys.add("c-c", filter=~is_searching)
     @keys.add(Keys.SIGINT)
     def stop(event: Press) -> None:
@@ -125,7 +125,7 @@ def _stopping(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             _interrupt(event.current_buffer, desk, pastes)
 
 
-def _answering(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
+def _bind_answering(keys: KeyBindings, desk: InputQueue, pastes: Pastes) -> None:
     """Once a question has the keyboard, no other key does anything."""
     single = Condition(lambda: desk.armed and isinstance(desk.question, KeyQuestion | ChoiceQuestion))
     choosing = Condition(lambda: desk.armed and isinstance(desk.question, ChoiceQuestion))
@@ -141,10 +141,10 @@ def _answering(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
 
     @keys.add(Keys.BracketedPaste, filter=single)
     def paste(event: Press) -> None:
-        event.current_buffer.insert_text(desk.paste(pastes.folded(event.data)))
+        event.current_buffer.insert_text(desk.paste(pastes.collapse(event.data)))
 
     for name, by in (("up", -1), ("down", 1), ("s-tab", -1), ("tab", 1)):
-        keys.add(name, filter=choosing)(_mover(desk, by))
+        keys.add(name, filter=choosing)(_make_mover(desk, by))
 
     @keys.add("enter", filter=choosing)
     def choose(_: Press) -> None:
@@ -157,7 +157,7 @@ def _answering(keys: KeyBindings, desk: Desk, pastes: Pastes) -> None:
             desk.question.enter(event.current_buffer.text)
 
 
-def _mover(desk: Desk, by: int) -> Any:
+def _make_mover(desk: InputQueue, by: int) -> Any:
     def move(event: Press) -> None:
         if isinstance(desk.question, ChoiceQuestion):
             desk.question.move(by)

@@ -12,7 +12,7 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY")
 _KEY_BODY = re.compile(r"[A-Za-z0-9+/=\s:,.>|-]*")
 
 
-class Shown:
+class LineSanitizer:
     """Line by line what `presentable` makes of the whole: only a private key spans lines."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Shown:
             self._in_key = True
         return presentable(text).expandtabs(4)
 
-    def begun(self, text: str) -> str:
+    def partial_line(self, text: str) -> str:
         """The beginning of the next line, as far as it is known."""
         return "" if self._in_key else presentable(text).expandtabs(4)
 

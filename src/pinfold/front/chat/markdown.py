@@ -9,10 +9,10 @@ from anyio.lowlevel import checkpoint
 
 from pinfold.front.chat.blocks import Block, CodeLine, Piece, Splitter
 from pinfold.front.chat.code import Highlighter
-from pinfold.front.chat.hanging import Hanging, beside
+from pinfold.front.chat.hanging import HangingText, with_gutter
 from pinfold.front.chat.inline import inline
 from pinfold.front.chat.lines import PIECE
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.spacing import SpacedTranscript
 from pinfold.text import presentable
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ _CODE_INDENT = 4
 _CELL = re.compile(r"(?<!\\)\|")
 
 
-class Speech:
+class MarkdownStream:
     """One reply, from its first character to its last."""
 
-    def __init__(self, paper: Spaced, style: str = "") -> None:
+    def __init__(self, paper: SpacedTranscript, style: str = "") -> None:
         self._paper = paper
         self._style = style
         self._splitter = Splitter()
@@ -53,18 +53,18 @@ class Speech:
                 self._write(piece)
             self._close_code()
 
-    async def all_of(self, text: str) -> None:
+    async def write_all(self, text: str) -> None:
         """From beginning to end, however long."""
         for at in range(0, len(text), PIECE):
             self.add(text[at : at + PIECE])
             await checkpoint()
         self.end()
 
-    def unfinished(self) -> Text | None:
+    def render_unfinished(self) -> Text | None:
         """The end of what is not yet written."""
         tail = self._splitter.tail(_TAIL)
         if self._code and self._splitter.in_code is not None:
-            shown = self._code.begun(tail)
+            shown = self._code.partial_line(tail)
             return inline("").append(" " * _CODE_INDENT + shown, "dim") if shown.strip() else None
         return inline(presentable(tail).rstrip("\n"), self._style) if tail.strip() else None
 
@@ -76,7 +76,7 @@ class Speech:
         if piece.apart or not self._begun:
             self._paper.gap()
         self._begun = True
-        self._paper.write(rendered(piece, self._paper.width, self._style))
+        self._paper.write(render_block(piece, self._paper.width, self._style))
 
     def _write_code(self, piece: CodeLine) -> None:
         if piece.first or self._code is None:
@@ -87,7 +87,7 @@ class Speech:
         self._begun = self._was_code = True
         self.codes[-1].append(piece.text)
         if (line := self._code.line(piece.text)) is not None:
-            self._paper.write(beside(line, " " * (_CODE_INDENT + piece.level * _STEP)))
+            self._paper.write(with_gutter(line, " " * (_CODE_INDENT + piece.level * _STEP)))
 
     def _close_code(self) -> None:
         if self._was_code:
@@ -95,7 +95,7 @@ class Speech:
         self._code, self._was_code = None, False
 
 
-def rendered(block: Block, width: int, style: str = "") -> RenderableType:
+def render_block(block: Block, width: int, style: str = "") -> RenderableType:
     """A finished block; its words are made fit for a terminal here."""
     from rich.rule import Rule
 
@@ -109,27 +109,27 @@ def rendered(block: Block, width: int, style: str = "") -> RenderableType:
             return inline(presentable(block.lines[0]), f"{style} bold{' underline' * (block.level == 1)}")
         case "quote":
             bar = f"{indent}│ "
-            return Hanging(inline(_joined(block), f"{style} italic"), bar, bar, "dim")
+            return HangingText(inline(_join_lines(block), f"{style} italic"), bar, bar, "dim")
         case "item":
             marker = "•" if block.marker in "-*+•" else block.marker
-            return Hanging(inline(_joined(block), style), f"{indent} {marker} ")
+            return HangingText(inline(_join_lines(block), style), f"{indent} {marker} ")
         case "paragraph":
-            words = inline(_joined(block), style)
-            return Hanging(words, f"{indent} ") if block.level else words
+            words = inline(_join_lines(block), style)
+            return HangingText(words, f"{indent} ") if block.level else words
 
 
-def _joined(block: Block) -> str:
+def _join_lines(block: Block) -> str:
     """Its lines, each on its own: a model that lists values one below the other means them so."""
     lines = presentable("\n".join(block.lines)).split("\n")
     return "\n".join((*(line.strip().removesuffix("\\") for line in lines[:-1]), lines[-1].strip()))
 
 
 def _table(block: Block, width: int) -> RenderableType:
-    from pinfold.front.chat.tables import Grid, shown
+    from pinfold.front.chat.tables import Grid, render_table
 
     head, delimiters, *rows = (_cells(presentable(line)) for line in block.lines)
     aligned = tuple("right" if one.endswith(":") else "left" for one in delimiters)
-    return shown(
+    return render_table(
         Grid(
             columns=tuple(head),
             rows=tuple(tuple(row[: len(head)]) for row in rows),

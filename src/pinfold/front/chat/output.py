@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from pinfold.front.chat.hanging import Hanging
+from pinfold.front.chat.hanging import HangingText
 from pinfold.front.chat.lines import cut
 from pinfold.text import presentable
 
@@ -56,7 +56,7 @@ class Stream:
         from rich.text import Text
 
         tail = "".join(self._kept)[-TAIL:].rstrip("\n")
-        lines = presentable(_as_it_stands(tail)).split("\n")
+        lines = presentable(_apply_carriage_returns(tail)).split("\n")
         room = max(8, width - len(INDENT) - 1)
         text = Text("\n".join(INDENT + line.expandtabs(4)[-room:] for line in lines[-rows:]), "dim")
         if self.lines > rows:
@@ -64,14 +64,14 @@ class Stream:
         return text
 
 
-def _as_it_stands(text: str) -> str:
+def _apply_carriage_returns(text: str) -> str:
     """What came before a carriage return was written over, as progress bars do."""
     if "\r" not in text:
         return text
     return "\n".join(line.removesuffix("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
-class Printed(Struct, frozen=True, kw_only=True):
+class Excerpt(Struct, frozen=True, kw_only=True):
     """The first and last lines of a text, fit for a terminal, and how many there are between."""
 
     head: tuple[str, ...]
@@ -79,45 +79,45 @@ class Printed(Struct, frozen=True, kw_only=True):
     between: int = 0
 
 
-def printed(text: str, bounds: Bounds) -> Printed:
+def excerpt_text(text: str, bounds: Bounds) -> Excerpt:
     """Of a text that is not very long."""
-    text = _as_it_stands(text.rstrip("\n"))
+    text = _apply_carriage_returns(text.rstrip("\n"))
     lines = presentable(text).split("\n") if text.strip("\n") else []
     most = bounds.head + bounds.tail
     if len(lines) <= most + 1:
-        return Printed(head=tuple(lines))
-    return Printed(
+        return Excerpt(head=tuple(lines))
+    return Excerpt(
         head=tuple(lines[: bounds.head]),
         tail=tuple(lines[-bounds.tail :]),
         between=len(lines) - most,
     )
 
 
-def printed_of(whole: bytes, bounds: Bounds) -> Printed:
+def excerpt_bytes(whole: bytes, bounds: Bounds) -> Excerpt:
     """Of any length: only its ends are read, and its lines counted."""
     if len(whole) <= 2 * _ENDS:
-        return printed(whole.decode("utf-8", "replace"), bounds)
+        return excerpt_text(whole.decode("utf-8", "replace"), bounds)
     count = whole.count(b"\n") + (not whole.endswith(b"\n"))
-    head = printed(whole[:_ENDS].decode("utf-8", "replace"), Bounds(bounds.head + 1, bounds.tail)).head
-    last = printed(whole[-_ENDS:].decode("utf-8", "replace"), bounds)
+    head = excerpt_text(whole[:_ENDS].decode("utf-8", "replace"), Bounds(bounds.head + 1, bounds.tail)).head
+    last = excerpt_text(whole[-_ENDS:].decode("utf-8", "replace"), bounds)
     tail = (last.tail or last.head)[-bounds.tail :]
     head = head[: min(bounds.head, count)]
-    return Printed(head=head, tail=tail, between=max(0, count - len(head) - len(tail)))
+    return Excerpt(head=head, tail=tail, between=max(0, count - len(head) - len(tail)))
 
 
-def shown(
-    text: Printed, width: int, *, way: str = "/output", kind: Literal["stdout", "stderr"] = "stdout"
+def render_excerpt(
+    text: Excerpt, width: int, *, way: str = "/output", kind: Literal["stdout", "stderr"] = "stdout"
 ) -> list[RenderableType]:
     from rich.text import Text
 
     style = "red" if kind == "stderr" else ""
     limit = 4 * width
 
-    def fitting(line: str) -> str:
+    def fit_line(line: str) -> str:
         return f"{cut(line, limit)}: {way}" if len(line) > limit else line
 
     def lines(some: tuple[str, ...]) -> list[RenderableType]:
-        return [Hanging(Text(fitting(line.expandtabs(4)), style), INDENT) for line in some]
+        return [HangingText(Text(fit_line(line.expandtabs(4)), style), INDENT) for line in some]
 
     if not text.between:
         return lines(text.head + text.tail)
@@ -144,5 +144,5 @@ def traceback(error: str) -> list[RenderableType]:
             style = "red"
         else:
             style = "dim" if line.startswith(("Traceback", '  File "', "    ")) and place < last else "red"
-        styled.append(Hanging(Text(cut(line, 2000), style), INDENT))
+        styled.append(HangingText(Text(cut(line, 2000), style), INDENT))
     return styled

@@ -11,7 +11,7 @@ LIVE_ROWS = 8
 _LIVE_LINE = 1000
 
 
-class Paper(Protocol):
+class Transcript(Protocol):
     """What tellers and commands may do to the terminal."""
 
     @property
@@ -46,10 +46,10 @@ class Surface(Protocol):
         """Whole lines."""
         ...
 
-    def stand(self, lines: list[str]) -> None: ...
+    def set_live_lines(self, lines: list[str]) -> None: ...
 
 
-class Sheet:
+class TerminalTranscript:
     """Paper on a surface."""
 
     def __init__(self, surface: Surface, *, steered: bool) -> None:
@@ -68,19 +68,19 @@ class Sheet:
 
     def write(self, *things: RenderableType) -> None:
         for thing in things:
-            self._surface.append(self._rendered(thing))
+            self._surface.append(self._render(thing))
 
     def raw(self, data: str, rows: int) -> None:
         self._surface.append(data + "\n" * max(0, rows - data.count("\n")))
 
     def live(self, thing: RenderableType | None) -> None:
         if thing is None:
-            self._surface.stand([])
+            self._surface.set_live_lines([])
         else:
             room = max(1, min(LIVE_ROWS, self._surface.rows - LIVE_ROWS))
-            self._surface.stand(self._rendered(thing).splitlines()[-room:])
+            self._surface.set_live_lines(self._render(thing).splitlines()[-room:])
 
-    def _rendered(self, thing: RenderableType) -> str:
+    def _render(self, thing: RenderableType) -> str:
         from pinfold.text import presentable
 
         if isinstance(thing, str):

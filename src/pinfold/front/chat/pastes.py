@@ -13,7 +13,7 @@ class Pastes:
     def __init__(self) -> None:
         self._kept: dict[str, str] = {}
 
-    def folded(self, text: str) -> str:
+    def collapse(self, text: str) -> str:
         """What stands for it in the input: itself, if it is short."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + (not text.endswith("\n"))
@@ -27,10 +27,10 @@ class Pastes:
         self._kept[token] = text
         return token
 
-    def whole(self, text: str) -> str:
+    def expand(self, text: str) -> str:
         return _TOKEN.sub(lambda match: self._kept.get(match.group(), match.group()), text)
 
-    def without(self, text: str) -> str:
+    def strip_tokens(self, text: str) -> str:
         """As it may be remembered: a token means nothing to the next chat."""
         return _TOKEN.sub(lambda match: "" if match.group() in self._kept else match.group(), text).strip()
 

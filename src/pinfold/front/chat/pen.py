@@ -12,7 +12,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 
-class Pen(Vt100_Output):
+class TerminalWriter(Vt100_Output):
     """Writes all at once what belongs together, so that nothing flickers."""
 
     _is_held = False
@@ -35,7 +35,7 @@ class Pen(Vt100_Output):
             super().erase_down()
 
     @contextlib.contextmanager
-    def held(self) -> Generator[None]:
+    def hold_output(self) -> Generator[None]:
         self._is_held = True
         try:
             yield
@@ -60,7 +60,7 @@ class Pen(Vt100_Output):
             super().disable_bracketed_paste()
 
 
-class BeatingApplication(Application[None]):
+class ThrottledApplication(Application[None]):
     """Draws when the frame says so, a few times a second at most."""
 
     beat: Callable[[], None] | None = None
@@ -72,8 +72,8 @@ class BeatingApplication(Application[None]):
             self.beat()
 
 
-def pen_for_stdout() -> Pen:
-    pen = cast("Pen", Pen.from_pty(sys.stdout, term=os.environ.get("TERM")))
+def stdout_writer() -> TerminalWriter:
+    pen = cast("TerminalWriter", TerminalWriter.from_pty(sys.stdout, term=os.environ.get("TERM")))
     # Nobody need know where the cursor is, and an answer that comes late would be typed into the shell.
     pen.enable_cpr = False
     return pen

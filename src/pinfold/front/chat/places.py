@@ -38,7 +38,13 @@ from pinfold.events import (
     UserSpoke,
     new_session_id,
 )
-from pinfold.front.chat.downloads import Watching, ask_for_key, build_environment, fetch_weights, offer_extra
+from pinfold.front.chat.downloads import (
+    UserInteraction,
+    ask_for_key,
+    build_environment,
+    fetch_weights,
+    offer_extra,
+)
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.flags import flags_of, mount_settings
 from pinfold.text import exact_line, presentable_line
@@ -47,14 +53,14 @@ TURNS = 20
 """Of the past that are shown."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class SessionTarget(Struct, frozen=True, kw_only=True):
     session: SessionId
     folder: Path | None
     """None: nothing of it is kept."""
     options: Options
     is_new: bool
 
-    def opened(self) -> AbstractAsyncContextManager[Link]:
+    def open_link(self) -> AbstractAsyncContextManager[Link]:
         if self.folder is None:
             return open_session(None, self.session, self.options)
         return connect(self.folder, self.session, self.options)
@@ -79,14 +85,14 @@ class Past(Struct, kw_only=True):
         self.entries, self.older = [], 0
 
 
-async def place_of(given: Mapping[str, Any], name: str | None, user: Watching) -> Place:
+async def resolve_session(given: Mapping[str, Any], name: str | None, user: UserInteraction) -> SessionTarget:
     """A session by name, or a new one. Raises PinfoldError."""
     if name is None:
-        await _trusted(given["workspace"] or current_folder(), user)
-    place = await anyio.to_thread.run_sync(_place, given, name)
+        await _ask_trust(given["workspace"] or current_folder(), user)
+    place = await anyio.to_thread.run_sync(_resolve_target, given, name)
     if not place.is_new:
         return place
-    options = await _with_model(place.options, user)
+    options = await _choose_model(place.options, user)
     model = str(options.model)
     if options.toolbox.data and missing_modules("sql") and not await offer_extra("sql", user):
         user.tell("Databases cannot be read without it; later: pinfold extras add sql")
@@ -100,7 +106,7 @@ async def place_of(given: Mapping[str, Any], name: str | None, user: Watching) -
     return replace(place, options=options)
 
 
-async def _trusted(workspace: Path, user: Watching) -> None:
+async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
     """What a folder tells the agent is obeyed after one yes, for as long as none of it changes."""
     from pinfold.app.trust import question, trust
 
@@ -112,17 +118,17 @@ async def _trusted(workspace: Path, user: Watching) -> None:
         f"{presentable_line(str(workspace))}:",
         *(f"  {exact_line(line)}" for line in (*asked.lines, *sorted(changed))),
     )
-    if await user.agrees("This folder has instructions for the agent. Follow them"):
+    if await user.confirm("This folder has instructions for the agent. Follow them"):
         await anyio.to_thread.run_sync(trust, asked.found)
 
 
-def last_here(given: Mapping[str, Any]) -> str:
+def last_session_here(given: Mapping[str, Any]) -> str:
     """The session used last in this folder; of all, where the folder is too wide to be worked in. Raises NoSuchSession."""
     folder = (given["workspace"] or current_folder()).resolve()
     return "last" if is_too_wide(folder) else SessionStore().last_in(folder)
 
 
-def _place(given: Mapping[str, Any], name: str | None) -> Place:
+def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget:
     flags = flags_of(dict(given))
     if name is not None:
         session, folder = SessionStore().find(name)
@@ -135,10 +141,10 @@ def _place(given: Mapping[str, Any], name: str | None) -> Place:
         options = new_session_options(session, given["workspace"], flags)
         options = replace(options, title=given.get("title"))
     options = replace(options, unattended=False, **mount_settings(dict(given)))
-    return Place(session=session, folder=folder, options=options, is_new=name is None)
+    return SessionTarget(session=session, folder=folder, options=options, is_new=name is None)
 
 
-async def _with_model(options: Options, user: Watching) -> Options:
+async def _choose_model(options: Options, user: UserInteraction) -> Options:
     """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
     if not options.model:
         from pinfold.app.first_run import agree_on_model, detect_setup
@@ -146,20 +152,20 @@ async def _with_model(options: Options, user: Watching) -> Options:
 
         there = await detect_setup()
         user.tell(*first_screen(there))
-        options = replace(options, model=await agree_on_model(there, user.agrees) or None)
+        options = replace(options, model=await agree_on_model(there, user.confirm) or None)
         if not options.model:
             raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
     return options
 
 
-async def past_of(place: Place, upto: int) -> Past:
+async def load_past(place: SessionTarget, upto: int) -> Past:
     """What happened before, up to event `upto`."""
     if place.folder is None or place.is_new or upto == 0:
         return Past()
-    return await anyio.to_thread.run_sync(_past, place.folder, place.session, upto)
+    return await anyio.to_thread.run_sync(_read_past, place.folder, place.session, upto)
 
 
-def _past(folder: Path, session: SessionId, upto: int) -> Past:
+def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
     past = Past()
     begins: list[int] = []
     with read_session(folder, session) as (log, damage):

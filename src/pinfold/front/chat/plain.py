@@ -13,15 +13,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from pinfold.front.chat.desk import LEAVE_HINT, ChoiceQuestion, Desk, KeyQuestion, Question, WordsQuestion
+from pinfold.front.chat.desk import (
+    LEAVE_HINT,
+    ChoiceQuestion,
+    InputQueue,
+    KeyQuestion,
+    Question,
+    WordsQuestion,
+)
 
 
-class Lines:
+class LineTerminal:
     """A terminal that is written to and read from by the line."""
 
     steered = False
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: InputQueue) -> None:
         self._desk = desk
         self._in = sys.stdin.fileno()
         self._read = b""
@@ -31,7 +38,7 @@ class Lines:
         self._echoed = ""
         """What stands on the screen already, since the terminal shows what is typed."""
         self._soon: asyncio.Handle | None = None
-        desk.changed, desk.arms = self._changed, self._ask
+        desk.changed, desk.arms = self._prompt_soon, self._ask
 
     @property
     def columns(self) -> int:
@@ -52,12 +59,12 @@ class Lines:
             text = f"\n{text}"
             self._prompted = False
         _write(text)
-        self._changed()
+        self._prompt_soon()
 
-    def stand(self, lines: list[str]) -> None:
+    def set_live_lines(self, lines: list[str]) -> None:
         """There is no such place."""
 
-    def offer(
+    def set_completions(
         self,
         commands: Iterable[tuple[str, str]],
         arguments: Callable[[str, str], Iterable[str]],
@@ -75,14 +82,14 @@ class Lines:
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._in)
 
-    def _changed(self) -> None:
+    def _prompt_soon(self) -> None:
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_soon(self._prompt)
 
     def _prompt(self) -> None:
         self._soon = None
         desk = self._desk
-        desk.drawn()
+        desk.on_drawn()
         if not (self._prompted or desk.is_busy or desk.queued or desk.question or desk.leaving):
             self._prompted = True
             _write(". " if self._begun else "> ")
@@ -111,7 +118,7 @@ class Lines:
             self._echoed = "" if self._begun or self._desk.is_busy else f"> {line.rstrip()}"
             self._desk.enter(self._begun + line)
             self._begun = ""
-        self._changed()
+        self._prompt_soon()
 
     def _ask(self) -> None:
         question = self._desk.question
@@ -174,8 +181,8 @@ def chat_in_lines(given: dict[str, Any]) -> int:
 async def _chat(given: dict[str, Any]) -> int:
     from pinfold.front.chat.talk import converse
 
-    desk = Desk(time.monotonic)
-    lines = Lines(desk)
+    desk = InputQueue(time.monotonic)
+    lines = LineTerminal(desk)
     lines.open()
     try:
         return await converse(desk, lines, given)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from anyio.lowlevel import checkpoint
 
 from pinfold.events import ModelReplied
-from pinfold.front.chat.lines import PIECE, Shown
-from pinfold.front.chat.markdown import LIVE_ROWS, Speech
+from pinfold.front.chat.lines import PIECE, LineSanitizer
+from pinfold.front.chat.markdown import LIVE_ROWS, MarkdownStream
 from pinfold.front.chat.output import TAIL
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.spacing import SpacedTranscript
 from pinfold.text import numerous, presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ _CUT_OFF = {
 }
 
 
-class Replying:
-    def __init__(self, paper: Spaced) -> None:
+class ReplyRenderer:
+    def __init__(self, paper: SpacedTranscript) -> None:
         self._paper = paper
-        self._speech: Speech | None = None
+        self._speech: MarkdownStream | None = None
         self._streamed: list[str] = []
         self._said: list[str] = []
         """The code in what was said last."""
@@ -39,16 +39,16 @@ class Replying:
         self.thought = ""
         """The last reasoning, whole."""
 
-    def doing(self) -> str:
+    def describe_activity(self) -> str:
         if self._speech:
             return "answering"
         return "thinking" if self._thinking.begun else ""
 
     def live(self) -> RenderableType | None:
-        from pinfold.front.chat.hanging import Bottom
+        from pinfold.front.chat.hanging import LastRows
 
-        words = self._speech.unfinished() if self._speech else self._thinking.unfinished()
-        return Bottom(words, LIVE_ROWS) if words else None
+        words = self._speech.render_unfinished() if self._speech else self._thinking.render_unfinished()
+        return LastRows(words, LIVE_ROWS) if words else None
 
     def has_said(self, code: str) -> bool:
         """Whether the reply that was just written has this very code in it."""
@@ -61,11 +61,11 @@ class Replying:
         self._end_thinking()
         if self._speech is None:
             self._paper.gap()
-            self._speech = Speech(self._paper)
+            self._speech = MarkdownStream(self._paper)
         self._streamed.append(text)
         self._speech.add(text)
 
-    def cut_off(self) -> None:
+    def mark_cut_off(self) -> None:
         """The reply that was being written does not count: another comes, or none."""
         self._end_thinking()
         if self._speech:
@@ -108,9 +108,9 @@ class Replying:
         """The turn's answer, where no reply was just that."""
         rest = text.strip().removeprefix((self._answered or "").strip())
         if rest.strip():
-            speech = Speech(self._paper)
+            speech = MarkdownStream(self._paper)
             # Not what only begins alike.
-            await speech.all_of(rest.lstrip() if rest.startswith("\n") else text)
+            await speech.write_all(rest.lstrip() if rest.startswith("\n") else text)
         self._answered = None
 
     def _end_thinking(self) -> None:
@@ -130,11 +130,11 @@ class Replying:
 class _Thinking:
     """Reasoning: counted, and read only by who wants to."""
 
-    def __init__(self, paper: Spaced) -> None:
+    def __init__(self, paper: SpacedTranscript) -> None:
         self._paper = paper
         self._parts: list[str] = []
         self._since: float | None = None
-        self._shown: Shown | None = None
+        self._shown: LineSanitizer | None = None
         self._rest = self._tail = ""
 
     @property
@@ -149,20 +149,24 @@ class _Thinking:
         if not self._parts:
             self._since = time.monotonic() if timed else None
             self._paper.gap()
-            self._shown = Shown() if whole else None
+            self._shown = LineSanitizer() if whole else None
         self._parts.append(text)
         self._tail = (self._tail + text)[-TAIL:]
         if self._shown:
             *lines, self._rest = (self._rest + text).split("\n")
             self._write(lines)
 
-    def unfinished(self) -> Text | None:
+    def render_unfinished(self) -> Text | None:
         from rich.text import Text
 
         if not self._parts:
             return None
         if self._shown:
-            return Text(self._shown.begun(self._rest[-TAIL:])[-1000:], "dim italic") if self._rest else None
+            return (
+                Text(self._shown.partial_line(self._rest[-TAIL:])[-1000:], "dim italic")
+                if self._rest
+                else None
+            )
         tail = presentable_line(" ".join(presentable(self._tail).split()))
         return Text(f"thinking: ...{tail[-160:]}", "dim italic")
 

@@ -45,7 +45,7 @@ class Parts(Struct, kw_only=True):
     notes: list[str] = []
 
 
-def apart(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
+def split_observation(event: ActionFinished, whole: bytes, told: list[bytes]) -> Parts:
     """`told`: the texts of its displays, in order. What is not found stays in the output: nothing is lost."""
     rest = whole.rstrip(b"\n")
     if event.outcome == "interrupted":
@@ -109,7 +109,7 @@ def exit_code(event: ActionFinished) -> str:
     return found[1] if found else ""
 
 
-def verdict(event: ActionFinished, exit_code: str = "") -> Text:
+def render_status(event: ActionFinished, exit_code: str = "") -> Text:
     """`[ok 0.02 s; variables: added x]`."""
     from rich.text import Text
 

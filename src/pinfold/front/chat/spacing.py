@@ -6,16 +6,16 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pinfold.front.chat.paper import Paper
+from pinfold.front.chat.paper import Transcript
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Spaced:
+class SpacedTranscript:
     """Writes on paper; never two blank lines after each other, none at the very top."""
 
-    def __init__(self, paper: Paper) -> None:
+    def __init__(self, paper: Transcript) -> None:
         self.paper = paper
         self._at_gap = True
         self._held: list[RenderableType] | None = None

@@ -46,7 +46,7 @@ class Grid(Struct, frozen=True, kw_only=True):
     """What stands under it."""
 
 
-def shown(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
+def render_table(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None) -> Table:
     """`words` makes text of a cell, which is fit for a terminal already."""
     from rich import box
     from rich.table import Table
@@ -55,11 +55,11 @@ def shown(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None)
     read = words or Text
     total = len(grid.columns)
     if total > 2 * _SIDE:
-        grid = _narrower(grid)
-    rows = _fewer(grid.rows, len(grid.columns))
+        grid = _drop_middle_columns(grid)
+    rows = _limit_rows(grid.rows, len(grid.columns))
     columns = [[head, *(row[place] for row in rows)] for place, head in enumerate(grid.columns)]
     cells = [[read(text[:_CELL]) for text in column] for column in columns]
-    kept = _kept([max(one.cell_len for one in column) for column in cells], width)
+    kept = _fit_columns([max(one.cell_len for one in column) for column in cells], width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, header_style="bold")
     for place in kept:
         if place is None:
@@ -83,7 +83,7 @@ def shown(grid: Grid, width: int, *, words: Callable[[str], Text] | None = None)
     return table
 
 
-def table_in(html: str) -> Grid | None:
+def parse_html_table(html: str) -> Grid | None:
     """The one table of a page; None where there is none, or more, or it is no plain one."""
     if len(html) > HTML or "<table" not in html.lower():
         return None
@@ -192,7 +192,7 @@ def _span(given: str) -> int:
     return max(1, min(int(given), _MOST_COLUMNS))
 
 
-def _narrower(grid: Grid) -> Grid:
+def _drop_middle_columns(grid: Grid) -> Grid:
     """Without columns in the middle for which no terminal has room."""
 
     def ends(row: tuple[str, ...]) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def _narrower(grid: Grid) -> Grid:
     return Grid(columns=ends(grid.columns), rows=rows, right=right[:_SIDE] + right[-_SIDE:], note=grid.note)
 
 
-def _fewer(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str, ...]]:
+def _limit_rows(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str, ...]]:
     even = [row + ("",) * (columns - len(row)) for row in rows]
     if len(even) <= ROWS:
         return even
@@ -212,7 +212,7 @@ def _fewer(rows: Sequence[tuple[str, ...]], columns: int) -> list[tuple[str, ...
     return [*even[:half], (f"... {len(even) - ROWS:,} more", *["..."] * (columns - 1)), *even[-half:]]
 
 
-def _kept(widths: Sequence[int], width: int) -> list[int | None]:
+def _fit_columns(widths: Sequence[int], width: int) -> list[int | None]:
     """The columns there is room for, from both ends; None stands for those in the middle."""
     needs = [min(one, _NARROWEST if one > _WIDEST else max(_NARROWEST, min(one, 16))) + 2 for one in widths]
     if sum(needs) <= width:

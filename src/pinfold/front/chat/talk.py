@@ -52,14 +52,14 @@ from pinfold.events import (
     new_action_id,
     new_turn_id,
 )
-from pinfold.front.chat.asking import Approvals, what_is_asked
-from pinfold.front.chat.commands import COMMANDS, arguments, obey, offered
-from pinfold.front.chat.desk import ChoiceQuestion, Desk, KeyQuestion, WordsQuestion
-from pinfold.front.chat.downloads import Left
-from pinfold.front.chat.paper import Sheet, Surface
-from pinfold.front.chat.places import Past, Place, last_here, past_of, place_of
+from pinfold.front.chat.asking import Approvals, render_request
+from pinfold.front.chat.commands import COMMANDS, arguments, list_commands, run_command
+from pinfold.front.chat.desk import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.downloads import UserLeft
+from pinfold.front.chat.paper import Surface, TerminalTranscript
+from pinfold.front.chat.places import Past, SessionTarget, last_session_here, load_past, resolve_session
 from pinfold.front.chat.status import Status
-from pinfold.front.chat.telling import Teller
+from pinfold.front.chat.telling import EventRenderer
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Terminal(Surface, Protocol):
 
     steered: bool
 
-    def offer(
+    def set_completions(
         self,
         commands: Iterable[tuple[str, str]],
         arguments: Callable[[str, str], Iterable[str]],
@@ -90,41 +90,41 @@ class Terminal(Surface, Protocol):
         ...
 
 
-def _noted(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
     """What goes wrong where nobody waits for it must not be printed over the prompt."""
     logger.error("unexpected: %s", context.get("message"), exc_info=context.get("exception"))
 
 
-def _warm() -> None:
+def _preload() -> None:
     """What the first answer needs, loaded while nobody waits for it."""
-    from pinfold.front.chat.code import highlighted
+    from pinfold.front.chat.code import highlight_code
 
-    highlighted("print(1)", "python")
+    highlight_code("print(1)", "python")
 
 
-async def converse(desk: Desk, terminal: Terminal, given: Mapping[str, Any]) -> int:
+async def converse(desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> int:
     """Until the user leaves; the exit code."""
     start_operator_log(given.get("log_level"))
-    asyncio.get_running_loop().set_exception_handler(_noted)
+    asyncio.get_running_loop().set_exception_handler(_log_exception)
     talk = Conversation(desk, terminal, given)
-    name = await anyio.to_thread.run_sync(last_here, given) if given.get("last") else given["session"]
-    return await talk.go(name)
+    name = await anyio.to_thread.run_sync(last_session_here, given) if given.get("last") else given["session"]
+    return await talk.run(name)
 
 
 class Conversation:
     """Is the `Talk` of commands."""
 
     link: Link
-    teller: Teller
+    teller: EventRenderer
     session: SessionId
     workspace: Path
-    _place: Place
+    _place: SessionTarget
 
-    def __init__(self, desk: Desk, terminal: Terminal, given: Mapping[str, Any]) -> None:
+    def __init__(self, desk: InputQueue, terminal: Terminal, given: Mapping[str, Any]) -> None:
         self._desk = desk
         self._terminal = terminal
         self._given = given
-        self.paper = Sheet(terminal, steered=terminal.steered)
+        self.paper = TerminalTranscript(terminal, steered=terminal.steered)
         self.status = Status()
         self._approvals = Approvals(desk, self.paper, self._submit)
         self._turn: TurnId | ActionId | None = None
@@ -134,7 +134,7 @@ class Conversation:
         self._spoke = False
         """Something was said in this session, now or before."""
         self._next: tuple[SessionId | None] | None = None
-        self._again: Place | None = None
+        self._again: SessionTarget | None = None
         """This session, to be opened once more and otherwise."""
         self._stopped = asyncio.Event()
         self._commands: asyncio.Queue[str] = asyncio.Queue()
@@ -145,15 +145,15 @@ class Conversation:
         self._brought: AttachedNotebook | None = None
         """A notebook that the model has not been told of."""
 
-    async def go(self, name: str | None) -> int:
+    async def run(self, name: str | None) -> int:
         self.paper.write(Text(f"Pinfold {__version__} · /help for help", style="dim"))
         loaded = await anyio.to_thread.run_sync(load_config)
         self._pictures = loaded.config.chat.pictures
-        place, told = await place_of(self._given, name, self), False
-        before: Place | None = None
+        place, told = await resolve_session(self._given, name, self), False
+        before: SessionTarget | None = None
         while True:
             try:
-                await self._in(place, told=told)
+                await self._run_session(place, told=told)
             except OwnerGone:
                 if self._desk.leaving:
                     break
@@ -172,12 +172,12 @@ class Conversation:
                 before, place, told = replace(place, is_new=False), self._again, True
                 self._again = None
                 continue
-            await self._tidy(place)
+            await self._remove_if_empty(place)
             if self._next is None:
                 break
             (name,) = self._next
             self._next = before = None
-            place, told = await place_of(self._given, name, self), False
+            place, told = await resolve_session(self._given, name, self), False
         self._farewell(place)
         return 0
 
@@ -189,20 +189,20 @@ class Conversation:
         await self._follow_turn(turn, Say(turn=turn, text=brought.add_to_prompt(text) if brought else text))
 
     async def ask(self, question: str, keys: Mapping[str, str]) -> str:
-        return await self._desk.asked(KeyQuestion(presentable(question), keys)) or ""
+        return await self._desk.ask(KeyQuestion(presentable(question), keys)) or ""
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str | None:
         if not options:
             return None
         question = ChoiceQuestion(presentable(title), [presentable_line(words) for _, words in options])
-        answer = await self._desk.asked(question)
+        answer = await self._desk.ask(question)
         return None if answer is None else options[int(answer)][0]
 
     async def ask_secret(self, title: str, label: str, command: str) -> str:
         if not self._terminal.steered:
             raise ConfigError(f"this terminal would show the key while you type; use: {command}")
         question = WordsQuestion(presentable(title), label, may_be_empty=False, hidden=True)
-        return await self._desk.asked(question) or ""
+        return await self._desk.ask(question) or ""
 
     async def switch(self, session: SessionId | None) -> None:
         self._next = (session,)
@@ -228,13 +228,13 @@ class Conversation:
 
     # One session
 
-    async def _in(self, place: Place, *, told: bool = False) -> None:
+    async def _run_session(self, place: SessionTarget, *, told: bool = False) -> None:
         """`told`: what happened in it is on the screen already."""
         self.progress("opening the session")
         async with contextlib.AsyncExitStack() as stack:
-            link = await stack.enter_async_context(place.opened())
+            link = await stack.enter_async_context(place.open_link())
             standing = await link.status()
-            past = await past_of(place, standing.seq)
+            past = await load_past(place, standing.seq)
             if told:
                 past.forget_entries()
             feed = await stack.enter_async_context(link.subscribe(standing.seq))
@@ -243,28 +243,28 @@ class Conversation:
             async with background() as tasks:
                 tasks.start_soon(self._follow, feed)
                 tasks.start_soon(self._beat)
-                tasks.start_soon(self._interrupts)
-                tasks.start_soon(self._commands_at_once)
-                tasks.start_soon(anyio.to_thread.run_sync, _warm)
+                tasks.start_soon(self._forward_interrupts)
+                tasks.start_soon(self._run_queued_commands)
+                tasks.start_soon(anyio.to_thread.run_sync, _preload)
                 tasks.start_soon(self._approvals.serve)
                 self._resume(standing, link, past)
                 if place.is_new and self._given.get("notebook"):
-                    await self._tried(self._bring, str(self._given["notebook"]))
+                    await self._run_safely(self._bring_notebook, str(self._given["notebook"]))
                 await self._work()
                 await self._stop()
         self.paper.live(None)
 
-    def _begin(self, place: Place, link: Link, standing: SessionStatus, past: Past) -> None:
+    def _begin(self, place: SessionTarget, link: Link, standing: SessionStatus, past: Past) -> None:
         self.link, self.session, self._place = link, place.session, place
         self.workspace = Path(standing.workspace)
-        self.teller = Teller(self.paper, self._blob, picture=self._pictures, displays=past.displays)
+        self.teller = EventRenderer(self.paper, self._blob, picture=self._pictures, displays=past.displays)
         self.status = past.status
         self.status.join(standing)
         self._turn, self._spoke = None, standing.turn is not None
         desk = self._desk
-        desk.doing, desk.status = self._doing, self.status.line
-        desk.interrupted, desk.at_once = self._stopped.set, self._at_once
-        self._terminal.offer(offered(self), partial(arguments, self), self.workspace)
+        desk.doing, desk.status = self._describe_activity, self.status.line
+        desk.interrupted, desk.at_once = self._stopped.set, self._queue_command
+        self._terminal.set_completions(list_commands(self), partial(arguments, self), self.workspace)
         if standing.no_model:
             self.paper.write(Text(presentable(standing.no_model), style="yellow"))
 
@@ -275,11 +275,11 @@ class Conversation:
         if past.older:
             self.paper.write(Text(f"({past.older:,} earlier turns are not shown)", style="dim"))
         for entry in past.entries:
-            await self.teller.tell(entry)
+            await self.teller.render(entry)
             event = entry.event
             # Those that still wait are asked once more.
             if isinstance(event, ApprovalRequested) and event.question and event.id not in past.asked:
-                self.paper.write(*what_is_asked(event))
+                self.paper.write(*render_request(event))
             await anyio.lowlevel.checkpoint()
 
     def _resume(self, standing: SessionStatus, link: Link, past: Past) -> None:
@@ -292,16 +292,16 @@ class Conversation:
             self._cut_off = True
             self.paper.write(Text("The last turn was cut off: `continue` goes on with it.", style="yellow"))
         else:
-            self._runs(standing.turn)
+            self._mark_busy(standing.turn)
 
     async def _work(self) -> None:
         while self._next is None and self._again is None:
             line = await self._desk.line()
             if line is None:
                 return
-            await self._tried(self._one, line)
+            await self._run_safely(self._handle_line, line)
 
-    async def _bring(self, notebook: str) -> None:
+    async def _bring_notebook(self, notebook: str) -> None:
         """Its cells run before the first word, which tells the model of them."""
         from pinfold.app.notebooks import AttachedNotebook
 
@@ -311,7 +311,7 @@ class Conversation:
         await brought.run_cells(self.link)
         self._brought = brought
 
-    async def _tried(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
+    async def _run_safely(self, what: Callable[[str], Awaitable[None]], line: str) -> None:
         """The chat outlives what goes wrong with a line."""
         try:
             await what(line)
@@ -324,7 +324,7 @@ class Conversation:
             words = f"unexpected error, please report it: {type(error).__name__}: {error}"
             self.paper.write(Text(presentable(words), style="red"))
 
-    def _at_once(self, line: str) -> bool:
+    def _queue_command(self, line: str) -> bool:
         """Whether it need not wait for the end of the turn; then it does not."""
         words = line.strip()
         known = COMMANDS.get(words[1:].partition(" ")[0]) if words.startswith("/") else None
@@ -333,21 +333,21 @@ class Conversation:
         self._commands.put_nowait(words)
         return True
 
-    async def _commands_at_once(self) -> None:
+    async def _run_queued_commands(self) -> None:
         while True:
-            await self._tried(self._obey, await self._commands.get())
+            await self._run_safely(self._run_command, await self._commands.get())
 
-    async def _obey(self, words: str) -> None:
+    async def _run_command(self, words: str) -> None:
         self.paper.write("", Text(f"> {presentable_line(words)}", style="bold"))
-        await obey(self, words)
+        await run_command(self, words)
 
-    async def _one(self, line: str) -> None:
+    async def _handle_line(self, line: str) -> None:
         words = line.strip()
         if words in ("exit", "quit"):
             self.leave()
         elif words.startswith("/"):
-            await self._obey(words)
-            await self._caught_up()
+            await self._run_command(words)
+            await self._wait_until_shown()
         elif words.startswith("!") and words.strip("! "):
             id_ = new_action_id()
             self._spoke = True
@@ -363,19 +363,19 @@ class Conversation:
         """Submit it and wait for its end, or until it is time to leave."""
         ended = self._ends[turn] = anyio.Event()
         self._cut_off = False
-        self._runs(turn)
+        self._mark_busy(turn)
         try:
             await self.link.submit(command)
         except BaseException:
-            self._rests(turn)
+            self._mark_idle(turn)
             raise
         async with background() as tasks:
-            tasks.start_soon(self._left, ended)
+            tasks.start_soon(self._end_on_leave, ended)
             await ended.wait()
         self._ends.pop(turn, None)
         self.status.join(await self.link.status())
 
-    async def _left(self, ended: anyio.Event) -> None:
+    async def _end_on_leave(self, ended: anyio.Event) -> None:
         await self._desk.left.wait()
         ended.set()
 
@@ -388,26 +388,26 @@ class Conversation:
         with anyio.move_on_after(_STOP_S):
             await ended.wait()
 
-    async def _caught_up(self) -> None:
+    async def _wait_until_shown(self) -> None:
         """What a command led to is told before the next line is taken."""
         if isinstance(self.link, LiveSession):
             with anyio.move_on_after(_CATCH_UP_S):
                 while self._told < self.link.log.seq:
                     await self._moved.wait()
 
-    def _runs(self, turn: TurnId | ActionId) -> None:
+    def _mark_busy(self, turn: TurnId | ActionId) -> None:
         self._turn = turn
         if self._desk.busy_since is None:
             self._desk.busy_since = time.monotonic()
         self._desk.changed()
 
-    def _rests(self, turn: TurnId | ActionId) -> None:
+    def _mark_idle(self, turn: TurnId | ActionId) -> None:
         if self._turn == turn:
             self._turn = None
             self._desk.busy_since = None
             self._desk.changed()
 
-    async def _interrupts(self) -> None:
+    async def _forward_interrupts(self) -> None:
         """Keys only leave word: what they call runs outside any task."""
         while True:
             await self._stopped.wait()
@@ -418,8 +418,8 @@ class Conversation:
     async def _submit(self, command: Any) -> None:
         await self.link.submit(command)
 
-    def _doing(self) -> str:
-        return "waiting for you" if len(self._approvals) else self.teller.doing()
+    def _describe_activity(self) -> str:
+        return "waiting for you" if len(self._approvals) else self.teller.describe_activity()
 
     # While a session is being chosen
 
@@ -431,12 +431,12 @@ class Conversation:
         self._desk.status = lambda _: words
         self._desk.changed()
 
-    async def agrees(self, question: str) -> bool:
+    async def confirm(self, question: str) -> bool:
         self.progress("waiting for you")
         return await self.ask(f"{question}?", {"y": "yes", "n": "no"}) == "y"
 
     @contextlib.asynccontextmanager
-    async def fetching(self) -> AsyncGenerator[None]:
+    async def let_user_cancel(self) -> AsyncGenerator[None]:
         """Meanwhile one Ctrl-C leaves, and ends what is being fetched. Raises Left."""
         desk, before = self._desk, self._desk.interrupted
         desk.busy_since, desk.interrupted = time.monotonic(), desk.leave
@@ -452,7 +452,7 @@ class Conversation:
         finally:
             desk.busy_since, desk.interrupted = None, before
         if desk.leaving:
-            raise Left("left; what was fetched is kept")
+            raise UserLeft("left; what was fetched is kept")
 
     # Events
 
@@ -470,9 +470,9 @@ class Conversation:
             self.status.take(item.event)
             if isinstance(item.event, UserSpoke):
                 self._spoke = True
-                self._runs(item.event.turn)
+                self._mark_busy(item.event.turn)
         try:
-            await self.teller.tell(item)
+            await self.teller.render(item)
         except Exception as error:  # what cannot be shown does not end the chat
             logger.exception("unexpected")
             words = f"this could not be shown, please report it: {type(error).__name__}"
@@ -486,7 +486,7 @@ class Conversation:
                     | TurnInterrupted(turn=turn)
                     | ActionFinished(id=turn)
                 ):
-                    self._rests(turn)
+                    self._mark_idle(turn)
                     if turn in self._ends:
                         self._ends[turn].set()
                 case _:
@@ -504,7 +504,7 @@ class Conversation:
 
     # The end
 
-    async def _tidy(self, place: Place) -> None:
+    async def _remove_if_empty(self, place: SessionTarget) -> None:
         """A session in which nothing was said is not kept."""
         if place.folder is None:
             forget_scratch(place.session)
@@ -512,7 +512,7 @@ class Conversation:
             with contextlib.suppress(PinfoldError, OSError):
                 await anyio.to_thread.run_sync(SessionStore().remove, place.session)
 
-    def _farewell(self, place: Place) -> None:
+    def _farewell(self, place: SessionTarget) -> None:
         if place.folder is not None and self._spoke:
             words = f"Go on with: pinfold -c   or: pinfold resume {place.session}"
             self.paper.write(Text(words, style="dim"))

@@ -44,15 +44,15 @@ from pinfold.events import (
     UserSpoke,
 )
 from pinfold.front.chat.lines import PIECE
-from pinfold.front.chat.paper import Paper
-from pinfold.front.chat.spacing import Spaced
+from pinfold.front.chat.paper import Transcript
+from pinfold.front.chat.spacing import SpacedTranscript
 from pinfold.text import join_names, presentable, presentable_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pinfold.front.chat.acting import Acting
-    from pinfold.front.chat.replying import Replying
+    from pinfold.front.chat.acting import ActionRenderer
+    from pinfold.front.chat.replying import ReplyRenderer
 
 LIVE_S = 0.04
 """Between two changes of the live region."""
@@ -61,10 +61,10 @@ _SAID_LINES = 20
 _SAID_LETTERS = 4000
 
 
-class Teller:
+class EventRenderer:
     def __init__(
         self,
-        paper: Paper,
+        paper: Transcript,
         blob: Callable[[BlobId], Awaitable[bytes]],
         *,
         thinking: bool = False,
@@ -72,7 +72,7 @@ class Teller:
         displays: int = 0,
     ) -> None:
         """`displays`: how many the session had before what is told."""
-        self._out = Spaced(paper)
+        self._out = SpacedTranscript(paper)
         self._blob = blob
         self._picture: PictureMode = picture
         self._displays = displays
@@ -89,25 +89,27 @@ class Teller:
     # What follows brings rich with it, which the first prompt does not wait for.
 
     @cached_property
-    def _replying(self) -> Replying:
-        from pinfold.front.chat.replying import Replying
+    def _replying(self) -> ReplyRenderer:
+        from pinfold.front.chat.replying import ReplyRenderer
 
-        return Replying(self._out)
+        return ReplyRenderer(self._out)
 
     @cached_property
-    def _acting(self) -> Acting:
-        from pinfold.front.chat.acting import Acting
-        from pinfold.front.chat.pictures import way_for
+    def _acting(self) -> ActionRenderer:
+        from pinfold.front.chat.acting import ActionRenderer
+        from pinfold.front.chat.pictures import choose_way
 
-        way = way_for(self._picture, os.environ, colour=self._out.paper.colour)
-        return Acting(self._out, self._blob, way, self._displays)
+        way = choose_way(self._picture, os.environ, colour=self._out.paper.colour)
+        return ActionRenderer(self._out, self._blob, way, self._displays)
 
-    def doing(self) -> str:
+    def describe_activity(self) -> str:
         """What happens right now; empty when nothing does."""
         if not self._began:
             return ""
         return (
-            self._acting.doing() or self._replying.doing() or (f"asking {self._asked}" if self._asked else "")
+            self._acting.describe_activity()
+            or self._replying.describe_activity()
+            or (f"asking {self._asked}" if self._asked else "")
         )
 
     async def last_output(self) -> str:
@@ -118,7 +120,7 @@ class Teller:
         """All of the last reasoning."""
         return presentable(self._replying.thought)
 
-    async def tell(self, item: Entry | Delta) -> None:
+    async def render(self, item: Entry | Delta) -> None:
         self._began = True
         self._replying.thinking = self.thinking
         match item:
@@ -129,9 +131,9 @@ class Teller:
                         await checkpoint()
                     self._replying.add(text[at : at + PIECE], reasoning=reasoning)
             case OutputDelta(id=id_, text=text):
-                self._acting.output(id_, text)
+                self._acting.add_output(id_, text)
             case Entry():
-                await self._tell(item)
+                await self._render(item)
         self._stale = True
         self.refresh()
 
@@ -147,28 +149,28 @@ class Teller:
             self._out.paper.live(thing)
         self._stands = thing is not None
 
-    async def _tell(self, entry: Entry) -> None:
+    async def _render(self, entry: Entry) -> None:
         match entry.event:
             case ModelCalled(model=model):
-                self._replying.cut_off()
+                self._replying.mark_cut_off()
                 self._asked = presentable_line(model)
             case ModelReplied() as event:
                 self._asked = ""
                 await self._replying.finish(event)
             case ModelFailed() as event:
-                self._failed(event)
+                self._on_model_failed(event)
             case ActionProposed() as event:
-                self._acting.proposed(event, above=self._has_said(event))
+                self._acting.on_proposed(event, above=self._has_said(event))
             case ApprovalRequested(id=id_):
-                self._acting.waiting(id_)
+                self._acting.on_approval_requested(id_)
             case ApprovalDecided() as event:
-                self._acting.decided(event)
+                self._acting.on_approval_decided(event)
             case ActionDenied(id=id_, reason=reason):
-                self._acting.denied(id_, reason)
+                self._acting.on_denied(id_, reason)
             case ActionStarted(id=id_, cell=cell):
-                self._acting.started(id_, cell)
+                self._acting.on_started(id_, cell)
             case ActionFinished() as event:
-                await self._acting.finished(event, entry.session)
+                await self._acting.on_finished(event, entry.session)
                 await checkpoint()
             case TurnEnded() | TurnInterrupted() | TurnFailed() | UserSpoke():
                 await self._turn(entry.event)
@@ -179,9 +181,9 @@ class Teller:
     def _has_said(self, event: ActionProposed) -> bool:
         return isinstance(event.action, RunCell) and self._replying.has_said(event.action.code)
 
-    def _failed(self, event: ModelFailed) -> None:
+    def _on_model_failed(self, event: ModelFailed) -> None:
         self._asked = ""
-        self._replying.cut_off()
+        self._replying.mark_cut_off()
         error = presentable_line(event.error)
         model = presentable_line(event.model)
         if event.retry_in_s is not None:
@@ -195,7 +197,7 @@ class Teller:
 
     async def _turn(self, event: TurnEnded | TurnInterrupted | TurnFailed | UserSpoke) -> None:
         self._asked = self._failure = ""
-        self._replying.cut_off()
+        self._replying.mark_cut_off()
         match event:
             case UserSpoke(text=text, images=images):
                 self._user(text, len(images))
@@ -215,22 +217,22 @@ class Teller:
     def _user(self, text: str, images: int) -> None:
         from rich.text import Text
 
-        from pinfold.front.chat.hanging import Hanging
+        from pinfold.front.chat.hanging import HangingText
 
         self._out.gap()
         words = Text(presentable(_head(text.rstrip())).expandtabs(4), "bold")
         if images:
             words.append(f"\n[{images} picture{'s' * (images > 1)}]", "dim")
-        self._out.write(Hanging(words, "> ", "  ", "bold"))
+        self._out.write(HangingText(words, "> ", "  ", "bold"))
         self._out.gap()
 
     def _session(self, entry: Entry) -> None:
         match entry.event:
             case SessionOpened() as event:
                 self._acting.forget()
-                self._opened(event)
+                self._on_session_opened(event)
             case SessionChanged() as event:
-                self._changed(event)
+                self._on_session_changed(event)
             case SessionRewound() as event:
                 self._line(rewound_in_words(event), "cyan")
             case SessionForked(source=source):
@@ -252,7 +254,7 @@ class Teller:
             case _:
                 pass
 
-    def _opened(self, event: SessionOpened) -> None:
+    def _on_session_opened(self, event: SessionOpened) -> None:
         back = [
             f"{how} {join_names(names, _NAMED)}"
             for how, names in (("restored", event.restored), ("run again for", event.replayed))
@@ -263,7 +265,7 @@ class Teller:
         if event.lost:
             self._line(f"opened again; lost: {join_names(event.lost, _NAMED)}", "yellow")
 
-    def _changed(self, event: SessionChanged) -> None:
+    def _on_session_changed(self, event: SessionChanged) -> None:
         said: list[str] = []
         if event.model:
             said.append(f"model: {event.model}")

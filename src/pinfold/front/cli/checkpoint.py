@@ -28,14 +28,14 @@ def checkpoint_command() -> None:
 @_session
 def on(session: str) -> None:
     """Make checkpoints from the next cell on."""
-    _turn(session, on=True)
+    _set_checkpoints(session, on=True)
 
 
 @checkpoint_command.command("off")
 @_session
 def off(session: str) -> None:
     """Make no more of them. Those that are there stay."""
-    _turn(session, on=False)
+    _set_checkpoints(session, on=False)
 
 
 @checkpoint_command.command("list")
@@ -65,18 +65,18 @@ def restore(number: int, session: str) -> None:
     found, folder = SessionStore().find(session)
     options = resume_options(found, folder, None, {})
 
-    async def restored() -> str:
+    async def run_restore() -> str:
         async with connect(folder, found, options) as link:
             return await link.restore(number)
 
-    click.echo(presentable_line(f"pinfold: {anyio.run(restored)}"), err=True)
+    click.echo(presentable_line(f"pinfold: {anyio.run(run_restore)}"), err=True)
 
 
-def _turn(session: str, *, on: bool) -> None:
+def _set_checkpoints(session: str, *, on: bool) -> None:
     found, folder = SessionStore().find(session)
 
-    async def turned() -> None:
+    async def apply_change() -> None:
         await configure(folder, found, checkpoints=on)
 
-    anyio.run(turned)
+    anyio.run(apply_change)
     click.echo(f"pinfold: git checkpoints of {found} are {'on' if on else 'off'}", err=True)

@@ -67,7 +67,9 @@ def set_(key: str, value: str | None, unset: bool, project: bool) -> None:
     change = set_value(key, value, project=folder)
     if change.line:
         click.echo(
-            presentable_line(f"{change.path}, line {change.line}: {key} = {_shown(key, change.after)}"),
+            presentable_line(
+                f"{change.path}, line {change.line}: {key} = {_format_value(key, change.after)}"
+            ),
             err=True,
         )
     else:
@@ -97,7 +99,7 @@ def edit() -> None:
     with tempfile.TemporaryDirectory(prefix="pinfold-edit-") as folder:
         draft = Path(folder) / "config.toml"
         draft.write_bytes(before)
-        _edited(draft)
+        _run_editor(draft)
         after = draft.read_bytes()
         if after == before:
             click.echo("nothing was changed", err=True)
@@ -113,7 +115,7 @@ def edit() -> None:
     click.echo(presentable_line(f"{path} is changed"), err=True)
 
 
-def _edited(draft: Path) -> None:
+def _run_editor(draft: Path) -> None:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(draft)], check=False)
@@ -129,6 +131,6 @@ def schema() -> None:
     click.echo(json.dumps(config_schema(), indent=2))
 
 
-def _shown(key: str, value: Any) -> str:
+def _format_value(key: str, value: Any) -> str:
     """A password is not repeated."""
     return "(hidden)" if key.endswith(".password") and "${secret:" not in str(value) else plain_json(value)

@@ -75,7 +75,7 @@ class DemoFailed(PinfoldError):
 def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int:
     """See what Pinfold does, in half a minute: offline, without a key, with a recorded model and a real sandbox."""
     session = new_session_id()
-    folder = make_demo_folder() if workspace is None else _made(workspace)
+    folder = make_demo_folder() if workspace is None else _make_folder(workspace)
     flags = {"model.name": demo_model_name("regions"), "run.mode": "auto", "sandbox.provider": sandbox}
     options = replace(new_session_options(session, folder, flags), title="demo")
     table = provide_table(folder)
@@ -86,7 +86,7 @@ def demo_command(workspace: Path | None, sandbox: str | None, fast: bool) -> int
     return 0
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,13 +116,13 @@ class _Stage:
 
     async def says(self, text: str) -> None:
         """The model, whose words are marked as what they are."""
-        self._wrapped("recorded model> ", text, "  ")
+        self._write_wrapped("recorded model> ", text, "  ")
         await self.pause()
 
     async def remarks(self, text: str) -> None:
         """Us."""
         self._write("")
-        self._wrapped("", text, "")
+        self._write_wrapped("", text, "")
         await self.pause()
 
     def code(self, text: str) -> None:
@@ -139,7 +139,7 @@ class _Stage:
         self._write(f"  {what:<24} {self._style.green(value) if good else value}")
 
     def detail(self, text: str) -> None:
-        self._wrapped("  ", text, "  ")
+        self._write_wrapped("  ", text, "  ")
 
     async def pause(self, share: float = 1.0) -> None:
         if self._is_paced:
@@ -148,7 +148,7 @@ class _Stage:
     def write(self, text: str) -> None:
         self._write(presentable(text))
 
-    def _wrapped(self, label: str, text: str, indent: str) -> None:
+    def _write_wrapped(self, label: str, text: str, indent: str) -> None:
         lines = textwrap.wrap(presentable_line(f"{label}{text}"), self._width - 1, subsequent_indent=indent)
         first, *rest = lines or [""]
         self._write("\n".join((self._style.dim(label) + first[len(label) :], *rest)))
@@ -196,7 +196,7 @@ class _Demo:
         stage.fact("sales.csv before", before)
         stage.fact("sales.csv now", _digest(self._table))
         await stage.types("/undo")
-        rewound = await _undone(live)
+        rewound = await _undo_last_cell(live)
         stage.detail(rewound_in_words(rewound))
         after = _digest(self._table)
         if after != before:
@@ -279,7 +279,7 @@ class _Demo:
             self._stage.write(f"  {typed}\n      {words}")
 
 
-async def _undone(live: LiveSession) -> SessionRewound:
+async def _undo_last_cell(live: LiveSession) -> SessionRewound:
     async with live.subscribe(live.log.seq) as feed:
         await live.submit(Undo())
         async for item in feed:

@@ -38,10 +38,10 @@ def doctor_command(names: tuple[str, ...], wait: float, as_json: bool) -> int:
     Missing optional parts don't count as faults.
     """
 
-    async def looked() -> Health:
+    async def run_checkup() -> Health:
         return await run_checks(names, limit_s=wait)
 
-    health = anyio.run(looked)
+    health = anyio.run(run_checkup)
     if as_json:
         click.echo(without_known(json.dumps(health.plain())))
     else:
@@ -57,19 +57,21 @@ def page(health: Health, columns: int = 80) -> Iterator[str]:
         yield section
         for finding in findings:
             about = f"{presentable_line(finding.what):<{_NAMES}}"
-            yield from _wrapped(f"{about} {finding.words or finding.cause}".rstrip(), finding.standing, width)
+            yield from _wrap_row(
+                f"{about} {finding.words or finding.cause}".rstrip(), finding.standing, width
+            )
             if finding.fix:
-                yield from _wrapped(f"{'':<{_NAMES}} fix: {finding.fix}", "", width)
+                yield from _wrap_row(f"{'':<{_NAMES}} fix: {finding.fix}", "", width)
     yield ""
     standings = [finding.standing for finding in health.findings]
-    yield f"{_counted(standings.count('fault'), 'fault')}, {_counted(standings.count('note'), 'note')}"
+    yield f"{_format_count(standings.count('fault'), 'fault')}, {_format_count(standings.count('note'), 'note')}"
 
 
-def _counted(count: int, word: str) -> str:
+def _format_count(count: int, word: str) -> str:
     return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
 
 
-def _wrapped(text: str, standing: str, width: int) -> list[str]:
+def _wrap_row(text: str, standing: str, width: int) -> list[str]:
     return textwrap.wrap(
         presentable_line(homely(text)),
         width,

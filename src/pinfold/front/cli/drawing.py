@@ -62,8 +62,8 @@ class _Box(msgspec.Struct):
 def svg(found: SystemMap) -> str:
     layers = _layers(found)
     boxes = {node.id: _Box(node=node, rows=_rows(node), layer=layers[node.id]) for node in found.nodes}
-    columns = _ordered(found, layers)
-    width, height = _placed(boxes, columns, found.edges)
+    columns = _order_columns(found, layers)
+    width, height = _place_boxes(boxes, columns, found.edges)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONTS}" font-size="12">'
@@ -98,7 +98,7 @@ def _layers(found: SystemMap) -> dict[str, int]:
     return layers
 
 
-def _ordered(found: SystemMap, layers: Mapping[str, int]) -> list[list[str]]:
+def _order_columns(found: SystemMap, layers: Mapping[str, int]) -> list[list[str]]:
     """Columns, each in the order of what its boxes are joined to: a few sweeps there and back."""
     columns: list[list[str]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
     for node in found.nodes:
@@ -121,7 +121,7 @@ def _middle(id_: str, edges: Sequence[Edge], place: Mapping[str, int], *, forwar
     return sum(near) / len(near) if near else place[id_]
 
 
-def _placed(
+def _place_boxes(
     boxes: Mapping[str, _Box], columns: Sequence[Sequence[str]], edges: Sequence[Edge]
 ) -> tuple[float, float]:
     """Columns side by side, each box as near as can be to the height of what leads to it. How large it all is."""
@@ -137,11 +137,13 @@ def _placed(
             box.y = max(below, wanted - box.height / 2)
             below = box.y + box.height + _GAP_Y
         x += widest + _GAP_X
-    _lifted(boxes, columns, edges)
+    _centre_single_boxes(boxes, columns, edges)
     return x - _GAP_X + _MARGIN, max(box.y + box.height for box in boxes.values()) + _MARGIN
 
 
-def _lifted(boxes: Mapping[str, _Box], columns: Sequence[Sequence[str]], edges: Sequence[Edge]) -> None:
+def _centre_single_boxes(
+    boxes: Mapping[str, _Box], columns: Sequence[Sequence[str]], edges: Sequence[Edge]
+) -> None:
     """What stands alone in its column goes to the middle of what it leads to."""
     for column in reversed(columns):
         after = [boxes[edge.target] for edge in edges if edge.source == column[0]]

@@ -19,7 +19,7 @@ from pinfold.app import (
 from pinfold.app.config import SandboxConfig
 from pinfold.app.environment import BUILDING, build_for_session
 from pinfold.events import plain_json
-from pinfold.front.cli.progress import say, shown_progress
+from pinfold.front.cli.progress import make_progress_display, say
 from pinfold.text import presentable_line
 
 _PHASES = {
@@ -44,11 +44,13 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
 
     One that is there already is left as it is, and nothing is printed. Needs the network once.
     """
-    sandbox = _configured()
-    shown = shown_progress(step=0.25)
+    sandbox = _load_sandbox_config()
+    shown = make_progress_display(step=0.25)
     began = time.monotonic()
     try:
-        environment = build_environment((*sandbox.packages, *packages), showing(shown.show), rebuild=rebuild)
+        environment = build_environment(
+            (*sandbox.packages, *packages), make_reporter(shown.show), rebuild=rebuild
+        )
     finally:
         shown.end()
     if shown.began:
@@ -58,22 +60,22 @@ def build(packages: tuple[str, ...], rebuild: bool) -> None:
             say(f"cells still run in {sandbox.python}: the setting sandbox.python says so")
 
 
-def build_watched(packages: tuple[str, ...]) -> None:
+def build_with_progress(packages: tuple[str, ...]) -> None:
     """For a session that would miss it; without a network it is gone on without."""
-    shown = shown_progress(step=0.25)
+    shown = make_progress_display(step=0.25)
     say(BUILDING)
     began = time.monotonic()
     try:
-        problem = build_for_session(packages, showing(shown.show))
+        problem = build_for_session(packages, make_reporter(shown.show))
     finally:
         shown.end()
     say(problem or f"ready in {time.monotonic() - began:.0f} s")
 
 
-def showing(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
+def make_reporter(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], None]:
     """Puts into words how far a build or an installation is."""
 
-    def told(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         done, total = progress.done, progress.total
         counted = (
             f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
@@ -82,14 +84,14 @@ def showing(show: Callable[[str, int, int, str], None]) -> Callable[[Progress], 
         )
         show(_PHASES[progress.phase], done, total, counted if total else "")
 
-    return told
+    return report
 
 
 @env_command.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(as_json: bool) -> None:
     """Print what the environment holds, where it is and whether cells use it."""
-    sandbox = _configured()
+    sandbox = _load_sandbox_config()
     standing = environment_status(sandbox.packages, sandbox.python)
     if as_json:
         click.echo(plain_json(_fields(standing)))
@@ -112,7 +114,7 @@ def show(as_json: bool) -> None:
         _line(f"  {name} {version}")
 
 
-def _configured() -> SandboxConfig:
+def _load_sandbox_config() -> SandboxConfig:
     loaded = load_config(current_folder())
     if loaded.notice:
         say(loaded.notice)

@@ -87,7 +87,7 @@ def exec_command(file: str | None, code: str | None, name: str | None, as_json: 
     build_if_needed(given, code=source)
     run = partial(_run, source=source, notebook=notebook, as_json=as_json, given=given, name=name)
     if name is not None:
-        return run(lambda: _named(name, given))
+        return run(lambda: _open_named(name, given))
     session = new_session_id()
     options = new_session_options(session, given["workspace"], flags_of(given))
     # It is the user's own code that keeps them, and a name is for the session's variables.
@@ -125,7 +125,7 @@ def _run(
     execute = Execute(id=new_action_id(), code=source or "", timeout_s=given["timeout"])
     if isinstance(shown, Streams):
         shown.follow(execute.id)
-    return anyio.run(_cell, opening, execute, shown)
+    return anyio.run(_run_cell, opening, execute, shown)
 
 
 def _target(given: dict[str, Any], name: str | None) -> AbstractContextManager[Target | None]:
@@ -164,7 +164,7 @@ def _source(file: str | None, code: str | None) -> str:
 
 
 @asynccontextmanager
-async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
+async def _open_named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
     """The session of this name, made if there is none: by one process only, however many ask at once."""
     shelf, flags = SessionStore(), flags_of(given)
     async with AsyncExitStack() as stack:
@@ -183,7 +183,7 @@ async def _named(name: str, given: dict[str, Any]) -> AsyncGenerator[Link]:
         yield link
 
 
-async def _cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
+async def _run_cell(opening: Opening, execute: Execute, shown: JsonLines | Streams) -> int:
     async with submit_and_follow(opening, lambda _: execute) as told, background() as tasks:
         tasks.start_soon(stop_on_signal, told.link, execute.id)
         async for item in told.feed:

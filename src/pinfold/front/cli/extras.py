@@ -8,8 +8,8 @@ import click
 
 from pinfold.app.extras import EXTRAS, add_extras, installation, missing_modules, requirements
 from pinfold.events import plain_json
-from pinfold.front.cli.environment import showing
-from pinfold.front.cli.progress import say, shown_progress
+from pinfold.front.cli.environment import make_reporter
+from pinfold.front.cli.progress import make_progress_display, say
 
 
 @click.group("extras")
@@ -44,10 +44,10 @@ def add(names: tuple[str, ...]) -> None:
     here = installation()
     packages = ", ".join(package for name in wanted for package in requirements(name))
     say(f"adding {' and '.join(wanted)} ({packages}) to the {here.kind} {here.folder}")
-    shown = shown_progress(step=0.25)
+    shown = make_progress_display(step=0.25)
     began = time.monotonic()
     try:
-        add_extras(wanted, showing(shown.show))
+        add_extras(wanted, make_reporter(shown.show))
     finally:
         shown.end()
     say(f"ready in {time.monotonic() - began:.0f} s: {' and '.join(wanted)} can be imported")

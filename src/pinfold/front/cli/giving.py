@@ -28,19 +28,19 @@ def prompt_from(prompt: str | None, file: str | None) -> str:
             "give either a PROMPT or -f FILE; a file to work on goes with --attach or --data"
         )
     if file not in (None, _STDIN):
-        text = _of_file(file)
+        text = _read_prompt_file(file)
     elif prompt is not None and prompt != _STDIN:
         text = prompt
-    elif (stdin := _piped()) is None:
+    elif (stdin := _get_piped_stdin()) is None:
         raise click.UsageError("nothing to do: give a PROMPT, or pipe one in")
     else:
-        text = _bounded(_read(stdin, _PROMPT + 1), "standard input")
+        text = _decode_prompt(_read(stdin, _PROMPT + 1), "standard input")
     if not text.strip():
         raise click.UsageError("the PROMPT is empty")
     return text
 
 
-class Given:
+class TurnInput:
     """What comes along with the prompt; the session is to see `data`, the model `text` and the pictures."""
 
     def __init__(self, prompt: str, data: Sequence[str], attach: Sequence[str], *, beside: bool) -> None:
@@ -56,9 +56,9 @@ class Given:
         self._piped: Path | None = None
         self.text = prompt
 
-    def take(self, folder: Path) -> None:
+    def read_stdin(self, folder: Path) -> None:
         """Read what is piped in, and keep it in `folder`. Raises UsageError, PinfoldError."""
-        stdin = self._waiting() if self._beside else None
+        stdin = self._wait_for_stdin() if self._beside else None
         if stdin is None and not self._attached:
             return
         from pinfold.app.attaching import collect_attachments, refuse_reserved_name, save_stdin
@@ -71,7 +71,7 @@ class Given:
         self._pictures = more.pictures
         self.text = "\n\n".join(filter(None, (self._prompt, more.words)))
 
-    def say(self, turn: TurnId, images: tuple[Image, ...]) -> Say:
+    def build_command(self, turn: TurnId, images: tuple[Image, ...]) -> Say:
         return Say(turn=turn, text=self.text, images=images)
 
     def refuse_with(self, option: str) -> None:
@@ -85,9 +85,9 @@ class Given:
                 f"{option} takes no standard input; write it to a file and give it with --data"
             )
 
-    def _waiting(self) -> BinaryIO | None:
+    def _wait_for_stdin(self) -> BinaryIO | None:
         """Standard input, if there is anything to expect of it."""
-        stdin = _piped()
+        stdin = _get_piped_stdin()
         if self._waits:
             if stdin is None:
                 raise click.UsageError("there is no standard input to attach: pipe something in")
@@ -101,7 +101,7 @@ class Given:
         )
         return None
 
-    def opening(self, opening: Opening, folder: Path | None, images: list[Image]) -> Opening:
+    def wrap_opening(self, opening: Opening, folder: Path | None, images: list[Image]) -> Opening:
         """The same, with the pictures among the session's own; `images` is filled with them."""
         if not self._pictures:
             return opening
@@ -121,7 +121,7 @@ def _files(attach: Sequence[str]) -> list[str]:
     return [file for file in attach if file != _STDIN]
 
 
-def _piped() -> BinaryIO | None:
+def _get_piped_stdin() -> BinaryIO | None:
     """Standard input, unless nobody writes there: a terminal, or nothing at all."""
     if is_closed(sys.stdin) or sys.stdin.isatty():
         return None
@@ -135,15 +135,15 @@ def _read(stream: Any, size: int) -> bytes:
         raise click.UsageError(f"standard input cannot be read: {error.strerror}") from error
 
 
-def _of_file(file: str | None) -> str:
+def _read_prompt_file(file: str | None) -> str:
     try:
         with Path(file or "").open("rb") as opened:
-            return _bounded(opened.read(_PROMPT + 1), str(file))
+            return _decode_prompt(opened.read(_PROMPT + 1), str(file))
     except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _bounded(data: bytes, where: str) -> str:
+def _decode_prompt(data: bytes, where: str) -> str:
     if len(data) > _PROMPT:
         raise click.UsageError(
             f"{where} is too long for a prompt, the limit is {_PROMPT >> 20} MB; "

@@ -104,7 +104,7 @@ class Helper:
         if not os.read(keeper, 1):
             return
         self._poll.register(keeper, select.POLLIN)
-        with _listening(self._folder) as listener:
+        with _open_listener(self._folder) as listener:
             self._stand_by(listener)
             print("ready", flush=True)
             while True:
@@ -119,7 +119,7 @@ class Helper:
                 if said.get(keeper) == b"" or said.get(self._next) in (b"", OUT_OF_DATE):
                     return
                 if self._next in said:
-                    self._has_taken()
+                    self._release_standby()
                     self._stand_by(listener)
 
     def _fork_keeper(self) -> int:
@@ -156,7 +156,7 @@ class Helper:
         os.close(theirs)
         self._poll.register(self._next, select.POLLIN)
 
-    def _has_taken(self) -> None:
+    def _release_standby(self) -> None:
         self._poll.unregister(self._next)
         os.close(self._next)
         pidfd = os.pidfd_open(self._next_pid)
@@ -173,8 +173,8 @@ class Standby:
         if not select.select([listener], [], [], quiet_s)[0]:
             _rehearse()
         self._loaded = {**_stamps(), **loaded}
-        self._own = _about("self")
-        self._started_with = _read_once(os.environb)
+        self._own = _describe_process("self")
+        self._started_with = _startup_variables(os.environb)
 
     def serve(self) -> NoReturn:
         while True:
@@ -185,17 +185,17 @@ class Standby:
     def _answer(self, peer: socket.socket) -> None:
         peer.settimeout(_ASK_S)
         pid, uid = _credentials(peer)
-        if uid != os.geteuid() or _about(str(pid)) != self._own:
+        if uid != os.geteuid() or _describe_process(str(pid)) != self._own:
             return
         if _stamps() != self._loaded:
             os.write(self._helper, OUT_OF_DATE)
             signal.pause()
         head, fds, _, _ = socket.recv_fds(peer, 8, _FDS)
         try:
-            executable, umask, count, *rest = _received(peer, int.from_bytes(head, "big")).split(b"\0")
+            executable, umask, count, *rest = _receive_exactly(peer, int.from_bytes(head, "big")).split(b"\0")
             args = [os.fsdecode(part) for part in rest[: int(count)]]
             variables = dict(part.split(b"=", 1) for part in rest[int(count) :])
-            is_alike = _read_once(variables) == self._started_with and len(fds) == _FDS
+            is_alike = _startup_variables(variables) == self._started_with and len(fds) == _FDS
             if is_alike and executable == os.fsencode(sys.executable):
                 peer.sendall(TAKEN + str(os.getpid()).encode() + b"\n")
                 if peer.recv(1) != GO:
@@ -299,7 +299,7 @@ def _rehearse() -> None:
     gc.freeze()
 
 
-def _listening(folder: Path) -> socket.socket:
+def _open_listener(folder: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     path = f"/proc/self/fd/{place}/{SOCKET}"
@@ -324,7 +324,7 @@ def _credentials(peer: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def _received(peer: socket.socket, length: int) -> bytes:
+def _receive_exactly(peer: socket.socket, length: int) -> bytes:
     if length > _LARGEST:
         raise ValueError("too long")
     parts = bytearray()
@@ -336,7 +336,7 @@ def _received(peer: socket.socket, length: int) -> bytes:
     return bytes(parts)
 
 
-def _about(process: str) -> list[object]:
+def _describe_process(process: str) -> list[object]:
     """What a process may do and sees, as the kernel has it: a fork of ours must not be freer than who asked for it."""
     place = Path("/proc") / process
     status = dict(
@@ -362,7 +362,7 @@ def _label(place: Path) -> str:
         return ""
 
 
-def _read_once(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+def _startup_variables(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     return {name: value for name, value in variables.items() if name.startswith(_READ_ONCE)}
 
 

@@ -21,28 +21,28 @@ def rows(shelved: Sequence[StoredSession], columns: int | None = None) -> Iterat
         "ID": [str(item.id) for item in shelved],
         "LAST USED": [ago(item.summary.last) for item in shelved],
         "SIZE": [size_in_words(item.size) for item in shelved],
-        "STATE": [standing(item) for item in shelved],
+        "STATE": [session_status(item) for item in shelved],
     }
     if not any(table["STATE"]):
         del table["STATE"]
     folders = [folder_of(item) for item in shelved]
     folder = max(len("FOLDER"), min(_FOLDER, width // 4, max(map(len, folders), default=0)))
-    while len(table) > 1 and width - _taken(table) - folder - 2 < _NARROWEST:
+    while len(table) > 1 and width - _table_width(table) - folder - 2 < _NARROWEST:
         table.popitem()
-    room = max(_NARROWEST, width - _taken(table) - folder - 2)
+    room = max(_NARROWEST, width - _table_width(table) - folder - 2)
     titles = ["TITLE", *(cut(title_of(item), room) for item in shelved)]
     for place, title in enumerate(titles):
-        parts = [_placed(name, cells, place) for name, cells in table.items()]
+        parts = [_format_cell(name, cells, place) for name, cells in table.items()]
         where = folders[place - 1] if place else "FOLDER"
         end = where if len(where) <= folder else f"…{where[1 - folder :]}"
         yield "  ".join((*parts, f"{title}{' ' * (room - cells_of(title))}", end)).rstrip()
 
 
-def _taken(table: Mapping[str, Sequence[str]]) -> int:
+def _table_width(table: Mapping[str, Sequence[str]]) -> int:
     return sum(max(map(len, (name, *cells))) + 2 for name, cells in table.items())
 
 
-def _placed(name: str, cells: Sequence[str], place: int) -> str:
+def _format_cell(name: str, cells: Sequence[str], place: int) -> str:
     size = max(map(len, (name, *cells)))
     text = cells[place - 1] if place else name
     return text.rjust(size) if name == "SIZE" else text.ljust(size)
@@ -56,7 +56,7 @@ def title_of(item: StoredSession) -> str:
     return first_line(presentable(item.summary.title)) or "(untitled)"
 
 
-def standing(item: StoredSession) -> str:
+def session_status(item: StoredSession) -> str:
     if item.owner is not None:
         return "live"
     return "cut off" if item.summary.cut_off else ""

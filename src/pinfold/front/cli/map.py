@@ -70,10 +70,10 @@ def mermaid(found: SystemMap) -> Iterator[str]:
     ids = {node.id: f"n{number}" for number, node in enumerate(found.nodes)}
     for node in found.nodes:
         opens, closes = _SHAPES.get(node.kind, ("[", "]"))
-        lines = "<br/>".join(map(_quoted, (node.title, *node.lines)))
+        lines = "<br/>".join(map(_quote_label, (node.title, *node.lines)))
         yield f'  {ids[node.id]}{opens}"{lines}"{closes}'
     for edge in found.edges:
-        words = f'|"{_quoted(edge.words)}"|' if edge.words else ""
+        words = f'|"{_quote_label(edge.words)}"|' if edge.words else ""
         yield f"  {ids[edge.source]} -->{words} {ids[edge.target]}"
     if faulty := [ids[node.id] for node in found.nodes if node.faulty]:
         yield "  classDef fault stroke:#b3261e,stroke-width:3px"
@@ -93,7 +93,7 @@ def outline(found: SystemMap, width: int = 0) -> Iterator[str]:
                 yield cut(f"  -> {words}{titles[edge.target]}", width)
 
 
-def _quoted(text: str) -> str:
+def _quote_label(text: str) -> str:
     """Nothing in it is taken for syntax: by numbers, as mermaid has it."""
     line = presentable_line(text)
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -34,7 +34,7 @@ from pinfold.app.mcp.reach import grant_reach
 from pinfold.app.mcp.summary import describe_server
 from pinfold.app.obeyed import SERVERS
 from pinfold.events import Reach, plain_json
-from pinfold.front.cli.mcp_person import AtTheTerminal
+from pinfold.front.cli.mcp_person import TerminalElicitation
 from pinfold.front.cli.progress import Spinner
 from pinfold.front.cli.showing import can_be_redrawn, is_closed
 from pinfold.text import presentable, presentable_line
@@ -144,9 +144,9 @@ def add(name: str, no_check: bool, **given: Any) -> None:
         _tell(hint)
 
     async def look() -> None:
-        async with inspect_servers((spec,), folder, AtTheTerminal()) as found:
+        async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
             try:
-                await _connected(found, spec.name)
+                await _connect_server(found, spec.name)
             except ServerFailed as failure:
                 forget(spec)
                 why = str(failure).replace(f" in {spec.origin}", "")  # which has no such entry
@@ -158,7 +158,9 @@ def add(name: str, no_check: bool, **given: Any) -> None:
             if not _can_ask():
                 _tell(later)
                 return
-            click.echo("\n".join([*describe_server(spec), presentable(believed(found, spec.name))]))
+            click.echo(
+                "\n".join([*describe_server(spec), presentable(describe_annotations(found, spec.name))])
+            )
             if await to_thread.run_sync(_agrees, f"Trust what {spec.name} says of its tools?"):
                 _trust(found, spec.name)
             else:
@@ -205,13 +207,13 @@ def trust(name: str, yes: bool, reach: Reach | None, hosts: tuple[str, ...]) -> 
         click.echo(line)
 
     async def look() -> int:
-        async with inspect_servers((spec,), folder, AtTheTerminal()) as found:
-            await _connected(found, spec.name)
+        async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
+            await _connect_server(found, spec.name)
             difference = found.difference(spec.name)
             if found.is_trusted(spec.name) and not difference:
                 _tell(f"{spec.name} is trusted as it is")
                 return 0
-            click.echo(presentable(difference.text if difference else believed(found, spec.name)))
+            click.echo(presentable(difference.text if difference else describe_annotations(found, spec.name)))
             if not yes:
                 _confirm(f"Agree to all of this of {spec.name}?")
             _trust(found, spec.name)
@@ -244,7 +246,7 @@ def _give_reach(folder: Path, name: str, reach: Reach, hosts: tuple[str, ...], *
     grant_reach(spec, reach, hosts)
 
 
-def believed(found: ServerInspector, name: str) -> str:
+def describe_annotations(found: ServerInspector, name: str) -> str:
     """What trust would take at its word."""
     lines = [f"{name} says of its tools:"]
     for tool, said in found.annotations(name).items():
@@ -290,8 +292,8 @@ def call(tool: str, args: tuple[str, ...], as_json: bool) -> None:
         raise click.UsageError(f"which tool of {server}? Write {server}.TOOL")
 
     async def look() -> None:
-        async with inspect_servers((spec,), folder, AtTheTerminal()) as found:
-            await _connected(found, spec.name)
+        async with inspect_servers((spec,), folder, TerminalElicitation()) as found:
+            await _connect_server(found, spec.name)
             if not name:
                 _print_tools(found, spec.name, as_json=as_json)
                 return
@@ -343,7 +345,7 @@ def _value(text: str) -> Any:
         return text
 
 
-async def _connected(found: ServerInspector, name: str) -> None:
+async def _connect_server(found: ServerInspector, name: str) -> None:
     # A server elsewhere may have the user sign in meanwhile, in whose way nothing is drawn.
     is_drawn = found.is_program(name) and can_be_redrawn(sys.stderr)
     spinner = Spinner(f"starting {name}")

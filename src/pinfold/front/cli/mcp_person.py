@@ -14,7 +14,7 @@ from pinfold.front.cli.showing import is_closed
 from pinfold.text import presentable, presentable_line
 
 
-class AtTheTerminal:
+class TerminalElicitation:
     """With nobody there the answer is no."""
 
     @property

@@ -85,7 +85,7 @@ def mcp_server_command(
     if with_agent:
         flags["model.name"] = _model(given["workspace"], flags)
     terms = OpenTerms(workspace=given["workspace"], flags=flags, mounted=seen, ephemeral=ephemeral)
-    from pinfold.front.mcp_server import Offer, is_loopback, place_of, serve_http, serve_stdio
+    from pinfold.front.mcp_server import Offer, is_loopback, parse_address, serve_http, serve_stdio
 
     exports = tuple(filter(None, (name.strip() for name in (export or "").split(","))))
     offer = Offer(
@@ -95,7 +95,7 @@ def mcp_server_command(
         anyio.run(serve_stdio, offer)
         return
 
-    where = place_of(place, given["host_name"], given["allow_origin"])
+    where = parse_address(place, given["host_name"], given["allow_origin"])
     if not is_loopback(where.host) and not where.names:
         raise ConfigError(
             f"{where.host} can be reached from other machines; say by which name with --host-name, and put TLS before it"

@@ -40,7 +40,7 @@ def exec_notebook(
         _say(f"{notebook.name} has no code cells")
     if target and not force:
         target.check()
-    ran, outside = anyio.run(_played, opening, notebook, shown, keep_going, timeout_s)
+    ran, outside = anyio.run(_run_notebook, opening, notebook, shown, keep_going, timeout_s)
     if target:
         target.write(with_outputs(notebook, ran), force=force, outside=outside)
         _say(f"saved {target.path}")
@@ -52,7 +52,7 @@ def exec_notebook(
     return 1 if failed else 0
 
 
-async def _played(
+async def _run_notebook(
     opening: Opening,
     notebook: Notebook,
     shown: JsonLines | Streams,

@@ -30,7 +30,7 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 
 
-def shown_progress(step: float = math.inf) -> Lines | Bar:
+def make_progress_display(step: float = math.inf) -> Lines | Bar:
     """`step`: how much of the whole has to be new for another line, where there is no bar."""
     return Bar() if sys.stderr.isatty() else Lines(step)
 

@@ -10,14 +10,14 @@ import time
 import anyio
 
 from pinfold.app.local_models import Pulling, find_weights, pull_model
-from pinfold.front.cli.progress import say, shown_progress
+from pinfold.front.cli.progress import make_progress_display, say
 
 _PHASES = {"wait": "waiting for another pull", "download": "downloading", "check": "checking"}
 
 
 def fetch(name: str) -> None:
     """Says nothing if it is here already. Raises PinfoldError."""
-    shown = shown_progress(step=0.1)
+    shown = make_progress_display(step=0.1)
     began = time.monotonic()
 
     def show(pulling: Pulling) -> None:

@@ -15,7 +15,7 @@ from pinfold.front.cli.showing import JsonLines, Plain, show_notice
 from pinfold.text import presentable
 
 
-async def raced(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
+async def run_race(options: Options, prompt: str, shelf: SessionStore | None, given: dict[str, Any]) -> int:
     def show(item: Entry | Delta) -> None:
         if given["as_json"]:
             JsonLines().show(item)

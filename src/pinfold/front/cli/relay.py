@@ -27,7 +27,7 @@ def relay() -> int | None:
         status = os.stat(folder)  # noqa: PTH116 - no Path here
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             return None
-        helper = _connected(folder)
+        helper = _connect_helper(folder)
         if helper is None:
             return None
         helper.settimeout(WAIT_S)
@@ -51,7 +51,7 @@ def _folder() -> str | None:
     return f"{state}/pinfold/warm" if state.startswith("/") else None
 
 
-def _connected(folder: str) -> socket | None:
+def _connect_helper(folder: str) -> socket | None:
     from _socket import AF_UNIX, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET, socket
 
     helper = socket(AF_UNIX, SOCK_STREAM)

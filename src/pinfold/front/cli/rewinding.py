@@ -48,11 +48,11 @@ def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> i
         raise click.UsageError("the chat goes back by turns: add --turn N, -1 for the last one")
     found, folder = SessionStore().find(session)
     if turn is not None:
-        return anyio.run(_rewound, found, _to_turn(found, turn, what))
+        return anyio.run(_run_rewind, found, _make_rewind(found, turn, what))
     for effect in list_lasting_effects(folder, found, to):
         words = f"pinfold: this stays, it cannot be undone: {first_line(presentable(effect), 200)}"
         click.echo(words, err=True)
-    return anyio.run(_rewound, found, Undo(to=to, what=what))
+    return anyio.run(_run_rewind, found, Undo(to=to, what=what))
 
 
 @click.command("redo")
@@ -60,7 +60,7 @@ def undo_command(session: str, to: int | None, turn: int | None, what: Any) -> i
 def redo_command(session: str) -> int:
     """Take the last undo of a session back, if no cell has run since."""
     found, _ = SessionStore().find(session)
-    return anyio.run(_rewound, found, Redo())
+    return anyio.run(_run_rewind, found, Redo())
 
 
 @click.command("fork")
@@ -76,7 +76,7 @@ def fork_command(session: str, title: str | None) -> None:
     click.echo(new)
 
 
-def _to_turn(session: SessionId, number: int, what: Any) -> Rewind:
+def _make_rewind(session: SessionId, number: int, what: Any) -> Rewind:
     story = build_history(session, entries_on_disk(session))
     chosen = story.turn(number)
     for line in rewind_page(story, chosen, what):
@@ -84,7 +84,7 @@ def _to_turn(session: SessionId, number: int, what: Any) -> Rewind:
     return Rewind(turn=chosen.id, what=what)
 
 
-async def _rewound(session: SessionId, command: Undo | Rewind | Redo) -> int:
+async def _run_rewind(session: SessionId, command: Undo | Rewind | Redo) -> int:
     folder = SessionStore().folder_of(session)
     async with connect(folder, session, resume_options(session, folder, None, {})) as link:
         after = (await link.status()).seq

@@ -53,7 +53,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.cli.flags import flags_of, from_options, mount_settings, turn_options
-from pinfold.front.cli.giving import Given, prompt_from
+from pinfold.front.cli.giving import TurnInput, prompt_from
 from pinfold.front.cli.showing import JsonLines, Plain
 from pinfold.text import presentable_line
 
@@ -114,7 +114,7 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
     if given["branches"] and given["notebook"]:
         raise click.UsageError("--from brings a notebook into one session; leave --branches out")
     text = prompt_from(prompt, file)
-    along = Given(
+    along = TurnInput(
         text, given["data"], given["attach"], beside=prompt not in (None, "-") or file not in (None, "-")
     )
     session = new_session_id()
@@ -127,13 +127,13 @@ def run_command(prompt: str | None, file: str | None, ephemeral: bool, **given: 
         build_if_needed(given, model=str(options.model), calling=options.calling)
     folder = None if ephemeral else SessionStore().folder_of(session)
     try:
-        along.take(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
+        along.read_stdin(input_of(folder) if folder else scratch_folder(_scratch_input(session)))
         options = replace(options, data=along.data)
         if given["branches"]:
             along.refuse_with("--branches")
-            from pinfold.front.cli.racing import raced
+            from pinfold.front.cli.racing import run_race
 
-            return anyio.run(raced, options, along.text, None if ephemeral else SessionStore(), given)
+            return anyio.run(run_race, options, along.text, None if ephemeral else SessionStore(), given)
         return anyio.run(_new_turn, session, folder, options, along, given)
     finally:
         if folder:
@@ -149,15 +149,17 @@ def _scratch_input(session: SessionId) -> str:
 
 
 async def _new_turn(
-    session: SessionId, folder: Path | None, options: Options, along: Given, given: dict[str, Any]
+    session: SessionId, folder: Path | None, options: Options, along: TurnInput, given: dict[str, Any]
 ) -> int:
-    def opening() -> AbstractAsyncContextManager[Link]:
+    def open_link() -> AbstractAsyncContextManager[Link]:
         return open_session(None, session, options) if folder is None else connect(folder, session, options)
 
     turn, images = new_turn_id(), list[Image]()
-    opened, telling = with_notebook(along.opening(opening, folder, images), given)
+    opened, telling = with_notebook(along.wrap_opening(open_link, folder, images), given)
     told = folder is not None and not given["quiet"]
-    return await _turn(opened, lambda _: telling(along.say(turn, tuple(images))), _shown(given), told)
+    return await _run_turn(
+        opened, lambda _: telling(along.build_command(turn, tuple(images))), _make_output(given), told
+    )
 
 
 @click.command("resume")
@@ -188,10 +190,14 @@ def resume_command(session: str, prompt: str | None, **given: Any) -> int:
     def command_for(standing: SessionStatus) -> Command:
         if standing.no_model:
             raise ConfigError(standing.no_model)
-        return say or _going_on(standing, found)
+        return say or _make_continuation(standing, found)
 
     return anyio.run(
-        _turn, lambda: connect(folder, found, options), command_for, _shown(given), not given["quiet"]
+        _run_turn,
+        lambda: connect(folder, found, options),
+        command_for,
+        _make_output(given),
+        not given["quiet"],
     )
 
 
@@ -217,23 +223,23 @@ def build_if_needed(
     packages = packages_to_build(workspace, given["sandbox"], model=model, code=code)
     if packages is None or (calling and not is_usable(model, calling)):
         return
-    from pinfold.front.cli.environment import build_watched
+    from pinfold.front.cli.environment import build_with_progress
 
-    build_watched(packages)
+    build_with_progress(packages)
 
 
-def _shown(given: dict[str, Any]) -> JsonLines | Plain:
+def _make_output(given: dict[str, Any]) -> JsonLines | Plain:
     return JsonLines() if given["as_json"] else Plain(quiet=given["quiet"])
 
 
-async def _turn(
+async def _run_turn(
     opening: Opening, command_for: Callable[[SessionStatus], Command], shown: JsonLines | Plain, told: bool
 ) -> int:
     """`told`: how to go on with what did not end well is said."""
     async with submit_and_follow(opening, command_for) as talk, background() as tasks:
         turn = talk.command.turn if isinstance(talk.command, Say) else talk.standing.turn
         spinner = shown.spinner
-        tasks.start_soon(stop_on_signal, talk.link, turn, spinner.clear if spinner else _nothing)
+        tasks.start_soon(stop_on_signal, talk.link, turn, spinner.clear if spinner else _do_nothing)
         if spinner:
             tasks.start_soon(spinner.spin)
         async for item in talk.feed:
@@ -245,7 +251,7 @@ async def _turn(
     return 1
 
 
-def _going_on(standing: SessionStatus, session: SessionId) -> Say | Continue:
+def _make_continuation(standing: SessionStatus, session: SessionId) -> Say | Continue:
     match standing.end:
         case "open":
             return Continue()
@@ -270,12 +276,12 @@ def _exit_code(entry: Entry, turn: TurnId | None) -> int | None:
             return None
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 async def stop_on_signal(
-    link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _nothing
+    link: Link, target: TurnId | ActionId | None, clear: Callable[[], None] = _do_nothing
 ) -> None:
     """Ctrl-C stops what we asked for and keeps the state; a second one, or what will not stop, ends the command."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:

@@ -31,14 +31,14 @@ def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """With an option for each view; where one is given, it is shown instead of what the command would."""
 
     @wraps(command)
-    def shown(session: str, as_json: bool, view: View | None, **given: Any) -> Any:
+    def run_or_view(session: str, as_json: bool, view: View | None, **given: Any) -> Any:
         if view is None:
             return command(session=session, as_json=as_json, **given)
         return show_view(view, SessionStore().find(session)[0], as_json=as_json)
 
     for view, words in reversed([*_VIEWS.items()]):
-        shown = click.option(f"--{view}", "view", flag_value=view, help=words)(shown)
-    return shown
+        run_or_view = click.option(f"--{view}", "view", flag_value=view, help=words)(run_or_view)
+    return run_or_view
 
 
 def show_view(view: View, session: SessionId, *, as_json: bool) -> None:

@@ -38,7 +38,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.front.cli.listing import ago, folder_of, rows, standing, title_of
+from pinfold.front.cli.listing import ago, folder_of, rows, session_status, title_of
 from pinfold.front.cli.session_views import view_options
 from pinfold.front.pages import cut, size_in_words
 from pinfold.text import cap_text, presentable, presentable_line
@@ -68,7 +68,7 @@ def sessions_command(ctx: click.Context, as_json: bool) -> None:
         return
     for item in shelved:
         size = size_in_words(item.size)
-        row = f"{item.id}  {item.summary.last[:16]}  {size:>9}  {standing(item):<8}  {folder_of(item)}  {_title(item)}"
+        row = f"{item.id}  {item.summary.last[:16]}  {size:>9}  {session_status(item):<8}  {folder_of(item)}  {_title(item)}"
         click.echo(presentable_line(row))
 
 

@@ -95,13 +95,13 @@ class Plain:
     def _show_work(self, item: Entry) -> None:
         match item.event:
             case ActionProposed(action=RunCell(code=code)):
-                _say(f"> {_indented(code)}")
+                _say(f"> {_indent_text(code)}")
             case ActionProposed(action=CallTool(tool=tool, args=args)):
                 _say(f"> {tool} {cap_text(presentable(plain_json(args)), 200)}")
             case ActionDenied(reason=reason):
                 _say(f"  not run: {reason}")
             case ActionFinished(outcome=outcome, observation=observation, duration_s=took) as event:
-                _say(f"  {_indented(observation)}")
+                _say(f"  {_indent_text(observation)}")
                 more = f"; {changed_in_words(event.variables)}" if event.variables else ""
                 _say(f"  [{outcome}, {took:.2f} s{more}]")
             case _:
@@ -119,7 +119,7 @@ def show_notice(entry: Entry) -> None:
             pass
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     # First without secrets: a cut could leave half of one, which nothing would know.
     return cap_text(presentable(text.rstrip("\n")), _SHOWN).replace("\n", "\n  ")
 

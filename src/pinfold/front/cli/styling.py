@@ -18,16 +18,16 @@ class Style:
         return cls(is_on=stream.isatty() and not dull)
 
     def bold(self, text: str) -> str:
-        return self._wrapped("1", text)
+        return self._wrap("1", text)
 
     def dim(self, text: str) -> str:
-        return self._wrapped("2", text)
+        return self._wrap("2", text)
 
     def green(self, text: str) -> str:
-        return self._wrapped("32", text)
+        return self._wrap("32", text)
 
     def cyan(self, text: str) -> str:
-        return self._wrapped("36", text)
+        return self._wrap("36", text)
 
-    def _wrapped(self, code: str, text: str) -> str:
+    def _wrap(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._is_on and text else text

@@ -36,7 +36,7 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
     """
     if session is not None:
         found, _ = SessionStore().find(session)
-        return _said(
+        return _report_result(
             anyio.run(ask_daemon, {"op": "close", "session": found}) is not None, f"{found} is let go of"
         )
     if what == "status":
@@ -45,7 +45,11 @@ def up_command(what: str | None, session: str | None, idle: float, pool: int, as
         helper_has_ended, up_has_ended = stop_helper(), anyio.run(stop_daemon)
         if helper_has_ended:
             click.echo("the warm helper has ended")
-        return 0 if helper_has_ended and not up_has_ended else _said(up_has_ended, "pinfold up has ended")
+        return (
+            0
+            if helper_has_ended and not up_has_ended
+            else _report_result(up_has_ended, "pinfold up has ended")
+        )
     anyio.run(_stay, idle, pool)
     return 0
 
@@ -77,12 +81,12 @@ def _status(answer: dict[str, Any] | None, helper: Helper | None, as_json: bool)
     if helper:
         click.echo(f"the warm helper runs as process {helper.pid} with {helper.mb} MB; --stop ends it")
     if answer is None:
-        return _said(False, "")
+        return _report_result(False, "")
     held = ", ".join(answer["sessions"]) or "none"
     warm = f"{answer['warm']} is warm" if answer["warm"] else "nothing is warm"
-    return _said(True, f"pinfold up runs as process {answer['pid']}: {warm}; sessions: {held}")
+    return _report_result(True, f"pinfold up runs as process {answer['pid']}: {warm}; sessions: {held}")
 
 
-def _said(done: bool, words: str) -> int:
+def _report_result(done: bool, words: str) -> int:
     click.echo(presentable_line(words) if done else "pinfold up does not run")
     return 0 if done else 1

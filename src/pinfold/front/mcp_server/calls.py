@@ -87,20 +87,22 @@ class Calls:
                 given.code, timeout_s=given.timeout_s, approve=client.approve, on_output=say
             )
         structure = _cell(offered, ran)
-        return result(_told(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok")
+        return result(
+            _format_result(offered, ran), structure, displays=ran.displays, failed=ran.status != "ok"
+        )
 
     async def _fork(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
         offered = await self._session(client, given.session)
         other = await self._offering.fork(offered, f"{offered.title} (fork)")
-        return result(f"{other.id} goes on from where {offered.id} is.", _about(other))
+        return result(f"{other.id} goes on from where {offered.id} is.", _describe_session(other))
 
     async def _undo(self, client: Client, given: ask_for.UndoArguments) -> CallToolResult:
-        return await self._rewound(client, given.session, Undo(to=given.to, what=given.what))
+        return await self._apply_rewind(client, given.session, Undo(to=given.to, what=given.what))
 
     async def _redo(self, client: Client, given: ask_for.OfSession) -> CallToolResult:
-        return await self._rewound(client, given.session, Redo())
+        return await self._apply_rewind(client, given.session, Redo())
 
-    async def _rewound(self, client: Client, name: str | None, command: Undo | Redo) -> CallToolResult:
+    async def _apply_rewind(self, client: Client, name: str | None, command: Undo | Redo) -> CallToolResult:
         offered = await self._session(client, name)
         done = await offered.rewind(command)
         structure = ask_for.RewoundResult(
@@ -148,30 +150,32 @@ class Calls:
         return result(written, ask_for.PutResult(session=offered.id, written=written))
 
     async def _sessions(self, client: Client, _: ask_for.Nothing) -> CallToolResult:
-        there = tuple(map(_about, self._offering.list_for(client.key)))
+        there = tuple(map(_describe_session, self._offering.list_for(client.key)))
         lines = [f"{one.session}  {one.title}{'  (busy)' if one.busy else ''}" for one in there]
         return result("\n".join(lines) or "(no sessions)", ask_for.SessionsResult(sessions=there))
 
     async def _open_session(self, client: Client, given: ask_for.OpenSession) -> CallToolResult:
         if given.name is None:
             offered = await self._offering.open(f"{OWN} {client.name}, another")
-            return result(f"{offered.id} is open.", _about(offered))
+            return result(f"{offered.id} is open.", _describe_session(offered))
         title = f"{NAMED}{given.name}"
         async with self._finding:
-            offered = self._found(title, client) or await self._offering.resume(title, title)
+            offered = self._find_session(title, client) or await self._offering.resume(title, title)
             offered = offered or await self._offering.open(title)
-        return result(f"{offered.id} is open as {given.name!r}.", _about(offered))
+        return result(f"{offered.id} is open as {given.name!r}.", _describe_session(offered))
 
     async def _close_session(self, client: Client, given: ask_for.CloseSession) -> CallToolResult:
-        offered = self._named(given.session, client)
-        about = _about(offered)
+        offered = self._require_session(given.session, client)
+        about = _describe_session(offered)
         await self._offering.close(offered)
         return result(f"{offered.id} is closed.", about)
 
     async def _ask(self, client: Client, given: ask_for.Ask) -> CallToolResult:
         offered = await self._session(client, given.session)
         async with progress(client.context) as say:
-            answer = await offered.ask(given.prompt, approve=client.approve, on_event=partial(_doing, say))
+            answer = await offered.ask(
+                given.prompt, approve=client.approve, on_event=partial(_report_activity, say)
+            )
         structure = ask_for.AskResult(
             session=offered.id,
             text=answer.text,
@@ -184,13 +188,13 @@ class Calls:
     # --- which session
 
     async def _session(self, client: Client, name: str | None) -> ClientSession:
-        return await self.session_of(client) if name is None else self._named(name, client)
+        return await self.session_of(client) if name is None else self._require_session(name, client)
 
     async def session_of(self, client: Client) -> ClientSession:
         """Its own."""
         async with self._finding:
             own = self._own.get(client.key) if client.key else None
-            offered = self._found(own, client) if own else None
+            offered = self._find_session(own, client) if own else None
             title = f"{OWN} {client.name}"
             if own and offered is None:  # it was let go of meanwhile
                 offered = await self._offering.resume(own, title, client.key)
@@ -201,15 +205,15 @@ class Calls:
                     del self._own[next(iter(self._own))]
         return offered
 
-    def _named(self, name: str, client: Client) -> ClientSession:
+    def _require_session(self, name: str, client: Client) -> ClientSession:
         for wanted in (name, f"{NAMED}{name}"):
-            if found := self._found(wanted, client):
+            if found := self._find_session(wanted, client):
                 return found
         raise NoSuchSession(
             f"there is no session {name!r} here; `sessions` lists them, `open_session` opens one"
         )
 
-    def _found(self, name: str, client: Client) -> ClientSession | None:
+    def _find_session(self, name: str, client: Client) -> ClientSession | None:
         return self._offering.find(name, client.key)
 
 
@@ -244,19 +248,19 @@ def _cell(offered: ClientSession, ran: CellResult) -> ask_for.CellResult:
     )
 
 
-def _told(offered: ClientSession, ran: CellResult) -> str:
+def _format_result(offered: ClientSession, ran: CellResult) -> str:
     # The handle of a cut output is written for a model whose tool is read_file; here it is get_file.
     text = ran.observation.replace('read_file("blob:', 'get_file("blob:')
     return f"{text.rstrip()}\n[session {offered.id}, cell {ran.cell}]" if ran.cell == 1 else text
 
 
-def _about(offered: ClientSession) -> ask_for.SessionResult:
+def _describe_session(offered: ClientSession) -> ask_for.SessionResult:
     return ask_for.SessionResult(
         session=offered.id, title=offered.title, workspace=offered.workspace, busy=bool(offered.busy)
     )
 
 
-def _doing(say: Callable[[str], None], event: Event | Delta) -> None:
+def _report_activity(say: Callable[[str], None], event: Event | Delta) -> None:
     match event:
         case ActionProposed(action=RunCell(code=code)):
             say(f"python: {first_line(code, 160)}")

@@ -42,9 +42,7 @@ class Client:
 
     async def _approve(self, approval: Approval) -> Decision:
         if approval.question:
-            answer = await self._elicited(
-                cap_text(approval.reason, _SHOWN), _form("answer", approval.options)
-            )
+            answer = await self._elicit(cap_text(approval.reason, _SHOWN), _form("answer", approval.options))
             return Decision(allow=answer is not None, words=answer or "the user gave no answer")
         said = [f"Pinfold asks: {approval.reason}", approval.shows]
         choices = ["allow", "deny"]
@@ -55,7 +53,7 @@ class Client:
         if len(words) > _SHOWN:
             why = f"it takes {len(words):,} characters to show what it would do, and a client is shown {_SHOWN:,} at most"
             return Decision(allow=False, words=f"{why}; do it in smaller steps")
-        answer = await self._elicited(words, _form("decision", tuple(choices)))
+        answer = await self._elicit(words, _form("decision", tuple(choices)))
         match answer:
             case "allow":
                 return Decision(allow=True)
@@ -64,7 +62,7 @@ class Client:
             case _:
                 return Decision(allow=False, words="the user said no")
 
-    async def _elicited(self, message: str, schema: dict[str, Any]) -> str | None:
+    async def _elicit(self, message: str, schema: dict[str, Any]) -> str | None:
         try:
             with anyio.fail_after(_ANSWER_S):
                 result = await self.context.session.elicit_form(

@@ -153,7 +153,7 @@ class AskResult(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class ToolDeclaration:
     name: str
     title: str
     description: str
@@ -190,7 +190,7 @@ def _schema(type_: type[Struct]) -> dict[str, Any]:
 
 
 SANDBOX = (
-    Declared(
+    ToolDeclaration(
         name="run_python",
         title="Run Python",
         description=(
@@ -202,14 +202,14 @@ SANDBOX = (
         destroys=True,
         reaches_out=True,  # to hosts the user has listed, or agrees to
     ),
-    Declared(
+    ToolDeclaration(
         name="fork",
         title="Fork a session",
         description="A second session that goes on from where this one is: with its variables, in the same workspace.",
         takes=OfSession,
         gives=SessionResult,
     ),
-    Declared(
+    ToolDeclaration(
         name="undo",
         title="Undo",
         description="Take back the last call of run_python or put_file: variables and files of the workspace.",
@@ -217,7 +217,7 @@ SANDBOX = (
         gives=RewoundResult,
         destroys=True,
     ),
-    Declared(
+    ToolDeclaration(
         name="redo",
         title="Redo",
         description="Take the last undo back, if nothing has run since.",
@@ -225,7 +225,7 @@ SANDBOX = (
         gives=RewoundResult,
         destroys=True,
     ),
-    Declared(
+    ToolDeclaration(
         name="variables",
         title="Variables",
         description="The variables of a session: names, types, shapes and sizes.",
@@ -233,7 +233,7 @@ SANDBOX = (
         gives=VariablesResult,
         reads_only=True,
     ),
-    Declared(
+    ToolDeclaration(
         name="get_file",
         title="Get a file",
         description="Read a whole file of the workspace, up to 8 MB.",
@@ -241,7 +241,7 @@ SANDBOX = (
         gives=FileResult,
         reads_only=True,
     ),
-    Declared(
+    ToolDeclaration(
         name="put_file",
         title="Put a file",
         description="Write a whole file of the workspace, up to 8 MB.",
@@ -250,7 +250,7 @@ SANDBOX = (
         destroys=True,
         repeatable=True,
     ),
-    Declared(
+    ToolDeclaration(
         name="sessions",
         title="List sessions",
         description="The sessions that are open here.",
@@ -258,14 +258,14 @@ SANDBOX = (
         gives=SessionsResult,
         reads_only=True,
     ),
-    Declared(
+    ToolDeclaration(
         name="open_session",
         title="Open a session",
         description="A session beside your own. One with a name can be gone on with later.",
         takes=OpenSession,
         gives=SessionResult,
     ),
-    Declared(
+    ToolDeclaration(
         name="close_session",
         title="Close a session",
         description="End a session's processes. One with a name is kept, and can be opened again.",
@@ -275,7 +275,7 @@ SANDBOX = (
         repeatable=True,
     ),
 )
-AGENT = Declared(
+AGENT = ToolDeclaration(
     name="ask",
     title="Ask the agent",
     description="Have an agent with a model of its own do a task in the session, by writing and running Python.",

@@ -22,7 +22,7 @@ from pinfold.events import PinfoldError
 from pinfold.front.mcp_server.calls import Calls, Context
 from pinfold.front.mcp_server.clients import Client, client_of
 from pinfold.front.mcp_server.contents import failure
-from pinfold.front.mcp_server.peers import ClientPeer, NobodyPeer, RequestPeer
+from pinfold.front.mcp_server.peers import ClientPeer, NoClientPeer, RequestPeer
 
 Wire: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]
@@ -110,7 +110,7 @@ class Exports:
 
     async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
         """In the newer version of the protocol if the server has it, for what need not know the client."""
-        nobody = NobodyPeer()
+        nobody = NoClientPeer()
         speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
         if name in self._modern or name not in self._seen:
             try:
@@ -151,22 +151,22 @@ class Exports:
         server.get_tool_input_schema = self.schema_of
         handlers: dict[str, _Handler] = {"tools/list": self._list_tools, "tools/call": self._call_tool}
         if self.has("resources"):
-            handlers["resources/list"] = self._listing("resources")
-            handlers["resources/templates/list"] = self._listing("resourceTemplates")
+            handlers["resources/list"] = self._make_list_handler("resources")
+            handlers["resources/templates/list"] = self._make_list_handler("resourceTemplates")
             handlers["resources/read"] = self._read_resource
         if self.has("resources", "subscribe"):
-            handlers["resources/subscribe"] = handlers["resources/unsubscribe"] = self._to_whom_it_belongs
+            handlers["resources/subscribe"] = handlers["resources/unsubscribe"] = self._forward_to_first
         if self.has("prompts"):
-            handlers["prompts/list"] = self._listing("prompts")
+            handlers["prompts/list"] = self._make_list_handler("prompts")
             handlers["prompts/get"] = self._get_prompt
         if self.has("completions"):
             handlers["completion/complete"] = self._complete
         if self.has("logging"):
-            handlers["logging/setLevel"] = self._to_all
+            handlers["logging/setLevel"] = self._forward_to_all
         if len(self._modern) == 1 == len(self._names):
             handlers["subscriptions/listen"] = self._listen
         for method, handler in handlers.items():
-            server.add_request_handler(method, _Params, _told(handler))
+            server.add_request_handler(method, _Params, _with_protocol_errors(handler))
         server.add_notification_handler("notifications/roots/list_changed", _Said, self._roots_changed)
         server.changes = NotificationOptions(
             prompts_changed=self.has("prompts", "listChanged"),
@@ -184,26 +184,26 @@ class Exports:
             async with self._line(context, name) as (_client, line):
                 await line.look()
                 found += [
-                    {**one, "name": self._shown(name, str(one.get("name")))}
+                    {**one, "name": self._public_name(name, str(one.get("name")))}
                     for one in line.listed
                     if one.get("name") in line.agreed
                 ]
                 self._seen[name] = line
         return {"tools": found, **_LIST}
 
-    def _listing(self, key: str) -> _Handler:
-        async def listed(context: Context, _params: BaseModel) -> Answer:
+    def _make_list_handler(self, key: str) -> _Handler:
+        async def list_items(context: Context, _params: BaseModel) -> Answer:
             found: list[Wire] = []
             for name in self._names:
                 async with self._line(context, name) as (_client, line):
                     if ("prompts" if key == "prompts" else "resources") not in line.capabilities:
                         continue
                     for one in await line.every(context.method, key):
-                        renamed = {**one, "name": self._shown(name, str(one.get("name")))}
+                        renamed = {**one, "name": self._public_name(name, str(one.get("name")))}
                         found.append(renamed if key == "prompts" else one)
             return {key: found, **_LIST}
 
-        return listed
+        return list_items
 
     # --- what is judged
 
@@ -218,7 +218,7 @@ class Exports:
                 if params["name"] not in line.agreed:
                     return failure(f"Unknown tool: {tool[:80]}")
                 call = _Call(server, params["name"], _table(params.get("arguments")), params)
-                return await self._judged(context, client, line, call)
+                return await self._judge_and_forward(context, client, line, call)
         except PinfoldError as error:
             return failure(str(error))
 
@@ -231,7 +231,7 @@ class Exports:
                     continue
                 call = _Call(server, "read_resource", {"uri": params.get("uri")}, params)
                 try:
-                    return await self._judged(context, client, line, call)
+                    return await self._judge_and_forward(context, client, line, call)
                 except CommandRefused as error:
                     refusal = MCPError(code=INVALID_REQUEST, message=str(error))
                 except MCPError as error:
@@ -243,13 +243,15 @@ class Exports:
         server, params["name"] = self._split(str(params.get("name")))
         args = {"name": params["name"], "arguments": _table(params.get("arguments"))}
         async with self._line(context, server) as (client, line):
-            return await self._judged(context, client, line, _Call(server, "get_prompt", args, params))
+            return await self._judge_and_forward(
+                context, client, line, _Call(server, "get_prompt", args, params)
+            )
 
-    async def _judged(self, context: Context, client: Client, line: Line, call: _Call) -> Answer:
+    async def _judge_and_forward(self, context: Context, client: Client, line: Line, call: _Call) -> Answer:
         upstream = await self._upstream(client)
 
         async def forward() -> Answer:
-            return await self._forwarded(context, line, call.params)
+            return await self._forward_request(context, line, call.params)
 
         return await upstream.forward_call(line, call.server, (call.tool, call.args), forward, client.approve)
 
@@ -262,26 +264,26 @@ class Exports:
                 server, plain = self._split(name)
                 params["ref"] = {**rest, "type": "ref/prompt", "name": plain}
                 async with self._line(context, server) as (_client, line):
-                    return await self._forwarded(context, line, params)
+                    return await self._forward_request(context, line, params)
             case _:
-                return await self._to_whom_it_belongs(context, _params)
+                return await self._forward_to_first(context, _params)
 
-    async def _to_whom_it_belongs(self, context: Context, _params: BaseModel) -> Answer:
+    async def _forward_to_first(self, context: Context, _params: BaseModel) -> Answer:
         """The first that does not refuse."""
         refusal: MCPError | None = None
         for server in self._names:
             async with self._line(context, server) as (_client, line):
                 try:
-                    return await self._forwarded(context, line, dict(context.params or {}))
+                    return await self._forward_request(context, line, dict(context.params or {}))
                 except MCPError as error:
                     refusal = error
         raise refusal or MCPError(code=INVALID_PARAMS, message="no server is exported")
 
-    async def _to_all(self, context: Context, _params: BaseModel) -> Answer:
+    async def _forward_to_all(self, context: Context, _params: BaseModel) -> Answer:
         for server in self._names:
             async with self._line(context, server) as (_client, line):
                 if "logging" in line.capabilities:
-                    await self._forwarded(context, line, dict(context.params or {}))
+                    await self._forward_request(context, line, dict(context.params or {}))
         return {}
 
     async def _listen(self, context: Context, _params: BaseModel) -> Answer:
@@ -294,7 +296,7 @@ class Exports:
             async with self._line(context, server) as (_client, line):
                 await line.notify(context.method, context.params)
 
-    async def _forwarded(self, context: Context, line: Line, params: dict[str, Any]) -> Answer:
+    async def _forward_request(self, context: Context, line: Line, params: dict[str, Any]) -> Answer:
         meta = dict(params.get("_meta") or {})
         wants_progress = meta.pop("progressToken", None) is not None
         if line.version not in MODERN_PROTOCOL_VERSIONS:
@@ -311,7 +313,7 @@ class Exports:
         upstream = await self._upstream(client)
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             peer = self._each[client.key][1]
-            with peer.during(context):
+            with peer.track_request(context):
                 yield client, await upstream.get_lasting_line(server, _speech(context), peer)
             return
         known = await self._line_of_all(await self._upstream_of_all(), server)
@@ -340,7 +342,7 @@ class Exports:
 
     # --- names
 
-    def _shown(self, server: str, name: str) -> str:
+    def _public_name(self, server: str, name: str) -> str:
         return name if self._plain else f"{server}{BETWEEN}{name}"
 
     def _split(self, shown: str) -> tuple[str, str]:
@@ -352,7 +354,7 @@ class Exports:
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {shown[:80]}")
 
 
-def _told(handler: _Handler) -> _Handler:
+def _with_protocol_errors(handler: _Handler) -> _Handler:
     """What is wrong with a server, or not allowed, as an error of the protocol."""
 
     async def handle(context: Context, params: BaseModel) -> Any:

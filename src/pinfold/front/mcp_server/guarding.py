@@ -56,7 +56,7 @@ class Guard:
         # A session is opened by a request that does not know its name yet.
         whose = self._whose.get(session) or secrets.token_hex(8)
 
-        async def sent(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             begins = message["type"] == "http.response.start" and not session
             opened = _Headers(message.get("headers", ())).only(SESSION) if begins else None
             if opened:
@@ -66,7 +66,7 @@ class Guard:
             await send(message)
 
         with on_behalf(whose):
-            await self._app(scope, receive, sent)
+            await self._app(scope, receive, send_and_note)
         if scope["method"] == "DELETE" and session:
             self._whose.pop(session, None)
             await self._on_gone(session)

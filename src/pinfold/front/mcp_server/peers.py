@@ -38,7 +38,7 @@ class ClientPeer:
         self._last: Context | None = None
 
     @contextmanager
-    def during(self, context: Context) -> Generator[None]:
+    def track_request(self, context: Context) -> Generator[None]:
         """What is asked meanwhile most likely belongs to this request; the protocol does not say."""
         self._under_way.append(context)
         self._last = context
@@ -47,7 +47,7 @@ class ClientPeer:
         finally:
             self._under_way.remove(context)
 
-    def seen(self, context: Context) -> None:
+    def remember_context(self, context: Context) -> None:
         self._last = context
 
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class RequestPeer:
         """There is no coming again in this version."""
 
 
-class NobodyPeer:
+class NoClientPeer:
     """For looking at a server before any client is there."""
 
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _ABOUT = (
 )
 
 
-def server_of(calls: Calls) -> ExportingServer:
+def make_server(calls: Calls) -> ExportingServer:
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=calls.tools)
 
@@ -70,14 +70,14 @@ class Offer:
     plain_names: bool = False
 
 
-async def _made(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
+async def _make_offered_server(offer: Offer) -> tuple[Server[Any], Callable[[str], Awaitable[None]]]:
     """The server, and whom to tell of a client that has gone."""
     calls = Calls(offer.offering, with_agent=offer.with_agent)
     if not offer.exports:
-        return server_of(calls), calls.forget
+        return make_server(calls), calls.forget
     exports = Exports(offer.offering, calls, offer.exports, plain=offer.plain_names)
     await exports.look()
-    server = server_of(calls)
+    server = make_server(calls)
     exports.install(server)
 
     async def forget(client: str) -> None:
@@ -91,7 +91,7 @@ async def serve_stdio(offer: Offer) -> None:
     """Until the client closes our standard input, or a signal."""
     offering = offer.offering
     async with background() as tasks, offering:
-        server, _ = await _made(offer)
+        server, _ = await _make_offered_server(offer)
         tasks.start_soon(_leave_on_signal, offering)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
@@ -106,7 +106,7 @@ async def _leave_on_signal(offering: ClientSessions) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ListenAddress:
     """Where to listen, and under which names."""
 
     host: str
@@ -122,13 +122,13 @@ class Place:
         return {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in ours} | named
 
 
-async def serve_http(offer: Offer, place: Place, token: str, on_ready: Callable[[str], None]) -> None:
+async def serve_http(offer: Offer, place: ListenAddress, token: str, on_ready: Callable[[str], None]) -> None:
     """Until a signal. `on_ready` gets the address."""
     listener = _listener(place)
     port = listener.getsockname()[1]
     hosts = place.hosts(port)
     async with offer.offering:
-        server, forget = await _made(offer)
+        server, forget = await _make_offered_server(offer)
         app: App = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=_BODY,
@@ -152,7 +152,7 @@ async def serve_http(offer: Offer, place: Place, token: str, on_ready: Callable[
         async with background() as tasks:
             tasks.start_soon(_stop_on_signal, http)
             listener.listen(_WAITING)
-            on_ready(f"http://{_shown(place.host)}:{port}{PATH}")
+            on_ready(f"http://{_format_host(place.host)}:{port}{PATH}")
             await http.serve(sockets=[listener])
 
 
@@ -170,7 +170,7 @@ async def _stop_on_signal(server: uvicorn.Server) -> None:
             server.should_exit = True
 
 
-def _listener(place: Place) -> socket.socket:
+def _listener(place: ListenAddress) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -194,11 +194,11 @@ def _has_port(name: str) -> bool:
     return name.rpartition(":")[2].isdigit() and not name.endswith("]")
 
 
-def _shown(host: str) -> str:
+def _format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def place_of(text: str, names: Iterable[str], origins: Iterable[str]) -> Place:
+def parse_address(text: str, names: Iterable[str], origins: Iterable[str]) -> ListenAddress:
     """From `HOST:PORT`, `PORT` or `HOST`. Raises ConfigError."""
     host, _, port = text.rpartition(":") if _has_port(text) else (text, "", str(PORT))
     if text.isdigit():
@@ -208,4 +208,4 @@ def place_of(text: str, names: Iterable[str], origins: Iterable[str]) -> Place:
         host = "127.0.0.1"
     if int(port) > 65535:
         raise ConfigError(f"{text!r} is no place to listen at: give HOST:PORT, such as 127.0.0.1:{PORT}")
-    return Place(host=host, port=int(port), names=tuple(names), origins=tuple(origins))
+    return ListenAddress(host=host, port=int(port), names=tuple(names), origins=tuple(origins))

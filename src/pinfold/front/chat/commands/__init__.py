@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from pinfold.front.chat.commands.table import COMMANDS
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
-__all__ = ["COMMANDS", "arguments", "obey", "offered"]
+__all__ = ["COMMANDS", "arguments", "list_commands", "run_command"]
 _ALIASES = {"?": "help", "quit": "exit"}
 
 
-async def obey(talk: Talk, line: str) -> bool:
+async def run_command(talk: ChatContext, line: str) -> bool:
     """Do what a line says that begins with a slash; False if there is no such command, which is said.
 
     A path is no command: such a line is said to the model as it is.
     """
     from pinfold.events import PinfoldError
-    from pinfold.front.chat.commands.own import obey_own
-    from pinfold.front.chat.commands.writing import complain
+    from pinfold.front.chat.commands.own import run_user_command
+    from pinfold.front.chat.commands.writing import write_error
 
     name, _, rest = line.strip().removeprefix("/").partition(" ")
     command = COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))
@@ -32,21 +32,21 @@ async def obey(talk: Talk, line: str) -> bool:
             await talk.say(line)
             return True
         if command is None:
-            return await obey_own(talk, name, rest.strip())
+            return await run_user_command(talk, name, rest.strip())
         await command.run(talk, rest.strip())
     except PinfoldError as error:
-        complain(talk, f"/{name}: {error}")
+        write_error(talk, f"/{name}: {error}")
     return True
 
 
-def offered(talk: Talk) -> list[tuple[str, str]]:
+def list_commands(talk: ChatContext) -> list[tuple[str, str]]:
     """Every command that works here, the user's own last, each with what it does."""
     from pinfold.front.chat.commands.completing import names
 
     return names(talk)
 
 
-def arguments(talk: Talk, name: str, typed: str) -> list[str]:
+def arguments(talk: ChatContext, name: str, typed: str) -> list[str]:
     """What could stand behind a command instead of what is typed there."""
     from pinfold.front.chat.commands.completing import arguments_of
 

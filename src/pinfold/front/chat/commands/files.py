@@ -9,45 +9,54 @@ from rich.text import Text
 
 from pinfold.app import list_folder
 from pinfold.events import FileChange
-from pinfold.front.chat.commands.writing import BadWords, headed, number_in, remark, tell, the_story
+from pinfold.front.chat.commands.writing import (
+    BadArguments,
+    load_story,
+    parse_number,
+    write_lines,
+    write_note,
+    write_section,
+)
 from pinfold.front.file_pages import Contents, changes_page, diff_page
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-async def files_command(talk: Talk, _: str) -> None:
-    story = await the_story(talk)
+async def files_command(talk: ChatContext, _: str) -> None:
+    story = await load_story(talk)
     changes = story.changes()
     if changes:
-        headed(talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width))
-        remark(talk, "how: /diff; take it back: /undo")
+        write_section(
+            talk, "Changed by this session", changes_page(changes, story.more_files, talk.paper.width)
+        )
+        write_note(talk, "how: /diff; take it back: /undo")
     else:
-        remark(talk, "this session has changed no files")
+        write_note(talk, "this session has changed no files")
     lines = await anyio.to_thread.run_sync(list_folder, talk.workspace)
-    headed(talk, presentable_line(str(talk.workspace)), lines)
+    write_section(talk, presentable_line(str(talk.workspace)), lines)
 
 
 _FEW, _ALL = 20, 10_000
 """Lines of one file's diff."""
 
 
-async def diff_command(talk: Talk, rest: str) -> None:
-    story = await the_story(talk)
+async def diff_command(talk: ChatContext, rest: str) -> None:
+    story = await load_story(talk)
     most, whole = (_ALL, "") if rest == "all" else (_FEW, "/diff all shows them")
     if rest and rest != "all":
-        number = number_in(rest, "cell")
+        number = parse_number(rest, "cell")
         if story.cell(number) is None:
-            raise BadWords(f"there is no cell {number}; {story.last_cell}")
+            raise BadArguments(f"there is no cell {number}; {story.last_cell}")
         changes = story.changes_of(number)
         nothing = f"cell {number} changed no files"
     else:
         changes, nothing = story.changes(), "this session has changed no files"
     if not changes:
-        tell(talk, [nothing])
+        write_lines(talk, [nothing])
         return
     page = Text()
     for line in diff_page(changes, await contents(talk, changes), most, whole):
@@ -57,7 +66,7 @@ async def diff_command(talk: Talk, rest: str) -> None:
     talk.paper.write(page)
 
 
-async def contents(talk: Talk, changes: tuple[FileChange, ...]) -> Contents:
+async def contents(talk: ChatContext, changes: tuple[FileChange, ...]) -> Contents:
     """Of each, before and after, as far as they are kept."""
     wanted = {blob for change in changes for blob in (change.before, change.after) if blob is not None}
     return {blob: await talk.link.blob(blob) for blob in sorted(wanted)}

@@ -10,13 +10,19 @@ import anyio.to_thread
 from pinfold.app import SessionStore, fork
 from pinfold.app.family import build_session_tree, list_nodes
 from pinfold.events import Clear, Rename, SessionId
-from pinfold.front.chat.commands.twins import run_twin
-from pinfold.front.chat.commands.writing import BadWords, at_rest, remark, tell, the_story
+from pinfold.front.chat.commands.twins import run_cli_command
+from pinfold.front.chat.commands.writing import (
+    BadArguments,
+    load_story,
+    require_idle,
+    write_lines,
+    write_note,
+)
 from pinfold.front.pages import branches_page, sessions_page, title_of
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 _SHOWN = 30
 """Sessions of a list."""
@@ -24,53 +30,53 @@ _TO_STDOUT = ("jsonl", "replay")
 """Where the command line writes them unless a file is named."""
 
 
-async def exit_command(talk: Talk, _: str) -> None:
+async def exit_command(talk: ChatContext, _: str) -> None:
     talk.leave()
 
 
-async def clear_command(talk: Talk, _: str) -> None:
+async def clear_command(talk: ChatContext, _: str) -> None:
     await talk.link.submit(Clear())
 
 
-async def new_command(talk: Talk, _: str) -> None:
-    await at_rest(talk, "/new")
+async def new_command(talk: ChatContext, _: str) -> None:
+    await require_idle(talk, "/new")
     await talk.switch(None)
 
 
-async def rename_command(talk: Talk, rest: str) -> None:
+async def rename_command(talk: ChatContext, rest: str) -> None:
     if not rest:
-        raise BadWords("what name? /rename TITLE")
+        raise BadArguments("what name? /rename TITLE")
     await talk.link.submit(Rename(title=rest))
 
 
-def _refuse_unkept(talk: Talk) -> None:
+def _refuse_unkept(talk: ChatContext) -> None:
     """Raises BadWords."""
     if not SessionStore().folder_of(talk.session).is_dir():
-        raise BadWords("this session leaves nothing behind (--ephemeral), so there is nothing to take")
+        raise BadArguments("this session leaves nothing behind (--ephemeral), so there is nothing to take")
 
 
-async def fork_command(talk: Talk, rest: str) -> None:
+async def fork_command(talk: ChatContext, rest: str) -> None:
     _refuse_unkept(talk)
     new, damage = await fork(SessionStore(), talk.session, rest or None)
     if damage:
-        remark(talk, f"the log is damaged: {damage}; the rest was copied")
-    remark(talk, f"Forked as {new}. Same conversation and variables; shares this folder.")
-    if (await the_story(talk)).is_busy:
-        remark(talk, f"a turn is under way here; later: /resume {new}")
+        write_note(talk, f"the log is damaged: {damage}; the rest was copied")
+    write_note(talk, f"Forked as {new}. Same conversation and variables; shares this folder.")
+    if (await load_story(talk)).is_busy:
+        write_note(talk, f"a turn is under way here; later: /resume {new}")
     elif await talk.ask("Go on in the fork?", {"y": "yes", "n": "stay here"}) == "y":
         await talk.switch(new)
     else:
-        remark(talk, f"go there with /resume {new}")
+        write_note(talk, f"go there with /resume {new}")
 
 
-async def branches_command(talk: Talk, _: str) -> None:
-    story = await the_story(talk)
+async def branches_command(talk: ChatContext, _: str) -> None:
+    story = await load_story(talk)
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     family = build_session_tree(talk.session, everyone)
     if not family.ancestors and not family.children:
-        remark(talk, "this session has no forks and is none; /fork makes one")
+        write_note(talk, "this session has no forks and is none; /fork makes one")
         return
-    tell(talk, branches_page(story, family, talk.paper.width))
+    write_lines(talk, branches_page(story, family, talk.paper.width))
     there = {kin.id for kin in everyone}
     kin = [*reversed(family.ancestors), *(one for _, one in family.children)]
     options = [(one.id, f"{one.id}  {title_of(one)}") for one in kin if one.id in there]
@@ -80,7 +86,7 @@ async def branches_command(talk: Talk, _: str) -> None:
         await talk.switch(SessionId(chosen))
 
 
-async def sessions_command(talk: Talk, rest: str) -> None:
+async def sessions_command(talk: ChatContext, rest: str) -> None:
     words = rest.lower().split()
     everyone = await anyio.to_thread.run_sync(list_nodes, SessionStore())
     found = [
@@ -88,14 +94,14 @@ async def sessions_command(talk: Talk, rest: str) -> None:
         for kin in everyone
         if all(word in f"{kin.id} {kin.title} {kin.workspace}".lower() for word in words)
     ]
-    tell(talk, sessions_page(found[:_SHOWN], talk.session, width=talk.paper.width, words=rest))
+    write_lines(talk, sessions_page(found[:_SHOWN], talk.session, width=talk.paper.width, words=rest))
     if len(found) > _SHOWN:
-        remark(talk, f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
+        write_note(talk, f"and {len(found) - _SHOWN:,} more; /sessions WORDS narrows it down")
     if any(kin.id != talk.session for kin in found):
-        remark(talk, "go on with one of them: /resume SESSION")
+        write_note(talk, "go on with one of them: /resume SESSION")
 
 
-async def resume_command(talk: Talk, rest: str) -> None:
+async def resume_command(talk: ChatContext, rest: str) -> None:
     if rest:
         session, _ = SessionStore().find(rest)
     else:
@@ -106,25 +112,25 @@ async def resume_command(talk: Talk, rest: str) -> None:
             if kin.id != talk.session
         ]
         if not options:
-            raise BadWords("there is no other session yet; /new begins one")
+            raise BadArguments("there is no other session yet; /new begins one")
         chosen = await talk.choose("Go on with", options[:_SHOWN])
         if chosen is None:
             return
         session = SessionId(chosen)
     if session == talk.session:
-        remark(talk, "this is that session")
+        write_note(talk, "this is that session")
         return
-    await at_rest(talk, f"/resume {session}")
+    await require_idle(talk, f"/resume {session}")
     await talk.switch(session)
 
 
-async def export_command(talk: Talk, rest: str) -> None:
+async def export_command(talk: ChatContext, rest: str) -> None:
     form, _, file = rest.partition(" ")
     if not form:
-        raise BadWords("which format? /export FORMAT [FILE], e.g. /export md report.md")
+        raise BadArguments("which format? /export FORMAT [FILE], e.g. /export md report.md")
     _refuse_unkept(talk)
     file = file.strip()
     if not file and form in _TO_STDOUT:
         file = f"{talk.session}.{form}.jsonl" if form == "replay" else f"{talk.session}.jsonl"
     where = ("-o", file) if file else ()
-    await run_twin(talk, "export", talk.session, "--to", form, *where, done=f"written to {file}")
+    await run_cli_command(talk, "export", talk.session, "--to", form, *where, done=f"written to {file}")

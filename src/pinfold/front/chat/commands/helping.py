@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from pinfold.front.chat.commands.own import found_in, no_such, notices
+from pinfold.front.chat.commands.own import find_commands, no_such, notices
 from pinfold.front.chat.commands.table import COMMANDS, GROUPS
-from pinfold.front.chat.commands.writing import BadWords, remark, tell
+from pinfold.front.chat.commands.writing import BadArguments, write_lines, write_note
 from pinfold.front.pages import cut
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 _USAGE = 27
 _KEYS = {
@@ -24,9 +24,9 @@ _KEYS = {
 }
 
 
-async def help_command(talk: Talk, rest: str) -> None:
+async def help_command(talk: ChatContext, rest: str) -> None:
     if rest:
-        _one(talk, rest.split(maxsplit=1)[0].removeprefix("/"))
+        _show_command(talk, rest.split(maxsplit=1)[0].removeprefix("/"))
         return
     page = Text()
     for group, title in GROUPS.items():
@@ -34,7 +34,7 @@ async def help_command(talk: Talk, rest: str) -> None:
         for command in COMMANDS.values():
             if command.group == group:
                 page.append(f"{_line(talk, command.usage, command.words)}\n")
-    mine = found_in(talk.workspace, again=True)
+    mine = find_commands(talk.workspace, again=True)
     if mine.commands:
         page.append("Yours\n", style="bold")
         for own in mine.commands.values():
@@ -46,20 +46,20 @@ async def help_command(talk: Talk, rest: str) -> None:
     page.rstrip()
     talk.paper.write(page)
     for notice in notices(talk.workspace):
-        remark(talk, notice)
+        write_note(talk, notice)
 
 
-def _line(talk: Talk, usage: str, words: str) -> str:
+def _line(talk: ChatContext, usage: str, words: str) -> str:
     return cut(f"  {usage:<{_USAGE}} {words}", talk.paper.width)
 
 
-def _one(talk: Talk, name: str) -> None:
+def _show_command(talk: ChatContext, name: str) -> None:
     command = COMMANDS.get(name.lower())
-    own = found_in(talk.workspace, again=True).commands.get(name)
+    own = find_commands(talk.workspace, again=True).commands.get(name)
     if command:
-        tell(talk, [f"{command.usage}", f"  {command.words}"])
+        write_lines(talk, [f"{command.usage}", f"  {command.words}"])
     elif own:
-        tell(
+        write_lines(
             talk,
             [
                 presentable_line(f"/{own.name} {own.hint}".rstrip()),
@@ -67,4 +67,4 @@ def _one(talk: Talk, name: str) -> None:
             ],
         )
     else:
-        raise BadWords(no_such(name, talk))
+        raise BadArguments(no_such(name, talk))

@@ -9,34 +9,34 @@ import anyio.to_thread
 
 from pinfold.app import check_paths, mounts_of, named_paths
 from pinfold.app.mounts import refuse_overlap
-from pinfold.front.chat.commands.writing import BadWords, at_rest, remark
+from pinfold.front.chat.commands.writing import BadArguments, require_idle, write_note
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 
-async def add_command(talk: Talk, rest: str) -> None:
+async def add_command(talk: ChatContext, rest: str) -> None:
     if not rest:
-        raise BadWords("which path? /add PATH, or /add PATH:rw to let code write there")
-    await at_rest(talk, "/add")
+        raise BadArguments("which path? /add PATH, or /add PATH:rw to let code write there")
+    await require_idle(talk, "/add")
     had = (await talk.link.status()).mounts
     given = [*(f"{path}:{'rw' if writable else 'ro'}" for path, writable in had.items()), _at_home(rest)]
     mounts = await anyio.to_thread.run_sync(mounts_of, given)
     refuse_overlap(mounts, talk.workspace)
     how = "code may write there, and undo does not cover it" if mounts[-1].writable else "code may read it"
     await talk.reopen(mounts=mounts)
-    remark(talk, f"adding {mounts[-1].path}: {how}")
+    write_note(talk, f"adding {mounts[-1].path}: {how}")
 
 
-async def data_command(talk: Talk, rest: str) -> None:
+async def data_command(talk: ChatContext, rest: str) -> None:
     if not rest:
-        raise BadWords("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
-    await at_rest(talk, "/data")
+        raise BadArguments("which path? /data PATH, or /data NAME=PATH; code reads it at /mnt/datasets/NAME")
+    await require_idle(talk, "/data")
     had = (await talk.link.status()).data
     given = [*(f"{name}={path}" for name, path in had.items()), _at_home(rest)]
     data = await anyio.to_thread.run_sync(lambda: check_paths(named_paths(given)))
     await talk.reopen(data=data)
-    remark(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
+    write_note(talk, f"adding {rest}: code may read it at /mnt/datasets/{[*data][-1]}")
 
 
 def _at_home(text: str) -> str:

@@ -15,7 +15,7 @@ from pinfold.front.chat.commands.table import COMMANDS
 from pinfold.text import join_names
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 _NAMED = 6
 _found: dict[Path, UserCommands] = {}
@@ -23,7 +23,7 @@ _found: dict[Path, UserCommands] = {}
 _said: set[str] = set()
 
 
-def found_in(workspace: Path, *, again: bool = False) -> UserCommands:
+def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
     """Those that can be used; one that has the name of a built-in command is not among them."""
     if again or workspace not in _found:
         try:
@@ -37,7 +37,7 @@ def found_in(workspace: Path, *, again: bool = False) -> UserCommands:
 
 def notices(workspace: Path) -> Iterator[str]:
     """What must be said about them: what is ignored each time, the rest once."""
-    found_in(workspace)
+    find_commands(workspace)
     found = _found[workspace]
     if found.untrusted:
         names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
@@ -53,26 +53,26 @@ def notices(workspace: Path) -> Iterator[str]:
             yield line
 
 
-async def obey_own(talk: Talk, name: str, arguments: str) -> bool:
+async def run_user_command(talk: ChatContext, name: str, arguments: str) -> bool:
     """Raises PinfoldError."""
-    from pinfold.front.chat.commands.writing import BadWords, complain
+    from pinfold.front.chat.commands.writing import BadArguments, write_error
 
-    found = await anyio.to_thread.run_sync(lambda: found_in(talk.workspace, again=True))
+    found = await anyio.to_thread.run_sync(lambda: find_commands(talk.workspace, again=True))
     command = found.commands.get(name)
     if command is not None:
         await talk.say(await anyio.to_thread.run_sync(fill_command, command, arguments, talk.workspace))
         return True
     if name in found.untrusted:
-        raise BadWords(
+        raise BadArguments(
             f"it comes with this folder, which is not trusted; see and allow: pinfold trust {talk.workspace}"
         )
-    complain(talk, no_such(name, talk))
+    write_error(talk, no_such(name, talk))
     return False
 
 
-def no_such(name: str, talk: Talk) -> str:
+def no_such(name: str, talk: ChatContext) -> str:
     """In one line, with the nearest there is."""
-    known = [*(command.name for command in COMMANDS.values()), *found_in(talk.workspace).commands]
+    known = [*(command.name for command in COMMANDS.values()), *find_commands(talk.workspace).commands]
     near = get_close_matches(name.lower(), known, n=1) or [
         one for one in known if name and one.startswith(name)
     ]

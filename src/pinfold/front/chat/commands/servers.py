@@ -4,51 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.front.chat.commands.seeing import looked
-from pinfold.front.chat.commands.writing import BadWords, remark, tell
+from pinfold.front.chat.commands.seeing import query_session
+from pinfold.front.chat.commands.writing import BadArguments, write_lines, write_note
 from pinfold.front.pages import servers_page
 from pinfold.text import presentable
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 
-async def mcp_command(talk: Talk, rest: str) -> None:
+async def mcp_command(talk: ChatContext, rest: str) -> None:
     match rest.split():
         case []:
             await _list(talk)
         case ["trust", name]:
             await _trust(talk, name)
         case _:
-            raise BadWords("write /mcp, or /mcp trust SERVER")
+            raise BadArguments("write /mcp, or /mcp trust SERVER")
 
 
-async def _list(talk: Talk) -> None:
-    servers = await looked(talk.link, "servers")
-    tell(talk, servers_page(servers, talk.paper.width))
+async def _list(talk: ChatContext) -> None:
+    servers = await query_session(talk.link, "servers")
+    write_lines(talk, servers_page(servers, talk.paper.width))
     if any(one.get("problem") for one in servers):
-        remark(
+        write_note(
             talk, "it is started again when it is next used; what changed is agreed to by /mcp trust SERVER"
         )
 
 
-async def _trust(talk: Talk, name: str) -> None:
+async def _trust(talk: ChatContext, name: str) -> None:
     """As `pinfold mcp trust`: what is agreed to is what was shown, of a connection that stands meanwhile."""
     from pinfold.app.mcp.looking import ServerFailed, find_spec, inspect_servers, load_servers_for
     from pinfold.app.mcp.summary import describe_server
-    from pinfold.front.cli.mcp import believed
+    from pinfold.front.cli.mcp import describe_annotations
 
     spec = find_spec(load_servers_for(talk.workspace), name)
-    remark(talk, f"starting {spec.name} to see what it offers")
+    write_note(talk, f"starting {spec.name} to see what it offers")
     async with inspect_servers((spec,), talk.workspace) as found:
         if failed := await found.connect(spec.name):
             raise ServerFailed(failed[spec.name])
         difference = found.difference(spec.name)
         if found.is_trusted(spec.name) and not difference:
-            remark(talk, f"{spec.name} is trusted as it is")
+            write_note(talk, f"{spec.name} is trusted as it is")
             return
-        shown = presentable(difference.text if difference else believed(found, spec.name)).splitlines()
-        tell(talk, [*describe_server(spec), *shown])
+        shown = presentable(
+            difference.text if difference else describe_annotations(found, spec.name)
+        ).splitlines()
+        write_lines(talk, [*describe_server(spec), *shown])
         if await talk.ask(f"Agree to all of this of {spec.name}?", {"y": "yes", "n": "no"}) == "y":
             found.trust(spec.name)
-            remark(talk, f"{spec.name} is trusted, as long as none of it changes")
+            write_note(talk, f"{spec.name} is trusted, as long as none of it changes")

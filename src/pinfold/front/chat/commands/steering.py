@@ -9,15 +9,21 @@ import anyio.to_thread
 
 from pinfold.app import load_config
 from pinfold.events import Configure, Mode, PinfoldError
-from pinfold.front.chat.commands.seeing import looked
-from pinfold.front.chat.commands.twins import run_twin
-from pinfold.front.chat.commands.writing import BadWords, number_in, remark, tell, the_story
+from pinfold.front.chat.commands.seeing import query_session
+from pinfold.front.chat.commands.twins import run_cli_command
+from pinfold.front.chat.commands.writing import (
+    BadArguments,
+    load_story,
+    parse_number,
+    write_lines,
+    write_note,
+)
 from pinfold.front.pages import columns
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
     from pinfold.app.local_models import Reachable
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 MODES: Sequence[tuple[Mode, str]] = (
     ("read-only", "changes nothing; asks before it uses a host you allowed"),
@@ -27,7 +33,7 @@ MODES: Sequence[tuple[Mode, str]] = (
 )
 
 
-async def mode_command(talk: Talk, rest: str) -> None:
+async def mode_command(talk: ChatContext, rest: str) -> None:
     now = (await talk.link.status()).mode
     wanted = rest.strip() or await talk.choose(
         "What the agent may do without asking you",
@@ -37,11 +43,11 @@ async def mode_command(talk: Talk, rest: str) -> None:
         return
     mode = next((mode for mode in get_args(Mode) if mode == wanted), None)
     if mode is None:
-        raise BadWords(f"there is no mode {wanted!r}; there are {', '.join(get_args(Mode))}")
+        raise BadArguments(f"there is no mode {wanted!r}; there are {', '.join(get_args(Mode))}")
     await talk.link.submit(Configure(mode=mode))
 
 
-async def model_command(talk: Talk, rest: str) -> None:
+async def model_command(talk: ChatContext, rest: str) -> None:
     wanted = rest.strip()
     if not wanted:
         from pinfold.app.choosing import SUGGESTED
@@ -62,7 +68,7 @@ async def model_command(talk: Talk, rest: str) -> None:
         await talk.link.submit(Configure(model=wanted))
 
 
-async def _can_be_had(talk: Talk, model: str) -> bool:
+async def _can_be_had(talk: ChatContext, model: str) -> bool:
     """After questions for what it needs; what is wrong with its name is said by who takes it."""
     from pinfold.app.extras import extra_for
     from pinfold.app.models import CallOptions
@@ -93,49 +99,49 @@ def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
     return [(name, f"{words}  (now)" if name == now else words) for name, words in options]
 
 
-async def grants_command(talk: Talk, rest: str) -> None:
+async def grants_command(talk: ChatContext, rest: str) -> None:
     # A yes for always is one for the session too; it is shown once, as what it is.
     granted = list(
-        {str(one["pattern"]): str(one["scope"]) for one in await looked(talk.link, "grants")}.items()
+        {str(one["pattern"]): str(one["scope"]) for one in await query_session(talk.link, "grants")}.items()
     )
     match rest.split():
         case []:
             if not granted:
-                remark(talk, "No standing permissions; you'll be asked each time.")
+                write_note(talk, "No standing permissions; you'll be asked each time.")
                 return
             rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
-            tell(talk, columns(rows, width=talk.paper.width))
-            remark(talk, "take one back: /grants revoke N")
+            write_lines(talk, columns(rows, width=talk.paper.width))
+            write_note(talk, "take one back: /grants revoke N")
         case ["revoke", word]:
-            number = number_in(word, "grant")
+            number = parse_number(word, "grant")
             if number > len(granted):
-                raise BadWords(f"there is no grant {number}; /grants lists {len(granted)}")
+                raise BadArguments(f"there is no grant {number}; /grants lists {len(granted)}")
             await _revoke(talk, *granted[number - 1])
         case _:
-            raise BadWords("write /grants, or /grants revoke N")
+            raise BadArguments("write /grants, or /grants revoke N")
 
 
-async def _revoke(talk: Talk, pattern: str, scope: str) -> None:
+async def _revoke(talk: ChatContext, pattern: str, scope: str) -> None:
     if scope == "this run":
-        raise BadWords(f"{pattern!r} was given on the command line and ends with this chat")
+        raise BadArguments(f"{pattern!r} was given on the command line and ends with this chat")
     if scope == "always":
         from pinfold.app.grants import Grants
 
         await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
-    if pattern in (await the_story(talk)).granted:
+    if pattern in (await load_story(talk)).granted:
         await talk.link.submit(Configure(revoke=(pattern,)))
     else:
-        remark(talk, f"not granted any more: {pattern}")
+        write_note(talk, f"not granted any more: {pattern}")
 
 
-async def doctor_command(talk: Talk, _: str) -> None:
-    remark(talk, "looking at every sandbox and model here")
-    await run_twin(talk, "doctor")
+async def doctor_command(talk: ChatContext, _: str) -> None:
+    write_note(talk, "looking at every sandbox and model here")
+    await run_cli_command(talk, "doctor")
 
 
-async def map_command(talk: Talk, _: str) -> None:
+async def map_command(talk: ChatContext, _: str) -> None:
     from pinfold.app.wiring import build_session_map
     from pinfold.front.cli.map import outline
 
-    tell(talk, outline(await build_session_map(talk.link), talk.paper.width))
-    remark(talk, "of the whole installation: pinfold map")
+    write_lines(talk, outline(await build_session_map(talk.link), talk.paper.width))
+    write_note(talk, "of the whole installation: pinfold map")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 Group: TypeAlias = Literal["conversation", "undo", "look", "settings", "sessions"]
 GROUPS: Mapping[Group, str] = {
@@ -28,11 +28,11 @@ class Command(Struct, frozen=True, kw_only=True):
     words: str
     """What it does, in one line."""
     group: Group
-    run: Callable[[Talk, str], Awaitable[None]]
+    run: Callable[[ChatContext, str], Awaitable[None]]
     """Given what stands behind its name. Raises PinfoldError, whose one line is shown."""
     at_rest: bool = False
     """It waits for the end of a turn, or is refused; the others may be obeyed while one runs."""
-    complete: Callable[[Talk, str], Iterable[str]] | None = None
+    complete: Callable[[ChatContext, str], Iterable[str]] | None = None
     """Whole arguments that begin with what is typed so far."""
 
 
@@ -41,14 +41,14 @@ _Row: TypeAlias = tuple[Group, str, str, str, str, str]
 
 
 def _loaded(module: str, name: str) -> Callable[..., Awaitable[None]]:
-    async def run(talk: Talk, rest: str) -> None:
+    async def run(talk: ChatContext, rest: str) -> None:
         await getattr(import_module(f"{__package__}.{module}"), name)(talk, rest)
 
     return run
 
 
-def _completer(name: str) -> Callable[[Talk, str], Iterable[str]]:
-    def complete(talk: Talk, typed: str) -> Iterable[str]:
+def _completer(name: str) -> Callable[[ChatContext, str], Iterable[str]]:
+    def complete(talk: ChatContext, typed: str) -> Iterable[str]:
         return getattr(import_module(f"{__package__}.completing"), name)(talk, typed)
 
     return complete

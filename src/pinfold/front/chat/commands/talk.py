@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from pinfold.app import Link
 from pinfold.app.mounts import Mount
 from pinfold.events import SessionId
-from pinfold.front.chat.downloads import Watching
+from pinfold.front.chat.downloads import UserInteraction
 
 
-class Paper(Protocol):
+class Transcript(Protocol):
     @property
     def width(self) -> int: ...
 
@@ -33,7 +33,7 @@ class Paper(Protocol):
         ...
 
 
-class Teller(Protocol):
+class EventRenderer(Protocol):
     @property
     def thinking(self) -> bool:
         """Whether the model's reasoning is shown whole."""
@@ -45,15 +45,15 @@ class Teller(Protocol):
     def last_thought(self) -> str: ...
 
 
-class Talk(Watching, Protocol):
+class ChatContext(UserInteraction, Protocol):
     @property
     def link(self) -> Link: ...
 
     @property
-    def paper(self) -> Paper: ...
+    def paper(self) -> Transcript: ...
 
     @property
-    def teller(self) -> Teller: ...
+    def teller(self) -> EventRenderer: ...
 
     @property
     def session(self) -> SessionId: ...

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from pinfold.front.chat.commands.writing import BadWords, remark, tell
+from pinfold.front.chat.commands.writing import BadArguments, write_lines, write_note
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 _LIMIT_S = 120.0
 
 
-async def run_twin(talk: Talk, *args: str, done: str = "") -> None:
+async def run_cli_command(talk: ChatContext, *args: str, done: str = "") -> None:
     """What it prints is shown; what it complains of is raised. `done` is said where it says nothing itself."""
     # `-P`: the folder the chat is in gives it no modules, for a session may have written them.
     command = [sys.executable, "-P", "-m", "pinfold", *args]
@@ -28,11 +28,11 @@ async def run_twin(talk: Talk, *args: str, done: str = "") -> None:
         out = ran.stdout.decode("utf-8", "replace").rstrip("\n")
         said = ran.stderr.decode("utf-8", "replace").strip()
         if out:
-            tell(talk, presentable(out).splitlines())
+            write_lines(talk, presentable(out).splitlines())
         if ran.returncode and not out:
             last = said.splitlines()[-1] if said else f"it exited with {ran.returncode}"
-            raise BadWords(presentable_line(last.removeprefix("pinfold: ").removeprefix("Error: ")))
+            raise BadArguments(presentable_line(last.removeprefix("pinfold: ").removeprefix("Error: ")))
         if said or (done and not out):
-            remark(talk, said or done)
+            write_note(talk, said or done)
     if waiting.cancelled_caught:
-        raise BadWords(f"it took more than {_LIMIT_S:.0f} s and was stopped")
+        raise BadArguments(f"it took more than {_LIMIT_S:.0f} s and was stopped")

@@ -13,62 +13,62 @@ from pinfold.events import Entry, PinfoldError
 from pinfold.text import presentable, presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import Talk
+    from pinfold.front.chat.commands.talk import ChatContext
 
 
-class BadWords(PinfoldError):
+class BadArguments(PinfoldError):
     """What was typed behind a command makes no sense; says what would."""
 
     exit_code = 2
 
 
-def tell(talk: Talk, lines: Iterable[str]) -> None:
+def write_lines(talk: ChatContext, lines: Iterable[str]) -> None:
     """Lines that are fit to print already."""
     talk.paper.write(Text("\n".join(lines)))
 
 
-def table(talk: Talk, lines: Sequence[str]) -> None:
+def write_table(talk: ChatContext, lines: Sequence[str]) -> None:
     """The same, the first of them a heading."""
     talk.paper.write(Text.assemble((lines[0], "bold"), "\n" * (len(lines) > 1), "\n".join(lines[1:])))
 
 
-def headed(talk: Talk, title: str, lines: Iterable[str]) -> None:
+def write_section(talk: ChatContext, title: str, lines: Iterable[str]) -> None:
     talk.paper.write(Text.assemble((title, "bold"), "\n", "\n".join(lines)))
 
 
-def remark(talk: Talk, text: str) -> None:
+def write_note(talk: ChatContext, text: str) -> None:
     """One line beside the story."""
     talk.paper.write(Text(presentable(text), style="dim"))
 
 
-def complain(talk: Talk, text: str) -> None:
+def write_error(talk: ChatContext, text: str) -> None:
     talk.paper.write(Text(presentable_line(text), style="red"))
 
 
-async def all_entries(talk: Talk) -> list[Entry]:
+async def load_entries(talk: ChatContext) -> list[Entry]:
     """Raises PinfoldError."""
     return await anyio.to_thread.run_sync(entries_of, talk.link)
 
 
-async def the_story(talk: Talk) -> SessionHistory:
+async def load_story(talk: ChatContext) -> SessionHistory:
     """Raises PinfoldError."""
-    return build_history(talk.session, await all_entries(talk))
+    return build_history(talk.session, await load_entries(talk))
 
 
-def number_in(text: str, what: str, *, least: int = 1) -> int:
+def parse_number(text: str, what: str, *, least: int = 1) -> int:
     """Raises BadWords."""
     try:
         number = int(text)
     except ValueError:
-        raise BadWords(f"{text!r} is no {what}; give its number") from None
+        raise BadArguments(f"{text!r} is no {what}; give its number") from None
     if number < least:
-        raise BadWords(f"{number} is no {what}; they are counted from {least}")
+        raise BadArguments(f"{number} is no {what}; they are counted from {least}")
     return number
 
 
-async def at_rest(talk: Talk, what: str) -> SessionHistory:
+async def require_idle(talk: ChatContext, what: str) -> SessionHistory:
     """Raises BadWords while something runs."""
-    story = await the_story(talk)
+    story = await load_story(talk)
     if story.is_busy:
-        raise BadWords(f"a turn is under way; stop it (Esc) or wait for its end, then {what}")
+        raise BadArguments(f"a turn is under way; stop it (Esc) or wait for its end, then {what}")
     return story

@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pinfold.front.chat.pictures.choosing import Way, cell_size, way_for
+from pinfold.front.chat.pictures.choosing import Way, cell_size, choose_way
 from pinfold.front.chat.pictures.raster import BadPicture, Raster
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["ROWS", "BadPicture", "Drawing", "Frame", "Raster", "Way", "cell_size", "drawn", "way_for"]
+__all__ = [
+    "ROWS",
+    "BadPicture",
+    "Drawing",
+    "Frame",
+    "Raster",
+    "Way",
+    "cell_size",
+    "choose_way",
+    "draw_picture",
+]
 
 ROWS = 20
 SHARE = 0.6
@@ -47,44 +57,46 @@ class Drawing(Struct, frozen=True, kw_only=True):
     lines: tuple[Text, ...] = ()
 
 
-def drawn(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
+def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
     """Raises BadPicture, for whatever reason it cannot be; may take a second."""
-    from pinfold.front.chat.pictures.inline import iterm, kitty, placed
+    from pinfold.front.chat.pictures.inline import iterm, kitty, place_on_rows
 
     if len(data) > LARGEST:
         raise BadPicture(f"it is too large: {len(data):,} bytes")
     if mime == "image/jpeg" and way == "iterm":
         columns, rows = frame.fit(*_jpeg_size(data))
-        return Drawing(data=placed(iterm(data, columns, rows), rows), rows=rows)
+        return Drawing(data=place_on_rows(iterm(data, columns, rows), rows), rows=rows)
     if mime != "image/png":
         raise BadPicture(f"this terminal shows no {mime}")
     if way in ("kitty", "iterm"):
-        from pinfold.front.chat.pictures.png import checked
+        from pinfold.front.chat.pictures.png import check_png
 
-        header = checked(data)
+        header = check_png(data)
         columns, rows = frame.fit(header.width, header.height)
         sequence = (kitty if way == "kitty" else iterm)(data, columns, rows)
-        return Drawing(data=placed(sequence, rows), rows=rows)
-    return _decoded(data, way, frame)
+        return Drawing(data=place_on_rows(sequence, rows), rows=rows)
+    return _draw_decoded(data, way, frame)
 
 
-def _decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
-    from pinfold.front.chat.pictures.halves import blocks, stressed
-    from pinfold.front.chat.pictures.inline import placed
-    from pinfold.front.chat.pictures.png import decoded
-    from pinfold.front.chat.pictures.sixel import encoded
+def _draw_decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
+    from pinfold.front.chat.pictures.halves import render_half_blocks, sharpen_lines
+    from pinfold.front.chat.pictures.inline import place_on_rows
+    from pinfold.front.chat.pictures.png import decode_png
+    from pinfold.front.chat.pictures.sixel import encode_sixel
 
     wide, high = frame.cell
     if way == "sixel":
         room = (frame.columns * wide, frame.rows * high // 6 * 6)
-        picture = decoded(data, lambda width, height: _within(width, height, *room))
+        picture = decode_png(data, lambda width, height: _fit_within(width, height, *room))
         rows = -(-picture.height // high)
-        return Drawing(data=placed(encoded(picture), rows), rows=rows)
-    picture = decoded(data, lambda width, height: _within(width, height, frame.columns, frame.rows * 2))
-    return Drawing(lines=tuple(blocks(stressed(picture))))
+        return Drawing(data=place_on_rows(encode_sixel(picture), rows), rows=rows)
+    picture = decode_png(
+        data, lambda width, height: _fit_within(width, height, frame.columns, frame.rows * 2)
+    )
+    return Drawing(lines=tuple(render_half_blocks(sharpen_lines(picture))))
 
 
-def _within(width: int, height: int, most_wide: int, most_high: int) -> tuple[int, int]:
+def _fit_within(width: int, height: int, most_wide: int, most_high: int) -> tuple[int, int]:
     scale = min(1.0, most_wide / width, most_high / height)
     return max(1, int(width * scale)), max(1, int(height * scale))
 

@@ -16,7 +16,7 @@ _SIXEL = ("foot", "mlterm", "contour", "yaft", "xterm-sixel")
 _ROWS_AND_PIXELS = "HHHH"
 
 
-def way_for(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
+def choose_way(asked: PictureMode, environ: Mapping[str, str], *, colour: bool) -> Way:
     """What was asked for; else what the terminal is known to have. Without colours there are no pictures at all."""
     term = environ.get("TERM", "").lower()
     if not colour or term in ("", "dumb") or environ.get("NO_COLOR"):

@@ -18,7 +18,7 @@ _FULL = 140
 """So far away from the paper a colour needs no stress."""
 
 
-def stressed(picture: Raster) -> Raster:
+def sharpen_lines(picture: Raster) -> Raster:
     """A drawing with its thin lines in full colour again: scaled down they were mixed with the paper they are on."""
     counts: Counter[bytes] = Counter()
     for row in picture.rows:
@@ -26,10 +26,10 @@ def stressed(picture: Raster) -> Raster:
     ground, count = counts.most_common(1)[0]
     if count < _GROUND * picture.width * picture.height:
         return picture
-    return Raster(picture.width, picture.height, tuple(_stressed(row, ground) for row in picture.rows))
+    return Raster(picture.width, picture.height, tuple(_sharpen_row(row, ground) for row in picture.rows))
 
 
-def _stressed(row: bytes, ground: bytes) -> bytes:
+def _sharpen_row(row: bytes, ground: bytes) -> bytes:
     made = bytearray()
     for at in range(0, len(row), 3):
         away = [value - paper for value, paper in zip(row[at : at + 3], ground, strict=True)]
@@ -41,7 +41,7 @@ def _stressed(row: bytes, ground: bytes) -> bytes:
     return bytes(made)
 
 
-def blocks(picture: Raster) -> list[Text]:
+def render_half_blocks(picture: Raster) -> list[Text]:
     """One text for each two rows; how many colours there are is the console's to know."""
     from rich.color import Color
     from rich.style import Style

@@ -27,7 +27,7 @@ def iterm(data: bytes, columns: int, rows: int) -> str:
 INDENT = 4
 
 
-def placed(drawing: str, rows: int) -> str:
+def place_on_rows(drawing: str, rows: int) -> str:
     """On rows of its own, whatever the terminal does to the cursor; it ends where the next row begins."""
     room = "\n" * rows
     return f"{room}\x1b[{rows}A\r\x1b[{INDENT}C\x1b7{drawing}\x1b8\x1b[{rows}B\r"

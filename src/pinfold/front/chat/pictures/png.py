@@ -38,7 +38,7 @@ class Header(Struct, frozen=True):
     interlaced: bool
 
 
-def checked(data: bytes) -> Header:
+def check_png(data: bytes) -> Header:
     """The header of a file whose every part is whole; nothing is unpacked. Raises BadPicture."""
     header = None
     for kind, body in _chunks(data):
@@ -49,9 +49,9 @@ def checked(data: bytes) -> Header:
     raise BadPicture("it is cut off")
 
 
-def decoded(data: bytes, fit: Callable[[int, int], tuple[int, int]], seconds: float = SECONDS) -> Raster:
+def decode_png(data: bytes, fit: Callable[[int, int], tuple[int, int]], seconds: float = SECONDS) -> Raster:
     """As many pixels as `fit` says for its width and height, never more than it has. Raises BadPicture."""
-    header = checked(data)
+    header = check_png(data)
     if header.interlaced:
         raise BadPicture("it is interlaced")
     stride = (header.width * header.depth * _CHANNELS[header.colours] + 7) // 8
@@ -129,14 +129,14 @@ def _rows(packed: bytes, header: Header, stride: int, until: float) -> Iterator[
             have += more
         at = 0
         while left and at + stride < len(have):
-            before = _unfiltered(have[at], have[at + 1 : at + 1 + stride], before, bpp)
+            before = _undo_filter(have[at], have[at + 1 : at + 1 + stride], before, bpp)
             yield before
             at += stride + 1
             left -= 1
         have = have[at:]
 
 
-def _unfiltered(how: int, row: bytes, before: bytes, bpp: int) -> bytes:
+def _undo_filter(how: int, row: bytes, before: bytes, bpp: int) -> bytes:
     match how:
         case 0:
             return row
@@ -261,7 +261,7 @@ class _Scaled:
 
     def add(self, channels: tuple[bytes, bytes, bytes]) -> None:
         if self._same:
-            self.rows.append(_woven(channels))
+            self.rows.append(_interleave(channels))
             return
         pick = itemgetter(*self._slices)
         sums = [
@@ -281,11 +281,11 @@ class _Scaled:
         red, green, blue = (
             bytes(total // size for total, size in zip(some, sizes, strict=True)) for some in sums
         )
-        self.rows.append(_woven((red, green, blue)))
+        self.rows.append(_interleave((red, green, blue)))
         self._since, self._sums = self._at, []
 
 
-def _woven(channels: tuple[bytes, bytes, bytes]) -> bytes:
+def _interleave(channels: tuple[bytes, bytes, bytes]) -> bytes:
     row = bytearray(3 * len(channels[0]))
     row[::3], row[1::3], row[2::3] = channels
     return bytes(row)

@@ -16,9 +16,9 @@ Colour: TypeAlias = tuple[int, int, int]
 _RUN = re.compile(rb"(.)\1{3,}", re.DOTALL)
 
 
-def encoded(picture: Raster) -> str:
+def encode_sixel(picture: Raster) -> str:
     """The bytes for a terminal: digits, `#;!$-"` and the sixels themselves, whatever the picture is."""
-    palette, rows = quantised(picture)
+    palette, rows = quantise(picture)
     parts = [f'\x1bP0;1;0q"1;1;{picture.width};{picture.height}']
     parts += [
         f"#{number};2;" + ";".join(str(round(value / 2.55)) for value in colour)
@@ -28,7 +28,7 @@ def encoded(picture: Raster) -> str:
     return f"{''.join(parts)}{'-'.join(bands)}\x1b\\"
 
 
-def quantised(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
+def quantise(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
     """At most so many colours, and for each pixel which one."""
     exact: Counter[Colour] = Counter()
     for row in picture.rows:
@@ -37,14 +37,14 @@ def quantised(picture: Raster) -> tuple[Sequence[Colour], Sequence[bytes]]:
         palette = list(exact)
         which: Mapping[Colour, int] = {colour: number for number, colour in enumerate(palette)}
     else:
-        palette, which = _median_cut(exact) if len(exact) <= _DISTINCT else _of_fewer(exact)
+        palette, which = _median_cut(exact) if len(exact) <= _DISTINCT else _quantise_roughly(exact)
     return palette, [
         bytes(which[colour] for colour in zip(row[::3], row[1::3], row[2::3], strict=True))
         for row in picture.rows
     ]
 
 
-def _of_fewer(exact: Counter[Colour]) -> tuple[list[Colour], Mapping[Colour, int]]:
+def _quantise_roughly(exact: Counter[Colour]) -> tuple[list[Colour], Mapping[Colour, int]]:
     """A photograph: colours that hardly differ are one."""
     fewer: Counter[Colour] = Counter()
     for colour, count in exact.items():
@@ -108,8 +108,8 @@ def _band(rows: Sequence[bytes], width: int) -> Iterator[str]:
             sixels[number][place] |= mask
     for number, line in sixels.items():
         drawn = bytes(63 + value for value in line.rstrip(b"\0"))
-        yield f"#{number}" + _RUN.sub(_repeated, drawn).decode("ascii")
+        yield f"#{number}" + _RUN.sub(_encode_run, drawn).decode("ascii")
 
 
-def _repeated(run: re.Match[bytes]) -> bytes:
+def _encode_run(run: re.Match[bytes]) -> bytes:
     return b"!%d%s" % (len(run.group()), run[1])
