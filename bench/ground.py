@@ -24,7 +24,7 @@ from tests.timing import took_s
 from tests.tools.stubs.known import known_tools
 
 from pinfold.app import Options, open_session
-from pinfold.app.live import load
+from pinfold.app.session import load
 from pinfold.events import (
     ActionAllowed,
     ActionFinished,
@@ -48,7 +48,7 @@ from pinfold.log import Damage, Log
 from pinfold.model import KeptCall, KeptReply, ScriptedModel
 from pinfold.policy import explain, read_script
 from pinfold.text import printable, redact
-from pinfold.tools.searching import Index
+from pinfold.tools.search import Index
 
 SESSION = SessionId("s_bench")
 CODE = "x = 6 * 7\nprint('cell says', x)\nx"

@@ -23,8 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pinfold.app.obeyed import read_project_files
-from pinfold.app.steering import apply_edit, find_protected_file, plan_edit
+from pinfold.app.project_files import read_project_files
+from pinfold.app.protected_files import apply_edit, find_protected_file, plan_edit
 from pinfold.events import CallTool
 from pinfold.sandbox import FileRefused, SandboxError, open_session
 from pinfold.sandbox.steering import read_steering, write_steering

@@ -20,7 +20,7 @@ from pinfold.front.cli.main import run_command_line
 _PRELOADED = (
     "anyio._backends._asyncio",
     "pinfold.app",
-    "pinfold.front.cli.running",
+    "pinfold.front.cli.run",
     "pinfold.front.cli.sessions",
     "pinfold.log",
     "pinfold.sandbox.unsafe_local",

@@ -17,15 +17,15 @@ from bench.leaking.places import EVIL_IP, World, why_not, world
 from bench.leaking.scenario import PAGE_URL, Answers, Between, Scenario, Step
 
 from pinfold import Agent, Approval
-from pinfold.app import Decision, equipping
-from pinfold.app.forking import fork
-from pinfold.app.judging import ActionPolicy
-from pinfold.app.outgoing import NETWORK, SessionEgress
+from pinfold.app import Decision, build_runner
+from pinfold.app.action_policy import ActionPolicy
+from pinfold.app.egress import NETWORK, SessionEgress
+from pinfold.app.outbound import OutboundTotal, sum_outbound
 from pinfold.app.paths import config_dir, state_dir
-from pinfold.app.reading import read_session
 from pinfold.app.secrets import Secrets
-from pinfold.app.sent import OutboundTotal, sum_outbound
-from pinfold.app.shelf import SessionStore
+from pinfold.app.session_fork import fork
+from pinfold.app.session_reader import read_session
+from pinfold.app.session_store import SessionStore
 from pinfold.engine import fold
 from pinfold.events import ActionFinished, CallTool, Event, OutputDelta, PinfoldError, SessionId
 from pinfold.model import KeptReply, ScriptedModel
@@ -71,13 +71,13 @@ def own_folders(base: Path) -> Generator[None]:
 @contextmanager
 def built_with(outside: World, way: type[SessionEgress], judging: type[ActionPolicy]) -> Generator[None]:
     """Sessions find the listeners where the internet would be. `way` and `judging` may be weaker than the product's."""
-    kept = equipping.SessionEgress, equipping.ActionPolicy
+    kept = build_runner.SessionEgress, build_runner.ActionPolicy
     made = partial(way, resolver=outside.resolve, why_not=why_not)
-    equipping.SessionEgress, equipping.ActionPolicy = cast(Any, made), judging  # pyright: ignore[reportPrivateImportUsage]
+    build_runner.SessionEgress, build_runner.ActionPolicy = cast(Any, made), judging  # pyright: ignore[reportPrivateImportUsage]
     try:
         yield
     finally:
-        equipping.SessionEgress, equipping.ActionPolicy = kept  # pyright: ignore[reportPrivateImportUsage]
+        build_runner.SessionEgress, build_runner.ActionPolicy = kept  # pyright: ignore[reportPrivateImportUsage]
 
 
 @dataclass(kw_only=True)

@@ -14,7 +14,7 @@ from bench.tokens.task import SetName, Task, TaskSet
 from bench.tokens.weight import Weight
 
 from pinfold.tools import Registry, Tool
-from pinfold.tools.searching import LIMIT, search
+from pinfold.tools.search import LIMIT, search
 
 RowSet: TypeAlias = SetName | Literal["bfcl"]
 WINDOW = 1_000_000

@@ -12,7 +12,7 @@ from bench.tokens.script import Move, calls_in, names_in
 from bench.tokens.task import Task
 from bench.tokens.weight import Weight, pieces, weigh, weigh_reply
 
-from pinfold.app.live import LiveSession, Options, open_session
+from pinfold.app.session import LiveSession, Options, open_session
 from pinfold.app.toolbox import ToolOptions
 from pinfold.events import (
     ActionFinished,

@@ -24,7 +24,7 @@ def main() -> None:
             run_command_line()
         finally:
             if "pinfold.sandbox._launcher" in sys.modules and (sys.argv[1:2] or ["chat"])[0] in _LEAVE_HELPER:
-                from pinfold.app.helper import start_helper
+                from pinfold.app.warm_helper import start_helper
 
                 start_helper()
     except KeyboardInterrupt:

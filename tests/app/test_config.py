@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import asdict
 
 from pinfold.app import ConfigError, config_schema, load_config
-from pinfold.app.obeyed import read_project_files
+from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import trust
 from pinfold.sandbox import Limits, default_memory
 

@@ -14,7 +14,7 @@ import pytest
 from tests.app.test_tools_at_work import Asked, Script, agent_of, calls, seen, turn
 
 from pinfold import Agent, Approval
-from pinfold.app.judging import COMMAND, SHOWN
+from pinfold.app.action_policy import COMMAND, SHOWN
 from pinfold.app.named_files import describe_named_files, files_named
 from pinfold.events import ActionDenied
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pinfold.app import load_config, new_session_options
 from pinfold.app.instructions import ALL_BYTES, Instruction, folders_above, format_instructions
-from pinfold.app.obeyed import read_project_files
+from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import question as trust_question
 from pinfold.app.trust import trust
 from pinfold.events import new_session_id

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pinfold.app.command_files import FOLDER, UserCommand, parse_command
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import read_project_files
-from pinfold.app.own_commands import INCLUDED, fill_command, load_user_commands
+from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import trust
+from pinfold.app.user_commands import INCLUDED, fill_command, load_user_commands
 
 pytestmark = pytest.mark.unit
 

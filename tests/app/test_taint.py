@@ -14,10 +14,10 @@ from tests.engine.doubles import SESSION, EchoHands, life, memory_log, says
 
 from pinfold import Agent
 from pinfold.app import privacy as privacy_module
-from pinfold.app.judging import ActionPolicy
-from pinfold.app.outgoing import SessionEgress
+from pinfold.app.action_policy import ActionPolicy
+from pinfold.app.egress import SessionEgress
+from pinfold.app.outbound import OutboundTotal, sum_outbound
 from pinfold.app.privacy import Privacy
-from pinfold.app.sent import OutboundTotal, sum_outbound
 from pinfold.engine import fold
 from pinfold.events import (
     FLOW,

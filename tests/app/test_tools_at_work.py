@@ -320,7 +320,7 @@ async def test_waiting_for_the_user_is_not_the_cells_time(
 
 
 async def test_a_tool_of_the_workspace_is_there_once_it_is_trusted(workspace: Path, script: Script) -> None:
-    from pinfold.app.obeyed import read_project_files
+    from pinfold.app.project_files import read_project_files
     from pinfold.app.trust import trust
 
     (workspace / "tools").mkdir()

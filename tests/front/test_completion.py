@@ -192,5 +192,5 @@ def test_names_of_commands_are_completed_without_loading_any(
         "pinfold.front",
         "pinfold.front.cli",
         "pinfold.front.cli.main",
-        "pinfold.front.cli.completing",
+        "pinfold.front.cli.completers",
     }

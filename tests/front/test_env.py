@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.wheels import Index, pinfold_with
 
-from pinfold.app.obeyed import read_project_files
+from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import trust
 
 pytestmark = pytest.mark.integration

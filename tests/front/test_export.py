@@ -15,7 +15,7 @@ import pytest
 
 from pinfold.app import ConfigError
 from pinfold.app.pictures import picture
-from pinfold.front.cli.listing import ago, rows
+from pinfold.front.cli.session_rows import ago, rows
 from pinfold.log import Blobs
 
 pytestmark = pytest.mark.integration

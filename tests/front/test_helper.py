@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from pinfold.app.helper import PROGRAM, running_helper, stop_helper
 from pinfold.app.lock import holder_of
 from pinfold.app.paths import config_dir, warm_dir
+from pinfold.app.warm_helper import PROGRAM, running_helper, stop_helper
 from pinfold.sandbox.processes import descendants
 
 pytestmark = [

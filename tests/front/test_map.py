@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.app.wiring import Edge, Node, SystemMap
-from pinfold.front.cli.drawing import svg
+from pinfold.app.system_map import Edge, Node, SystemMap
 from pinfold.front.cli.map import mermaid, outline
+from pinfold.front.cli.svg import svg
 
 pytestmark = pytest.mark.integration
 Pinfold = Callable[..., Any]

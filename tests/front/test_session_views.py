@@ -16,7 +16,7 @@ from tests.front.chat.talking import calling, cell, events_of, saying, talking
 from pinfold.app import ConfigError
 from pinfold.events import ApprovalRequested, Decide, Entry, Say, SessionRewound, TurnEnded, new_turn_id
 from pinfold.front.cli.policy import policy_command
-from pinfold.front.cli.rewinding import fork_command, undo_command
+from pinfold.front.cli.rewind import fork_command, undo_command
 from pinfold.front.cli.sessions import sessions_command
 
 pytestmark = [

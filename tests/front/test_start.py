@@ -49,7 +49,7 @@ NOT_YET = {
     "pinfold.app.exports",
     "pinfold.memory",
     "pinfold.model.local",
-    "pinfold.model.protocol.reading",
+    "pinfold.model.protocol.reply_parser",
     "pinfold.model.providers",
     "pinfold.model.wire.ollama",
     "pinfold.net",

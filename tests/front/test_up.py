@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 from pinfold.app import Options, RemoteSession, SessionStore, connect
-from pinfold.app.handing import PortableOptions, encode_options
+from pinfold.app.daemon import Daemon, ask_daemon
+from pinfold.app.daemon_handoff import PortableOptions, encode_options
 from pinfold.app.lock import holder_of
 from pinfold.app.paths import up_dir
-from pinfold.app.up import Daemon, ask_daemon
 from pinfold.engine import Hooks
 from pinfold.events import new_session_id
 from pinfold.sandbox import Mount, Spec, provider_named

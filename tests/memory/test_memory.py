@@ -22,7 +22,7 @@ from pinfold.memory import (
     NoteRefused,
 )
 from pinfold.memory import store as store_module
-from pinfold.memory.words import build_query
+from pinfold.memory.fts_query import build_query
 
 pytestmark = pytest.mark.integration
 

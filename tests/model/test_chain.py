@@ -9,10 +9,10 @@ import pytest
 
 from pinfold.events import Reply, Request, Usage
 from pinfold.model import Access, model_named
-from pinfold.model.coaching import SmallModelLayer
 from pinfold.model.prices import PriceLayer
 from pinfold.model.protocol import InText
-from pinfold.model.remembering import ReplyCache
+from pinfold.model.reply_cache import ReplyCache
+from pinfold.model.small_model_prompts import SmallModelLayer
 
 pytestmark = pytest.mark.unit
 KEYS = {"OPENAI_API_KEY": "k"}

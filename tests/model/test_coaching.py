@@ -17,7 +17,7 @@ from pinfold.events import (
     ToolMessage,
     UserMessage,
 )
-from pinfold.model.coaching import FENCE, SmallModelLayer, adapt_to_small_model, find_answer
+from pinfold.model.small_model_prompts import FENCE, SmallModelLayer, adapt_to_small_model, find_answer
 
 pytestmark = pytest.mark.unit
 FILES = (

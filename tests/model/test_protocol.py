@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pinfold.events import Json, ToolSchema
-from pinfold.model.protocol.reading import parse_reply
+from pinfold.model.protocol.reply_parser import parse_reply
 
 pytestmark = pytest.mark.unit
 

@@ -33,7 +33,7 @@ from pinfold.events import (
     parse_json,
 )
 from pinfold.model.protocol import Style, put_tools_in_prompt
-from pinfold.model.protocol.reading import ParsedReply, parse_reply
+from pinfold.model.protocol.reply_parser import ParsedReply, parse_reply
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,7 @@ from pinfold.events import (
     UserMessage,
     new_action_id,
 )
-from pinfold.model.remembering import ReplyCache
+from pinfold.model.reply_cache import ReplyCache
 
 pytestmark = pytest.mark.unit
 

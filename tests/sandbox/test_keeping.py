@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.app.observing import observation
+from pinfold.app.observations import observation
 from pinfold.sandbox import Outcome, Session, Spec, provider_named
 from pinfold.sandbox._keeper_ports import Mounts
 from pinfold.sandbox._keeping import Keeper

@@ -16,17 +16,17 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.app.approving import Approve, answer_approvals
+from pinfold.app.approvals import Approve, answer_approvals
+from pinfold.app.egress import FLOW_HOSTS, FLOW_TOOLS
 from pinfold.app.environment import normalise_package_name
 from pinfold.app.errors import ConfigError, TurnError
-from pinfold.app.live import LiveSession, open_session
 from pinfold.app.mounts import mounts_of
-from pinfold.app.opening import check_paths, new_session_options, resume_options
-from pinfold.app.outgoing import FLOW_HOSTS, FLOW_TOOLS
 from pinfold.app.owner import acquire
 from pinfold.app.pictures import picture
-from pinfold.app.reading import read_session
-from pinfold.app.shelf import SessionStore
+from pinfold.app.session import LiveSession, open_session
+from pinfold.app.session_options import check_paths, new_session_options, resume_options
+from pinfold.app.session_reader import read_session
+from pinfold.app.session_store import SessionStore
 from pinfold.app.tasks import LoopThread, background
 from pinfold.app.toolbox import ToolOptions
 from pinfold.engine import Hook, Hooks, Model, OpenAction
@@ -294,7 +294,7 @@ class Agent:
 
     async def __aenter__(self) -> Self:
         if not self._options.model and not self._goes_on:
-            from pinfold.app.choosing import choose_model
+            from pinfold.app.default_model import choose_model
 
             model = await choose_model()
             notices = (*self._options.notices, model.why)

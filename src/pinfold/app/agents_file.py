@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from pinfold.app.obeyed import UnsafeFile, read_below
-from pinfold.app.reading import list_folder
+from pinfold.app.project_files import UnsafeFile, read_below
+from pinfold.app.session_reader import list_folder
 from pinfold.text import cap_text, presentable_line
 
 NAME = "AGENTS.md"

@@ -92,7 +92,7 @@ class Catalogue:
     async def _search(self, words: str, limit: int) -> Answer:
         if self.late and (unknown := self.late.find_unknown()):
             await self.late.start_servers(*unknown)
-        from pinfold.tools.searching import search
+        from pinfold.tools.search import search
 
         tools: list[Tool[..., Any]] = [one for tools in self._registry.servers.values() for one in tools]
         return Answer(status="ok", value=search(words, tools, max(1, min(limit, FOUND))))

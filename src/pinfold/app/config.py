@@ -14,8 +14,8 @@ import msgspec
 from pinfold.app.databases import DataConfig, check_data
 from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import SETTINGS, VARIABLES
 from pinfold.app.paths import config_dir
+from pinfold.app.project_files import SETTINGS, VARIABLES
 from pinfold.app.trust import TrustedFiles, read_trusted_files
 from pinfold.events import Mode
 from pinfold.sandbox import Limits, default_memory

@@ -12,8 +12,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.choosing import SUGGESTED, choose_among
 from pinfold.app.config import load_config
+from pinfold.app.default_model import SUGGESTED, choose_among
 from pinfold.app.environment import environment_status, is_news
 from pinfold.app.errors import ConfigError
 from pinfold.app.local_models import Key, Reachable, models_here, reachable_models

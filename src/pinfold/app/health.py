@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pinfold.app.checking import machine, reach, setup
-from pinfold.app.checking.findings import CheckContext, Finding, Section
-from pinfold.app.checking.sandboxes import cells_python, report_findings, warm_helper
+from pinfold.app.diagnostics import machine, services, setup
+from pinfold.app.diagnostics.findings import CheckContext, Finding, Section
+from pinfold.app.diagnostics.sandboxes import cells_python, report_findings, warm_helper
 from pinfold.app.errors import ConfigError
 from pinfold.app.models import BreakerStore
 from pinfold.app.paths import current_folder
@@ -75,7 +75,7 @@ async def run_checks(names: Iterable[str] = (), *, limit_s: float = LIMIT_S) -> 
         add("sandboxes", "sandboxes", lambda: whole.sandboxes(around, asked))
         add("models", "models", lambda: whole.models(around))
         add("MCP servers", "MCP servers", lambda: whole.servers(around))
-        add("databases", "databases", lambda: reach.databases(around))
+        add("databases", "databases", lambda: services.databases(around))
         add("folders", "folders", of(machine.folders))
         add("folders", "disk", of(lambda: machine.disks(around)))
         add("leftovers", "leftovers", of(machine.leftovers))
@@ -105,12 +105,12 @@ class _FullReport:
         ]
 
     async def models(self, around: CheckContext) -> list[Finding]:
-        found, self.here = await reach.models(around)
+        found, self.here = await services.models(around)
         return found
 
     async def servers(self, around: CheckContext) -> list[Finding]:
-        self.listed = await reach.servers(around)
-        return [reach.server_finding(one) for one in self.listed]
+        self.listed = await services.servers(around)
+        return [services.server_finding(one) for one in self.listed]
 
 
 async def _check_within(

@@ -10,8 +10,8 @@ from pathlib import Path
 from pinfold.app.dotenv import keys_of
 from pinfold.app.errors import ConfigError
 from pinfold.app.models import load_stored_keys, uv_path
-from pinfold.app.obeyed import VARIABLES
 from pinfold.app.paths import current_folder, data_dir, private_dir, state_dir
+from pinfold.app.project_files import VARIABLES
 from pinfold.app.trust import read_trusted_files
 from pinfold.model import DIRECT, SERVICES, key_variables, ollama_url
 from pinfold.model.local import (

@@ -16,9 +16,9 @@ from msgspec import Struct
 from pinfold.app.errors import ConfigError
 from pinfold.app.exports.fences import fence_code
 from pinfold.app.exports.ipynb import MAY_FAIL, outputs_of
-from pinfold.app.exports.story import Cell, build_transcript
+from pinfold.app.exports.transcript import Cell, build_transcript
 from pinfold.app.owner import Link
-from pinfold.app.speaking import Opening
+from pinfold.app.submit import Opening
 from pinfold.events import (
     ActionFinished,
     ActionId,

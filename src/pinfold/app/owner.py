@@ -13,13 +13,9 @@ import anyio
 import msgspec
 from anyio.abc import SocketStream
 
+from pinfold.app.daemon_handoff import hand_over
 from pinfold.app.errors import ConfigError, OwnerGone, SessionBusy
-from pinfold.app.handing import hand_over
-from pinfold.app.live import LiveSession, Options, SessionStatus, load, open_session
-from pinfold.app.lock import claim, holder_of
-from pinfold.app.looking import Sight
-from pinfold.app.paths import private_dir
-from pinfold.app.talking import (
+from pinfold.app.ipc import (
     BROKEN,
     LineReader,
     is_same_user_stream,
@@ -28,6 +24,10 @@ from pinfold.app.talking import (
     send_line,
     send_request,
 )
+from pinfold.app.lock import claim, holder_of
+from pinfold.app.paths import private_dir
+from pinfold.app.session import LiveSession, Options, SessionStatus, load, open_session
+from pinfold.app.session_queries import Sight
 from pinfold.app.tasks import background
 from pinfold.engine import CommandRefused
 from pinfold.events import (

@@ -15,9 +15,9 @@ import msgspec
 
 from pinfold.app.config import NAMED, Config, check_project, check_user, load_config
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import SETTINGS
 from pinfold.app.paths import config_dir, private_dir
 from pinfold.app.private_files import hold_file_lock
+from pinfold.app.project_files import SETTINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from pinfold.app.databases import DataConfig
-from pinfold.app.observing import OutputLimits
-from pinfold.app.on_host import HostShell
-from pinfold.app.outgoing import Flows, SessionEgress
+from pinfold.app.egress import Flows, SessionEgress
+from pinfold.app.host_shell import HostShell
+from pinfold.app.observations import OutputLimits
 from pinfold.app.paths import config_dir
 from pinfold.app.secrets import Secrets
 from pinfold.app.web import WebAccess
@@ -78,7 +78,7 @@ def build_tools(
         *small_tools(),
     ]
     if options.carries:
-        from pinfold.tools.builtin.carrying import carrying_tools
+        from pinfold.tools.builtin.file_transfer import carrying_tools
 
         made += carrying_tools(inside)
     faults: list[str] = []

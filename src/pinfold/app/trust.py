@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.obeyed import ProjectFiles, read_project_files
 from pinfold.app.paths import config_dir, is_too_wide, refuse_closed_folders
 from pinfold.app.private_files import hold_file_lock, read_private, write_private
+from pinfold.app.project_files import ProjectFiles, read_project_files
 from pinfold.text import join_names, printable_line
 
 _NAMED = 4

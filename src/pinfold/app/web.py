@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pinfold.app.doing import current_action
-from pinfold.app.outgoing import RunningAction, SessionEgress
+from pinfold.app.action_context import current_action
+from pinfold.app.egress import RunningAction, SessionEgress
 from pinfold.events import Sent
 from pinfold.tools import BadCall
 from pinfold.tools.ports import Fetched

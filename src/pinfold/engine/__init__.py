@@ -1,13 +1,13 @@
 """The one loop, and the ports through which it sees the world."""
 
-from pinfold.engine.acting import digest_of
-from pinfold.engine.asking import the_model
+from pinfold.engine.actions import digest_of
 from pinfold.engine.breaker import Breaker, Line, OwnLines
 from pinfold.engine.context import request_of
 from pinfold.engine.core import Budget, Choice, CommandRefused, Core, TurnStopped
 from pinfold.engine.engine import Engine
-from pinfold.engine.folding import apply, fold
+from pinfold.engine.fold import apply, fold
 from pinfold.engine.hooks import Hook, Hooks
+from pinfold.engine.model_call import the_model
 from pinfold.engine.ports import (
     Given,
     Hands,

@@ -11,7 +11,7 @@ import anyio
 from msgspec import Struct, field
 
 from pinfold.engine.breaker import Breaker
-from pinfold.engine.folding import apply
+from pinfold.engine.fold import apply
 from pinfold.engine.hooks import Hooks
 from pinfold.engine.ports import Form, Hands, Journal, Ledger, Model
 from pinfold.engine.state import State, Turn

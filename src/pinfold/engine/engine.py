@@ -11,11 +11,11 @@ from typing import TypeAlias, assert_never
 
 import anyio
 
-from pinfold.engine.acting import carry, settle
-from pinfold.engine.asking import ask
+from pinfold.engine.actions import carry, settle
 from pinfold.engine.core import Choice, CommandRefused, Core, TurnStopped
+from pinfold.engine.model_call import ask
 from pinfold.engine.ports import Performed, Rewound, Spent
-from pinfold.engine.rewinding import way_back
+from pinfold.engine.rewind import way_back
 from pinfold.engine.state import Turn
 from pinfold.events import (
     Action,

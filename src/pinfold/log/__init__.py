@@ -4,7 +4,7 @@ from pinfold.log.blobs import Blobs, blob_id
 from pinfold.log.errors import BadBundle, BlobMissing, LogError, LogUnreadable, LogUnwritable
 from pinfold.log.portable import export_bundle, import_file
 from pinfold.log.rows import Damage
-from pinfold.log.searching import Match, matches
+from pinfold.log.search import Match, matches
 from pinfold.log.store import Batch, Log, Subscription, utc_now
 from pinfold.log.summary import Summary, summarise
 

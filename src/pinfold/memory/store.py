@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pinfold.memory.errors import MemoryUnusable, NoteRefused
+from pinfold.memory.fts_query import build_query
 from pinfold.memory.notes import Note
-from pinfold.memory.words import build_query
 
 NOTE_CHARS = 4000
 TAG_CHARS = 40

@@ -52,12 +52,12 @@ def _build(name: str, meant: ModelRef, access: Access) -> Model:
 
         model = InText(model, style=profile, when="always" if calls == "text" else "unless-native")
     if access.replies:
-        from pinfold.model.remembering import ReplyCache
+        from pinfold.model.reply_cache import ReplyCache
 
         at = address_of(meant, access) if meant.provider in (*SERVICES, "ollama") else ""
         model = ReplyCache(model, access.replies, at=at)
     if profile == "small":
-        from pinfold.model.coaching import SmallModelLayer
+        from pinfold.model.small_model_prompts import SmallModelLayer
 
         model = SmallModelLayer(model)
     if meant.provider == "builtin":
@@ -95,10 +95,10 @@ def _make_wire_model(name: str, meant: ModelRef, access: Access) -> Model:
 
         return OllamaModel(name=name, base_url=address_of(meant, access), model=meant.model)
     if meant.provider in DIRECT:
-        from pinfold.model.providers import direct, known
+        from pinfold.model.providers import direct, provider_registry
 
         # Before a key is asked for that would be of no use yet.
-        known.check_installed(known.provider_named(meant.provider))
+        provider_registry.check_installed(provider_registry.provider_named(meant.provider))
         made = direct(meant.provider, meant.model, name=name, key=key_for(meant, access))
         if access.warm:
             made.warm()

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pinfold.net.connecting import How
+from pinfold.net.egress import How
 from pinfold.net.errors import BadDestination, NetError
 from pinfold.net.hosts import Destination, parse_authority, parse_url
 

@@ -20,7 +20,7 @@ import anyio
 import anyio.abc
 from msgspec import Struct
 
-from pinfold.net.connecting import Egress, How
+from pinfold.net.egress import Egress, How
 from pinfold.net.errors import BadDestination, NetError, Refused, Unreachable
 from pinfold.net.greetings import UNRECOGNIZED_NAME, Greeting
 from pinfold.net.heads import BadRequest, Head, parse_head, parse_status

@@ -1,6 +1,6 @@
 """Pure rules: an action, what is known of it, what was granted, and the mode give a verdict."""
 
-from pinfold.policy.explaining import explain
+from pinfold.policy.explanation import explain
 from pinfold.policy.facts import Facts, Reach, Taint
 from pinfold.policy.guards import Guards, check_code, strict
 from pinfold.policy.judge import judge

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from pinfold.events import Action, CallTool, Json, RunCell, ToolSchema
 from pinfold.text import join_names
 from pinfold.tools.arguments import Argument
-from pinfold.tools.calling import run
 from pinfold.tools.errors import BadTool, ToolFailed
+from pinfold.tools.execution import run
 from pinfold.tools.repair import BUILT_IN, meant_args, meant_tools, other_names
 from pinfold.tools.results import Result
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from pinfold.tools.searching import Index
+    from pinfold.tools.search import Index
 
 PYTHON = ToolSchema(
     name="python",
@@ -168,7 +168,7 @@ class Registry:
         if not self._put:
             return []
         if self._index is None:
-            from pinfold.tools.searching import Index
+            from pinfold.tools.search import Index
 
             self._index = Index(
                 tool for tools in self._put.values() for tool in tools if tool.name in self._tools

@@ -22,8 +22,8 @@ from typing import (
 from msgspec import Struct
 
 from pinfold.events import Effect, Json, Reach, ToolSchema
+from pinfold.tools.argument_checks import check_arguments
 from pinfold.tools.arguments import Argument, read_result, read_signature
-from pinfold.tools.checking import check_arguments
 from pinfold.tools.docstrings import describe_function
 from pinfold.tools.errors import BadTool
 from pinfold.tools.schemas import model_of, schema_of, schema_of_result

@@ -26,15 +26,15 @@ from pinfold.app.exports import (
     form_for,
     render_session,
 )
+from pinfold.app.exports.cell_output import PrintedOutput, split_observation
+from pinfold.app.exports.displays import size_of
 from pinfold.app.exports.fences import escape_markdown, fence_code, keep_line_breaks, sanitize_markdown
 from pinfold.app.exports.ipynb import split_error
+from pinfold.app.exports.markdown_html import render_markdown
 from pinfold.app.exports.markup import frame_html, inline_html
 from pinfold.app.exports.percent import to_py
-from pinfold.app.exports.printed import PrintedOutput, split_observation
-from pinfold.app.exports.prose import render_markdown
-from pinfold.app.exports.showing import size_of
-from pinfold.app.exports.story import Cell, Transcript
-from pinfold.app.observing import observation
+from pinfold.app.exports.transcript import Cell, Transcript
+from pinfold.app.observations import observation
 from pinfold.events import (
     ActionDenied,
     ActionFinished,

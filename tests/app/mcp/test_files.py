@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.adding import EntryOptions, build_entry
 from pinfold.app.mcp.credentials import StoredCredentials
+from pinfold.app.mcp.entries import EntryOptions, build_entry
 from pinfold.app.mcp.files import (
     load_servers,
     load_user_servers,
@@ -23,7 +23,7 @@ from pinfold.app.mcp.files import (
 )
 from pinfold.app.mcp.forms import InvalidAnswer, fields_of
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.mcp.placing import describe_place, is_sandboxed
+from pinfold.app.mcp.placement import describe_place, is_sandboxed
 from pinfold.app.secrets import Secrets
 from pinfold.text import redact
 from pinfold.tools.mcp.spec import ServerSpec

@@ -25,7 +25,7 @@ from pinfold.app.grants import Grants
 from pinfold.app.mcp.files import find_project_server, load_servers, load_user_servers, user_file
 from pinfold.app.mcp.pins import FilePins
 from pinfold.app.mcp.reach import grant_reach
-from pinfold.app.obeyed import read_project_files
+from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import trust
 from pinfold.app.untrusted_files import clean
 from pinfold.events import (

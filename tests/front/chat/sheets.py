@@ -18,7 +18,7 @@ from pinfold.events import (
     Event,
     SessionId,
 )
-from pinfold.front.chat.telling import EventRenderer
+from pinfold.front.chat.event_renderer import EventRenderer
 
 SESSION = SessionId("s_0123456789ab")
 

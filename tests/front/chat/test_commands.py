@@ -16,7 +16,7 @@ from pinfold.app import RemoteSession, SessionStore, fork
 from pinfold.app.grants import Grants
 from pinfold.app.mcp.files import load_user_servers, user_file
 from pinfold.app.mcp.pins import FilePins
-from pinfold.app.obeyed import read_project_files
+from pinfold.app.project_files import read_project_files
 from pinfold.app.trust import trust
 from pinfold.events import (
     ActionStarted,

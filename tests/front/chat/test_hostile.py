@@ -34,13 +34,13 @@ from pinfold.events import (
     TextDelta,
 )
 from pinfold.front.chat import diffs, tables
-from pinfold.front.chat.asking import Approvals
+from pinfold.front.chat.approvals import Approvals
 from pinfold.front.chat.code import highlight_code
-from pinfold.front.chat.completing import files_below
-from pinfold.front.chat.desk import InputQueue, KeyQuestion
+from pinfold.front.chat.completion import files_below
+from pinfold.front.chat.input_queue import InputQueue, KeyQuestion
 from pinfold.front.chat.markdown import MarkdownStream
 from pinfold.front.chat.pictures import BadPicture, Frame, draw_picture
-from pinfold.front.chat.spacing import SpacedTranscript
+from pinfold.front.chat.spaced_transcript import SpacedTranscript
 from pinfold.front.chat.status import Status
 from pinfold.front.cli.map import mermaid
 
@@ -321,8 +321,8 @@ def test_nothing_steers_a_terminal_from_the_status_line() -> None:
 
 
 def test_no_name_breaks_out_of_a_map() -> None:
-    from pinfold.app.wiring import Edge, Node, SystemMap
-    from pinfold.front.cli.drawing import svg
+    from pinfold.app.system_map import Edge, Node, SystemMap
+    from pinfold.front.cli.svg import svg
 
     evil = '"]; click n0 href "javascript:x" %%{init}%%\n</text><script>x</script>\x1b]0;t\x07'
     nodes = (Node(id="a", kind="server", title=evil, lines=(evil,)), Node(id=evil, kind="model", title="m"))

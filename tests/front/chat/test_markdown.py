@@ -11,7 +11,7 @@ from tests.front.chat.sheets import KeptPaper
 from tests.timing import assert_linear, repeated
 
 from pinfold.front.chat.markdown import MarkdownStream
-from pinfold.front.chat.spacing import SpacedTranscript
+from pinfold.front.chat.spaced_transcript import SpacedTranscript
 
 pytestmark = pytest.mark.unit
 REPLY = """# Cars

@@ -14,9 +14,9 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from pinfold.events import ModelReplied, SessionOpened, Usage, new_turn_id
-from pinfold.front.chat.completing import ChatCompleter, files_below, rank_paths
-from pinfold.front.chat.desk import ChoiceQuestion, InputQueue, KeyQuestion
+from pinfold.front.chat.completion import ChatCompleter, files_below, rank_paths
 from pinfold.front.chat.history import FileHistory
+from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion
 from pinfold.front.chat.pastes import Pastes
 from pinfold.front.chat.status import Status, short
 

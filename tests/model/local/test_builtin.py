@@ -23,15 +23,15 @@ from pinfold.events import Reply, Request, RequestFailed, UserMessage
 from pinfold.model.errors import UnknownModel
 from pinfold.model.local.builtin import BuiltinModel, Repeatable
 from pinfold.model.local.errors import NotPulled
-from pinfold.model.local.hosting import Host, Spec, cores
 from pinfold.model.local.locks import is_held
+from pinfold.model.local.model_host import Host, Spec, cores
 
 pytestmark = pytest.mark.integration
 
 USER = """
 import sys, anyio
 from pathlib import Path
-from pinfold.model.local.hosting import Host, Spec
+from pinfold.model.local.model_host import Host, Spec
 async def main():
     spec = Spec(model=Path(sys.argv[1]), alias="small", context=512, runtime=Path(sys.argv[2]), linger_s=float(sys.argv[4]))
     served = await Host(spec, Path(sys.argv[3])).ready()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.model.servers import Llama, Says, Server, failing, serving
 
-from pinfold.model.local.probing import LIMIT_S, FoundModel, FoundServer, probe
+from pinfold.model.local.discovery import LIMIT_S, FoundModel, FoundServer, probe
 from pinfold.model.services import ollama_url
 
 pytestmark = pytest.mark.integration

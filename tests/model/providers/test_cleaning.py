@@ -22,7 +22,7 @@ from pinfold.events import (
     UserMessage,
 )
 from pinfold.hooks import AnthropicPromptCache, MessageCleanup
-from pinfold.model.providers.cleaning import (
+from pinfold.model.providers.message_normalizer import (
     GO_ON,
     NO_OUTPUT,
     NO_PICTURES,

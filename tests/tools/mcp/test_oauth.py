@@ -19,8 +19,8 @@ from tests.tools.mcp.world import House
 
 from pinfold.tools import BadCall, Registry
 from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.oauth import check_page
 from pinfold.tools.mcp.servers import Servers
-from pinfold.tools.mcp.signing_in import check_page
 from pinfold.tools.mcp.spec import OAuth, ServerSpec
 
 pytestmark = pytest.mark.safety

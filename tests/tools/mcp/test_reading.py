@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.tools.mcp.reading import read_servers
+from pinfold.tools.mcp.server_config import read_servers
 from pinfold.tools.mcp.spec import OAuth, ServerSpec, module_name
 
 pytestmark = pytest.mark.unit

@@ -19,7 +19,7 @@ from pinfold.tools.sql.bounds import Bounds
 from pinfold.tools.sql.engines import Engine, open_engine
 from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.sources import Kind, Source, read_address
-from pinfold.tools.sql.spelling import Refused
+from pinfold.tools.sql.statement_pieces import Refused
 from pinfold.tools.sql.statements import Form, Statement
 
 CANARY = "canaryofthehost5177"

@@ -15,7 +15,7 @@ from tests.tools.stubs.guest import assert_only_declares, imported, run_apart
 from tests.tools.stubs.known import made
 
 from pinfold.tools import Tool
-from pinfold.tools.searching import Index
+from pinfold.tools.search import Index
 from pinfold.tools.stubs import identifiers, module_source, signature
 
 pytestmark = pytest.mark.safety

@@ -3,8 +3,9 @@
 Not among the names of `pinfold.app`: few commands need it, and all would wait for it.
 """
 
-from pinfold.app.exports.forms import EXPORT_FORMS, ExportForm, RenderedSession, render_session
-from pinfold.app.exports.saving import (
+from pinfold.app.exports.display_files import display_file, label_stored_display
+from pinfold.app.exports.displays import Form, display_label
+from pinfold.app.exports.export_files import (
     SessionExport,
     export_name,
     export_session,
@@ -14,10 +15,9 @@ from pinfold.app.exports.saving import (
     session_bytes,
     writable_folders,
 )
-from pinfold.app.exports.showing import Form, display_label
-from pinfold.app.exports.story import ReadBlob, Transcript, build_transcript, display_form, displays_in
+from pinfold.app.exports.formats import EXPORT_FORMS, ExportForm, RenderedSession, render_session
 from pinfold.app.exports.target import Target
-from pinfold.app.exports.viewing import display_file, label_stored_display
+from pinfold.app.exports.transcript import ReadBlob, Transcript, build_transcript, display_form, displays_in
 
 __all__ = [
     "EXPORT_FORMS",

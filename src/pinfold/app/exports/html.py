@@ -9,11 +9,11 @@ from html import escape
 from importlib.resources import files
 from typing import assert_never
 
+from pinfold.app.exports.displays import PICTURES, Form, best_of, display_label
+from pinfold.app.exports.markdown_html import highlight_code, render_markdown
 from pinfold.app.exports.markup import frame_html, inline_html
 from pinfold.app.exports.md import heading
-from pinfold.app.exports.prose import highlight_code, render_markdown
-from pinfold.app.exports.showing import PICTURES, Form, best_of, display_label
-from pinfold.app.exports.story import (
+from pinfold.app.exports.transcript import (
     Answer,
     Cell,
     Item,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, assert_never
 
+from pinfold.app.exports.displays import Form, is_text
 from pinfold.app.exports.fences import (
     block_quote,
     escape_markdown,
@@ -14,8 +15,7 @@ from pinfold.app.exports.fences import (
     keep_line_breaks,
     sanitize_markdown,
 )
-from pinfold.app.exports.showing import Form, is_text
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
+from pinfold.app.exports.transcript import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
 from pinfold.events import BadEvent, Json, parse_json
 from pinfold.text import cap_text
 

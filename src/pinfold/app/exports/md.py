@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from pinfold.app.exports.displays import PICTURES, Form, best_of, display_label, suffix_of
 from pinfold.app.exports.fences import (
     block_quote,
     escape_markdown,
@@ -13,8 +14,7 @@ from pinfold.app.exports.fences import (
     keep_line_breaks,
     sanitize_markdown,
 )
-from pinfold.app.exports.showing import PICTURES, Form, best_of, display_label, suffix_of
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
+from pinfold.app.exports.transcript import Answer, Cell, Item, Note, Prompt, ShownDisplay, Step, Transcript
 from pinfold.text import cap_text, join_names, printable
 
 LONG = 24

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from pinfold.app.exports.ipynb import NEEDS_PINFOLD, split_error
-from pinfold.app.exports.story import Answer, Cell, Item, Note, Prompt, Step, Transcript
+from pinfold.app.exports.transcript import Answer, Cell, Item, Note, Prompt, Step, Transcript
 from pinfold.text import cap_text, printable
 
 _ENDS = re.compile(r"\r\n|\r|\n")

@@ -16,7 +16,7 @@ from pinfold.app.mcp.reach import apply_reach
 from pinfold.app.mcp.variables import NotSet, fill_variables, has_variables
 from pinfold.app.paths import config_dir
 from pinfold.app.private_files import hold_file_lock, read_private, write_private
-from pinfold.tools.mcp.reading import read_servers
+from pinfold.tools.mcp.server_config import read_servers
 from pinfold.tools.mcp.spec import ServerSpec, module_name
 
 _KEY = "mcpServers"

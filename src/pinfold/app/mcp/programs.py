@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.app.mcp.boxed import run_sandboxed
-from pinfold.app.mcp.placing import Launch, is_sandboxed, launch_in_sandbox, launch_on_host
+from pinfold.app.mcp.placement import Launch, is_sandboxed, launch_in_sandbox, launch_on_host
+from pinfold.app.mcp.sandboxed_program import run_sandboxed
 from pinfold.app.mcp.tails import Tail
 from pinfold.app.tasks import background
 from pinfold.sandbox import Limits, NotSupported, Provider, SandboxUnavailable, Spec

@@ -17,13 +17,13 @@ from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
 from pinfold.app.errors import ConfigError
-from pinfold.app.mcp.asking import ServerRequests
 from pinfold.app.mcp.credentials import StoredCredentials
 from pinfold.app.mcp.failures import note_failure, note_success
 from pinfold.app.mcp.files import NamedServers
 from pinfold.app.mcp.pins import FilePins, identity
-from pinfold.app.mcp.placing import is_sandboxed
+from pinfold.app.mcp.placement import is_sandboxed
 from pinfold.app.mcp.programs import Programs
+from pinfold.app.mcp.server_requests import ServerRequests
 from pinfold.app.mcp.session import ServerContext, project_file
 from pinfold.engine import Performed
 from pinfold.events import CallTool, Json, PinfoldError
@@ -35,7 +35,7 @@ from pinfold.tools.mcp.servers import Servers
 from pinfold.tools.mcp.spec import ServerSpec
 
 if TYPE_CHECKING:
-    from pinfold.tools.mcp.lines import Line, Peer, Speech
+    from pinfold.tools.mcp.passthrough import Line, Peer, Speech
 
 logger = logging.getLogger(__name__)
 _SPARE = 100

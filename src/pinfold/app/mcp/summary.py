@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from pinfold.app.mcp.placing import is_sandboxed
+from pinfold.app.mcp.placement import is_sandboxed
 from pinfold.app.secrets import secrets_in
 from pinfold.text import exact_line, redact
 from pinfold.tools.mcp.spec import ServerSpec

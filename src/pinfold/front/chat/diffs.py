@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pinfold.front.chat.hanging import HangingText
+from pinfold.front.chat.hanging_text import HangingText
 from pinfold.front.chat.lines import LineSanitizer
 
 if TYPE_CHECKING:

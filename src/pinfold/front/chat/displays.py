@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from pinfold.events import BlobId, DisplayRef, PinfoldError, SessionId
 from pinfold.front.chat import tables
-from pinfold.front.chat.hanging import HangingText
+from pinfold.front.chat.hanging_text import HangingText
 from pinfold.front.chat.markdown import MarkdownStream
 from pinfold.front.chat.output import CELL, INDENT, excerpt_bytes, render_excerpt
 from pinfold.front.chat.pictures import SHARE, BadPicture, Frame, Way, cell_size, draw_picture
-from pinfold.front.chat.spacing import SpacedTranscript
+from pinfold.front.chat.spaced_transcript import SpacedTranscript
 from pinfold.text import presentable_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")

@@ -33,13 +33,13 @@ from prompt_toolkit.search import stop_search
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pinfold.front.chat.completing import ChatCompleter
-from pinfold.front.chat.desk import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.completion import ChatCompleter
 from pinfold.front.chat.fragments import cut, format_elapsed, join_lines, merge_fragments
 from pinfold.front.chat.history import FileHistory, history_path
+from pinfold.front.chat.input_queue import ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
 from pinfold.front.chat.keys import bindings
 from pinfold.front.chat.pastes import Pastes
-from pinfold.front.chat.pen import ThrottledApplication, stdout_writer
+from pinfold.front.chat.terminal_writer import ThrottledApplication, stdout_writer
 
 if TYPE_CHECKING:
     from prompt_toolkit.data_structures import Size
@@ -434,6 +434,6 @@ def _load() -> Any:
     from importlib import import_module
 
     import_module("anyio._backends._asyncio")  # else it is loaded where keys wait for it
-    from pinfold.front.chat.talk import converse
+    from pinfold.front.chat.conversation import converse
 
     return converse

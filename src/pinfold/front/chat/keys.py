@@ -9,7 +9,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from pinfold.front.chat.desk import LEAVE_HINT, ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.input_queue import LEAVE_HINT, ChoiceQuestion, InputQueue, KeyQuestion, WordsQuestion
 
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer

@@ -9,10 +9,10 @@ from anyio.lowlevel import checkpoint
 
 from pinfold.front.chat.blocks import Block, CodeLine, Piece, Splitter
 from pinfold.front.chat.code import Highlighter
-from pinfold.front.chat.hanging import HangingText, with_gutter
+from pinfold.front.chat.hanging_text import HangingText, with_gutter
 from pinfold.front.chat.inline import inline
 from pinfold.front.chat.lines import PIECE
-from pinfold.front.chat.spacing import SpacedTranscript
+from pinfold.front.chat.spaced_transcript import SpacedTranscript
 from pinfold.text import presentable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from pinfold.front.chat.hanging import HangingText
+from pinfold.front.chat.hanging_text import HangingText
 from pinfold.front.chat.lines import cut
 from pinfold.text import presentable
 

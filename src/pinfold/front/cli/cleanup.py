@@ -6,7 +6,7 @@ import json
 
 import click
 
-from pinfold.app.tidying import clean_up
+from pinfold.app.cleanup import clean_up
 from pinfold.text import presentable_line
 
 _DONE = {"process": "ended"}

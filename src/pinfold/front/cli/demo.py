@@ -47,7 +47,7 @@ from pinfold.events import (
     new_turn_id,
 )
 from pinfold.front.cli.flags import sandbox_option
-from pinfold.front.cli.styling import Style
+from pinfold.front.cli.style import Style
 from pinfold.text import NO_OUTPUT, homely, presentable, presentable_line
 
 _WIDEST = 90

@@ -28,7 +28,9 @@ from typing import NoReturn, TypeAlias
 
 import anyio
 
-from pinfold.app.helper import (
+from pinfold.app.lock import Claim, claim
+from pinfold.app.paths import private_dir, warm_dir
+from pinfold.app.warm_helper import (
     IDLE_S,
     PRELOADED,
     can_rehearse,
@@ -36,8 +38,6 @@ from pinfold.app.helper import (
     list_watched_files,
     rehearsal_folder,
 )
-from pinfold.app.lock import Claim, claim
-from pinfold.app.paths import private_dir, warm_dir
 from pinfold.front.cli.main import run_command_line
 from pinfold.front.cli.relay import EXIT, GO, SOCKET, TAKEN
 

@@ -18,17 +18,17 @@ _YOUNG = 10_000
 """New objects before garbage is looked for."""
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 _COMMANDS = {
-    "chat": ("chatting", "Talk with the agent; what `pinfold` alone does."),
-    "run": ("running", "One task, one answer; never prompts."),
-    "exec": ("executing", "Run Python in a session, without any model."),
+    "chat": ("chat", "Talk with the agent; what `pinfold` alone does."),
+    "run": ("run", "One task, one answer; never prompts."),
+    "exec": ("exec", "Run Python in a session, without any model."),
     "sessions": ("sessions", "List, show, rename and remove sessions."),
     "checkpoint": ("checkpoint", "Git checkpoints of a session: on, off, list, restore."),
-    "resume": ("running", "Go on with a session."),
-    "undo": ("rewinding", "Take back what the last cell did to variables and files."),
-    "redo": ("rewinding", "Take the last undo back."),
-    "fork": ("rewinding", "A second session that goes on from where one is."),
-    "export": ("carrying", "Write a session to a file."),
-    "import": ("carrying", "Bring a session in from a file."),
+    "resume": ("run", "Go on with a session."),
+    "undo": ("rewind", "Take back what the last cell did to variables and files."),
+    "redo": ("rewind", "Take the last undo back."),
+    "fork": ("rewind", "A second session that goes on from where one is."),
+    "export": ("export_import", "Write a session to a file."),
+    "import": ("export_import", "Bring a session in from a file."),
     "mcp-server": ("mcp_server", "Offer the sandbox, and the agent, to MCP clients."),
     "up": ("up", "Keep sandboxes warm and sessions alive for other commands."),
     "doctor": ("doctor", "Say what works here, and how to fix what does not."),
@@ -76,7 +76,7 @@ class _Lazy(click.Group):
         command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if not ctx.resilient_parsing:
             return command
-        from pinfold.front.cli.completing import with_completers
+        from pinfold.front.cli.completers import with_completers
 
         return with_completers(command)
 
@@ -143,7 +143,7 @@ def run_command_line(args: list[str] | None = None) -> None:
         if getattr(sys, name) is None:  # a shell's `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     if "_PINFOLD_COMPLETE" in os.environ:
-        import_module("pinfold.front.cli.completing")  # for what it registers
+        import_module("pinfold.front.cli.completers")  # for what it registers
     try:
         code = cli.main(args=args, prog_name="pinfold", standalone_mode=False)
         sys.stdout.flush()
@@ -162,7 +162,7 @@ def run_command_line(args: list[str] | None = None) -> None:
 
 def _say_last_words() -> int:
     """What a session left to say of its workspace when it was closed. The exit code, if that is not as promised."""
-    if "pinfold.app.parting" not in sys.modules:
+    if "pinfold.app.closing_notices" not in sys.modules:
         return 0
     from pinfold.app import pop_closing_notices
 

@@ -13,7 +13,7 @@ import click
 
 from pinfold.app import current_folder
 from pinfold.app.exports import Target
-from pinfold.app.wiring import SystemMap, build_system_map, plain
+from pinfold.app.system_map import SystemMap, build_system_map, plain
 from pinfold.front.pages import cut
 from pinfold.text import presentable_line, without_known
 
@@ -50,7 +50,7 @@ def map_command(ctx: click.Context, form: str, output: Path | None, as_json: boo
     if as_json:
         text = without_known(json.dumps(plain(found)))
     elif form == "svg":
-        from pinfold.front.cli.drawing import svg
+        from pinfold.front.cli.svg import svg
 
         text = svg(found)
     elif form == "text":

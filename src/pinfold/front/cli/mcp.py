@@ -17,9 +17,9 @@ from anyio import to_thread
 
 from pinfold.app import ConfigError, background, current_folder
 from pinfold.app.config import load_config
-from pinfold.app.mcp.adding import EntryOptions, build_entry
+from pinfold.app.mcp.entries import EntryOptions, build_entry
 from pinfold.app.mcp.files import find_project_server, remove_entry, spec_of, write_entry
-from pinfold.app.mcp.looking import (
+from pinfold.app.mcp.inspection import (
     ServerFailed,
     ServerInspector,
     ServerListing,
@@ -29,14 +29,14 @@ from pinfold.app.mcp.looking import (
     list_servers,
     load_servers_for,
 )
-from pinfold.app.mcp.placing import registry_hint
+from pinfold.app.mcp.placement import registry_hint
 from pinfold.app.mcp.reach import grant_reach
 from pinfold.app.mcp.summary import describe_server
-from pinfold.app.obeyed import SERVERS
+from pinfold.app.project_files import SERVERS
 from pinfold.events import Reach, plain_json
-from pinfold.front.cli.mcp_person import TerminalElicitation
+from pinfold.front.cli.mcp_elicitation import TerminalElicitation
 from pinfold.front.cli.progress import Spinner
-from pinfold.front.cli.showing import can_be_redrawn, is_closed
+from pinfold.front.cli.turn_output import can_be_redrawn, is_closed
 from pinfold.text import presentable, presentable_line
 
 _FAILED_LATELY_S = 24 * 3600

@@ -9,7 +9,7 @@ import anyio
 import click
 
 from pinfold.app import ConfigError, forget_scratch, new_session_options
-from pinfold.app.offering import ClientSessions, OpenTerms, server_token
+from pinfold.app.client_sessions import ClientSessions, OpenTerms, server_token
 from pinfold.events import new_session_id
 from pinfold.front.cli.flags import (
     MORE_THAN_0,
@@ -22,7 +22,7 @@ from pinfold.front.cli.flags import (
     unmasked_option,
     workspace_option,
 )
-from pinfold.front.cli.running import with_model
+from pinfold.front.cli.run import with_model
 from pinfold.text import presentable_line
 
 

@@ -17,8 +17,8 @@ from pinfold.app.local_models import (
     serve_model,
 )
 from pinfold.events import plain_json
+from pinfold.front.cli.model_download import fetch
 from pinfold.front.cli.progress import say
-from pinfold.front.cli.pulling import fetch
 from pinfold.text import presentable_line, without_known
 
 _KINDS = {

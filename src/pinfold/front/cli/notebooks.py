@@ -18,9 +18,9 @@ from pinfold.app.notebooks import (
     run_notebook,
     with_outputs,
 )
-from pinfold.front.cli.running import stop_on_signal
-from pinfold.front.cli.showing import JsonLines
+from pinfold.front.cli.run import stop_on_signal
 from pinfold.front.cli.streams import Streams, write
+from pinfold.front.cli.turn_output import JsonLines
 from pinfold.text import presentable_line
 
 

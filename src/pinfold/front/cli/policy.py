@@ -13,7 +13,7 @@ import click
 from pinfold.app import ConfigError, SessionStore, revoke
 from pinfold.app.grants import Grants
 from pinfold.app.policies import explain_command
-from pinfold.app.story import build_history, entries_on_disk
+from pinfold.app.session_history import build_history, entries_on_disk
 from pinfold.events import Mode
 from pinfold.text import presentable_line
 

@@ -9,7 +9,7 @@ import click
 from pinfold.app import ConfigError
 from pinfold.app.secrets import SecretListing, Secrets, host_pattern
 from pinfold.events import plain_json
-from pinfold.front.cli.showing import is_closed
+from pinfold.front.cli.turn_output import is_closed
 from pinfold.text import presentable_line
 
 _LONGEST = 64 << 10

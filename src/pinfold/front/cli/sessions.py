@@ -38,7 +38,7 @@ from pinfold.events import (
     UserSpoke,
     plain_json,
 )
-from pinfold.front.cli.listing import ago, folder_of, rows, session_status, title_of
+from pinfold.front.cli.session_rows import ago, folder_of, rows, session_status, title_of
 from pinfold.front.cli.session_views import view_options
 from pinfold.front.pages import cut, size_in_words
 from pinfold.text import cap_text, presentable, presentable_line

@@ -16,7 +16,7 @@ from pinfold.events import (
     OutputDelta,
     SessionOpened,
 )
-from pinfold.front.cli.showing import show_notice
+from pinfold.front.cli.turn_output import show_notice
 from pinfold.text import presentable
 
 ALLOWED = "nobody can be asked here; with `--mode full` what needs a yes is allowed"

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from pinfold.app import ConfigError, current_folder
-from pinfold.app.obeyed import ProjectFiles, read_project_files
+from pinfold.app.project_files import ProjectFiles, read_project_files
 from pinfold.app.trust import TrustStatus, forget, trust, trust_status
 from pinfold.app.untrusted_files import clean as clean_files
 from pinfold.app.untrusted_files import find_untrusted
-from pinfold.front.cli.showing import is_closed
+from pinfold.front.cli.turn_output import is_closed
 from pinfold.text import exact_line, join_names, numerous, presentable_line, redact
 
 

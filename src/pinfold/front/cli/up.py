@@ -10,8 +10,8 @@ import anyio
 import click
 
 from pinfold.app import SessionStore, background
-from pinfold.app.helper import Helper, running_helper, stop_helper
-from pinfold.app.up import IDLE_S, POOL, Daemon, ask_daemon, stop_daemon
+from pinfold.app.daemon import IDLE_S, POOL, Daemon, ask_daemon, stop_daemon
+from pinfold.app.warm_helper import Helper, running_helper, stop_helper
 from pinfold.front.cli.flags import MORE_THAN_0
 from pinfold.text import presentable_line
 

@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, Tool
 
 from pinfold.app import NoSuchSession, rewound_in_words
-from pinfold.app.offered import CellResult, ClientSession
-from pinfold.app.offering import ANYONE, ClientSessions
+from pinfold.app.client_session import CellResult, ClientSession
+from pinfold.app.client_sessions import ANYONE, ClientSessions
 from pinfold.events import (
     ActionProposed,
     CallTool,
@@ -28,7 +28,7 @@ from pinfold.events import (
     TextDelta,
     Undo,
 )
-from pinfold.front.mcp_server import declared as ask_for
+from pinfold.front.mcp_server import tool_schemas as ask_for
 from pinfold.front.mcp_server.clients import Client, client_of, progress
 from pinfold.front.mcp_server.contents import failure, result
 from pinfold.text import first_line

@@ -14,7 +14,7 @@ from pinfold.events import Reply, Request, RequestFailed, Thought, Usage
 from pinfold.model.layers import Layer, Pieces
 from pinfold.model.local.catalogue import weights_named
 from pinfold.model.local.errors import NotPulled
-from pinfold.model.local.hosting import Host, Served, Spec
+from pinfold.model.local.model_host import Host, Served, Spec
 from pinfold.model.local.runtime import runtime
 from pinfold.model.local.weights import Pulling, pull, weights_at
 from pinfold.model.wire.http import Patience

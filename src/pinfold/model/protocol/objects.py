@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias, cast
 
 from pinfold.events import Json
 from pinfold.model.protocol.effort import Effort
-from pinfold.model.protocol.known import BARE, Fault, KnownTools, ParsedCall
-from pinfold.model.protocol.lenient import Unreadable, value_at
-from pinfold.model.protocol.pythonic import with_sound_code
+from pinfold.model.protocol.known_tools import BARE, Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.lenient_json import Unreadable, value_at
+from pinfold.model.protocol.python_calls import with_sound_code
 
 Meant: TypeAlias = Literal["surely", "perhaps"]
 """Whether where it stands says that it is a call, as `<tool_call>` does."""

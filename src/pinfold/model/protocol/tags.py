@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from pinfold.events import Finish, Json
-from pinfold.model.protocol import pythonic
+from pinfold.model.protocol import python_calls
 from pinfold.model.protocol.effort import Effort
 from pinfold.model.protocol.fences import OPENING, fence_at
-from pinfold.model.protocol.known import BARE, Fault, KnownTools, ParsedCall
-from pinfold.model.protocol.lenient import Place, Unreadable, value_at
+from pinfold.model.protocol.known_tools import BARE, Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
 from pinfold.model.protocol.objects import calls_in
 
 _NAMED = re.compile(r"\b(?:name|tool|function)[ \t]*+[=:][ \t]*+[\"'“”‘’]?+(?P<name>[\w.-]{1,64}+)")  # noqa: RUF001
@@ -101,7 +101,7 @@ def _read_unnamed_tag(body: _Place, known: KnownTools, finish: Finish, effort: E
     content = body.text[body.start : body.end].strip()
     if not content:
         return Tag((), body.after)
-    return Tag(tuple(pythonic.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
+    return Tag(tuple(python_calls.calls_of(content, known, effort) or [Fault(_NOT_A_CALL)]), body.after)
 
 
 _NOT_A_CALL = (
@@ -185,7 +185,7 @@ def _from_text(tool: str, content: str, known: KnownTools, effort: Effort) -> Pa
     if not text:
         return _without_args(tool, known)
     source = f"{tool}({text})" if _KEYWORDS.match(text) else text
-    calls = pythonic.calls_of(source, known, effort) if len(text) <= _LONGEST_TEXT else []
+    calls = python_calls.calls_of(source, known, effort) if len(text) <= _LONGEST_TEXT else []
     if len(calls) == 1:
         return calls[0]
     name = known.only_text(tool)

@@ -17,11 +17,10 @@ from msgspec.structs import replace
 from pinfold.events import Reply, Request, Thought
 from pinfold.model.errors import ModelError, UnknownModel
 from pinfold.model.prices import cost_of
-from pinfold.model.providers.cleaning import normalize_request
 from pinfold.model.providers.connections import close_answers_after, make_watched_client
-from pinfold.model.providers.failing import FailureContext, failure
-from pinfold.model.providers.hearing import piece_of, reply_of
-from pinfold.model.providers.known import (
+from pinfold.model.providers.failures import FailureContext, failure
+from pinfold.model.providers.message_normalizer import normalize_request
+from pinfold.model.providers.provider_registry import (
     Key,
     Provider,
     check_address,
@@ -29,7 +28,8 @@ from pinfold.model.providers.known import (
     find_key,
     provider_named,
 )
-from pinfold.model.providers.sending import encode_request, original_names
+from pinfold.model.providers.request_encoder import encode_request, original_names
+from pinfold.model.providers.stream_decoder import piece_of, reply_of
 from pinfold.model.wire.http import Patience
 from pinfold.text import first_line
 

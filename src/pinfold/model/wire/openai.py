@@ -28,9 +28,9 @@ from pinfold.events import (
 from pinfold.model.services import ANSWER_FORM
 from pinfold.model.wire.conversation import conversation, encode_arguments, function, tool_name
 from pinfold.model.wire.failures import Refused, holds_error, one_line, refusal
-from pinfold.model.wire.gathering import ReplyAssembler
 from pinfold.model.wire.http import Answer, Patience, Wire
 from pinfold.model.wire.payload import a_list, a_text, an_object, estimate_tokens, sendable
+from pinfold.model.wire.reply_assembler import ReplyAssembler
 from pinfold.model.wire.sse import DONE, events, not_a_chat
 from pinfold.text import join_names
 

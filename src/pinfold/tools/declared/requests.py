@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from pinfold.events import Json
 from pinfold.tools.builtin.web import destination, mime_of, read_body
+from pinfold.tools.declared.json_path import select
 from pinfold.tools.declared.parameters import Parameter
 from pinfold.tools.declared.ports import Ports
-from pinfold.tools.declared.selecting import select
 from pinfold.tools.declared.tables import Table, kind_of
 from pinfold.tools.declared.templates import Template, template
 from pinfold.tools.errors import BadCall

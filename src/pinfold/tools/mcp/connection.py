@@ -19,15 +19,15 @@ from pinfold._version import __version__
 from pinfold.events import Json
 from pinfold.text import cap_text, presentable_line
 from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.answering import Answers
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Manifest, read_tools
+from pinfold.tools.mcp.oauth import signing_in
 from pinfold.tools.mcp.over_http import UNKNOWN, UNSENT, over_http
 from pinfold.tools.mcp.patience import Patience
-from pinfold.tools.mcp.signing_in import signing_in
+from pinfold.tools.mcp.server_requests import Answers
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.stdio import over_stdio
-from pinfold.tools.mcp.watching import Over, Watch
+from pinfold.tools.mcp.traffic import Over, Watch
 from pinfold.tools.mcp.world import World
 
 T = TypeVar("T")

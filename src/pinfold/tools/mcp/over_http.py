@@ -15,9 +15,9 @@ from mcp.client.streamable_http import streamable_http_client
 from pinfold.net import BadDestination, Url, parse_url
 from pinfold.text import presentable_line
 from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.reading import is_loopback, why_not_led_to
+from pinfold.tools.mcp.server_config import is_loopback, why_not_led_to
 from pinfold.tools.mcp.spec import ServerSpec
-from pinfold.tools.mcp.watching import Streams, Watch, WatchedReading, WatchedWriting
+from pinfold.tools.mcp.traffic import Streams, Watch, WatchedReading, WatchedWriting
 
 UNSENT = "pinfold: not sent"
 """Marks, in an error that we made ourselves, that the server never got the request."""

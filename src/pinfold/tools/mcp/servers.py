@@ -12,17 +12,17 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pinfold.tools.errors import BadCall, BadTool
-from pinfold.tools.mcp.life import Life, Status
 from pinfold.tools.mcp.limits import Limits
 from pinfold.tools.mcp.manifest import Difference
-from pinfold.tools.mcp.offering import offered_tools
 from pinfold.tools.mcp.ports import Credentials, Person, Pins, Programs, Sampler
+from pinfold.tools.mcp.server_lifecycle import Life, Status
+from pinfold.tools.mcp.server_tools import offered_tools
 from pinfold.tools.mcp.spec import ServerSpec
 from pinfold.tools.mcp.world import World
 from pinfold.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from pinfold.tools.mcp.lines import Line, Peer, Speech
+    from pinfold.tools.mcp.passthrough import Line, Peer, Speech
 
 
 class Servers:
@@ -133,7 +133,7 @@ class Servers:
 
         Raises BadCall, and MCPError where it refuses to speak so. `like`: a line to the same server that was looked at.
         """
-        from pinfold.tools.mcp.lines import line_to
+        from pinfold.tools.mcp.passthrough import line_to
 
         return line_to(self._life(name).spec, self._world, self._limits, speech, peer, like=like)
 

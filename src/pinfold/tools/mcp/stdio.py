@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pinfold.events import Json
 from pinfold.text import presentable_line
 from pinfold.tools.mcp.ports import Process
-from pinfold.tools.mcp.watching import Streams, Watch, WatchedWriting
+from pinfold.tools.mcp.traffic import Streams, Watch, WatchedWriting
 
 _CHUNK = 1 << 16
 _LAST_WORDS_S = 1.0

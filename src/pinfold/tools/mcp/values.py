@@ -13,7 +13,7 @@ import mcp_types as types
 from pinfold.events import Json
 from pinfold.text import cap_text
 from pinfold.tools.errors import BadCall
-from pinfold.tools.mcp.fitting import Shape
+from pinfold.tools.mcp.schema_check import Shape
 from pinfold.tools.results import Result
 
 TOLD = 4_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.spelling import Refused
+from pinfold.tools.sql.statement_pieces import Refused
 
 _MOST_LINKS = 40
 

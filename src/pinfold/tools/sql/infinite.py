@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pinfold.tools.sql.libraries import arrow, compute
-from pinfold.tools.sql.spelling import Refused
+from pinfold.tools.sql.statement_pieces import Refused
 
 _DAYS = 2_000_000_000
 _PARTS = 9_200_000_000_000_000_000

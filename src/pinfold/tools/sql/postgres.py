@@ -18,7 +18,7 @@ from pinfold.tools.sql.infinite import refuse_infinite
 from pinfold.tools.sql.known import HARMLESS
 from pinfold.tools.sql.libraries import arrow, compute, driver_error, postgres_driver
 from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.spelling import Refused
+from pinfold.tools.sql.statement_pieces import Refused
 from pinfold.tools.sql.statements import Statement
 
 CONNECT_S = 10

@@ -16,7 +16,7 @@ from pinfold.tools.sql.known import (
     is_refused,
 )
 from pinfold.tools.sql.sources import Kind
-from pinfold.tools.sql.spelling import DIALECTS, GAP, Piece, Refused, clean, pieces_of
+from pinfold.tools.sql.statement_pieces import DIALECTS, GAP, Piece, Refused, clean, pieces_of
 
 Form: TypeAlias = Literal["rows", "told"]
 """What it gives: rows of a query, or what the database tells of itself or of a plan."""

@@ -15,12 +15,12 @@ from contextlib import suppress
 
 import msgspec
 
-from pinfold.tools.sql.asking import run_request
 from pinfold.tools.sql.engines import Engine, open_engine
 from pinfold.tools.sql.faults import DatabaseFault
 from pinfold.tools.sql.messages import Asked, Told
+from pinfold.tools.sql.request import run_request
 from pinfold.tools.sql.sources import Source
-from pinfold.tools.sql.spelling import Refused
+from pinfold.tools.sql.statement_pieces import Refused
 
 IDLE_S = 60
 """After which it ends by itself."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pinfold.events import Json
 from pinfold.tools.stubs.names import camel, unique
-from pinfold.tools.stubs.reading import Reader, as_object, is_key, names_required
+from pinfold.tools.stubs.schema_types import Reader, as_object, is_key, names_required
 from pinfold.tools.stubs.shapes import ANY, Records, Type, fits
 from pinfold.tools.tool import Tool
 

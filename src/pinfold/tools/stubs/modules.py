@@ -11,7 +11,7 @@ from typing import Any
 
 from pinfold.text import cap_text, printable, printable_line
 from pinfold.tools.stubs.annotations import Definitions, annotation
-from pinfold.tools.stubs.describing import docstring, first_sentence
+from pinfold.tools.stubs.descriptions import docstring, first_sentence
 from pinfold.tools.stubs.forms import PLAINEST, Form, form_of
 from pinfold.tools.stubs.names import WRITTEN, identifiers
 from pinfold.tools.tool import Tool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pinfold.front.chat.commands.table import COMMANDS
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 __all__ = ["COMMANDS", "arguments", "list_commands", "run_command"]
 _ALIASES = {"?": "help", "quit": "exit"}
@@ -22,8 +22,8 @@ async def run_command(talk: ChatContext, line: str) -> bool:
     A path is no command: such a line is said to the model as it is.
     """
     from pinfold.events import PinfoldError
-    from pinfold.front.chat.commands.own import run_user_command
-    from pinfold.front.chat.commands.writing import write_error
+    from pinfold.front.chat.commands.output import write_error
+    from pinfold.front.chat.commands.user_commands import run_user_command
 
     name, _, rest = line.strip().removeprefix("/").partition(" ")
     command = COMMANDS.get(_ALIASES.get(name.lower(), name.lower()))
@@ -41,13 +41,13 @@ async def run_command(talk: ChatContext, line: str) -> bool:
 
 def list_commands(talk: ChatContext) -> list[tuple[str, str]]:
     """Every command that works here, the user's own last, each with what it does."""
-    from pinfold.front.chat.commands.completing import names
+    from pinfold.front.chat.commands.completions import names
 
     return names(talk)
 
 
 def arguments(talk: ChatContext, name: str, typed: str) -> list[str]:
     """What could stand behind a command instead of what is typed there."""
-    from pinfold.front.chat.commands.completing import arguments_of
+    from pinfold.front.chat.commands.completions import arguments_of
 
     return arguments_of(talk, name, typed)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pinfold.app import list_folder
 from pinfold.events import FileChange
-from pinfold.front.chat.commands.writing import (
+from pinfold.front.chat.commands.output import (
     BadArguments,
     load_story,
     parse_number,
@@ -21,7 +21,7 @@ from pinfold.front.file_pages import Contents, changes_page, diff_page
 from pinfold.text import presentable_line
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

@@ -12,11 +12,11 @@ import anyio.to_thread
 from pinfold.app import SessionStore
 from pinfold.app.exports import Form, Target, display_file, displays_in
 from pinfold.events import TurnEnded
-from pinfold.front.chat.commands.writing import BadArguments, load_entries, write_lines, write_note
+from pinfold.front.chat.commands.output import BadArguments, load_entries, write_lines, write_note
 from pinfold.front.cli.displays import open_file
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 _CLIPBOARD = 70_000
 """Bytes that terminals are known to take at once."""
@@ -96,7 +96,7 @@ def _file(talk: ChatContext, name: str) -> Path:
     if kind not in _PAGES:
         raise BadArguments(f"{kind or 'such'} files may run something when opened; open it yourself: {path}")
     from pinfold.app.exports.html import display_page
-    from pinfold.app.exports.story import ShownDisplay
+    from pinfold.app.exports.transcript import ShownDisplay
     from pinfold.app.paths import private_dir
 
     if path.stat().st_size > _PAGE:

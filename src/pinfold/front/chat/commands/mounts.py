@@ -9,10 +9,10 @@ import anyio.to_thread
 
 from pinfold.app import check_paths, mounts_of, named_paths
 from pinfold.app.mounts import refuse_overlap
-from pinfold.front.chat.commands.writing import BadArguments, require_idle, write_note
+from pinfold.front.chat.commands.output import BadArguments, require_idle, write_note
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 
 async def add_command(talk: ChatContext, rest: str) -> None:

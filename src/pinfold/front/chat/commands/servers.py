@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.front.chat.commands.seeing import query_session
-from pinfold.front.chat.commands.writing import BadArguments, write_lines, write_note
+from pinfold.front.chat.commands.inspection import query_session
+from pinfold.front.chat.commands.output import BadArguments, write_lines, write_note
 from pinfold.front.pages import servers_page
 from pinfold.text import presentable
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 
 async def mcp_command(talk: ChatContext, rest: str) -> None:
@@ -34,7 +34,7 @@ async def _list(talk: ChatContext) -> None:
 
 async def _trust(talk: ChatContext, name: str) -> None:
     """As `pinfold mcp trust`: what is agreed to is what was shown, of a connection that stands meanwhile."""
-    from pinfold.app.mcp.looking import ServerFailed, find_spec, inspect_servers, load_servers_for
+    from pinfold.app.mcp.inspection import ServerFailed, find_spec, inspect_servers, load_servers_for
     from pinfold.app.mcp.summary import describe_server
     from pinfold.front.cli.mcp import describe_annotations
 

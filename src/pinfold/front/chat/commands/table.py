@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pinfold.front.chat.commands.talk import ChatContext
+    from pinfold.front.chat.commands.context import ChatContext
 
 Group: TypeAlias = Literal["conversation", "undo", "look", "settings", "sessions"]
 GROUPS: Mapping[Group, str] = {
@@ -40,7 +40,7 @@ _Row: TypeAlias = tuple[Group, str, str, str, str, str]
 """Group, name, arguments, what it does, the module it lives in, its completer."""
 
 
-def _loaded(module: str, name: str) -> Callable[..., Awaitable[None]]:
+def _load_command(module: str, name: str) -> Callable[..., Awaitable[None]]:
     async def run(talk: ChatContext, rest: str) -> None:
         await getattr(import_module(f"{__package__}.{module}"), name)(talk, rest)
 
@@ -49,66 +49,73 @@ def _loaded(module: str, name: str) -> Callable[..., Awaitable[None]]:
 
 def _completer(name: str) -> Callable[[ChatContext, str], Iterable[str]]:
     def complete(talk: ChatContext, typed: str) -> Iterable[str]:
-        return getattr(import_module(f"{__package__}.completing"), name)(talk, typed)
+        return getattr(import_module(f"{__package__}.completions"), name)(talk, typed)
 
     return complete
 
 
 _TABLE: tuple[_Row, ...] = (
-    ("conversation", "help", "[COMMAND]", "this list, or one of them", "helping", "commands"),
-    ("conversation", "clear", "", "fresh context; variables and files stay", "going", ""),
-    ("conversation", "new", "", "a new session in this folder", "going", ""),
-    ("conversation", "output", "[CELL]", "all of a long output: the last, or a cell's", "seeing", "cells"),
-    ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "seeing", ""),
+    ("conversation", "help", "[COMMAND]", "this list, or one of them", "help_page", "commands"),
+    ("conversation", "clear", "", "fresh context; variables and files stay", "session_commands", ""),
+    ("conversation", "new", "", "a new session in this folder", "session_commands", ""),
+    (
+        "conversation",
+        "output",
+        "[CELL]",
+        "all of a long output: the last, or a cell's",
+        "inspection",
+        "cells",
+    ),
+    ("conversation", "thinking", "", "show the model's reasoning, or collapse it", "inspection", ""),
     ("conversation", "copy", "[FILE]", "the last answer: to the clipboard, or a file", "local_files", ""),
-    ("conversation", "exit", "", "leave; the session is kept", "going", ""),
+    ("conversation", "exit", "", "leave; the session is kept", "session_commands", ""),
     (
         "undo",
         "undo",
         "[N | to CELL]",
         "take back the last cell, or N, or all after CELL",
-        "rewinding",
+        "rewind",
         "undo",
     ),
-    ("undo", "redo", "", "take the last undo back", "rewinding", ""),
+    ("undo", "redo", "", "take the last undo back", "rewind", ""),
     (
         "undo",
         "rewind",
         "[TURN [WHAT]]",
         "to before a turn: all, chat, files, variables",
-        "rewinding",
+        "rewind",
         "rewind",
     ),
-    ("undo", "fork", "[TITLE]", "a second session that goes on from here", "going", ""),
-    ("undo", "branches", "", "forks of this session, and where it came from", "going", ""),
+    ("undo", "fork", "[TITLE]", "a second session that goes on from here", "session_commands", ""),
+    ("undo", "branches", "", "forks of this session, and where it came from", "session_commands", ""),
     (
         "undo",
         "checkpoint",
         "[on | off | N]",
         "git checkpoints: list, on, off, back to N",
-        "rewinding",
+        "rewind",
         "checkpoint",
     ),
-    ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "seeing", ""),
+    ("look", "vars", "[WORDS]", "variables: type, shape, size, origin", "inspection", ""),
     ("look", "files", "", "what the session changed, and the folder's top", "files", ""),
     ("look", "diff", "[all|CELL]", "how files changed: in short, whole, or by a cell", "files", "cells"),
     ("look", "open", "[FILE | N]", "show a file, or figure N, in its program", "local_files", "files"),
-    ("look", "tools", "[WORDS]", "tools that code can call", "seeing", ""),
+    ("look", "tools", "[WORDS]", "tools that code can call", "inspection", ""),
     ("look", "mcp", "[trust SERVER]", "MCP servers, their state and problems", "servers", "servers"),
-    ("look", "cost", "", "tokens and dollars, by model", "seeing", ""),
-    ("look", "sent", "", "what left this machine, and where to", "seeing", ""),
-    ("settings", "model", "[NAME]", "which models can be had; change to one", "steering", "models"),
-    ("settings", "mode", "[NAME]", "what may run unasked", "steering", "modes"),
-    ("settings", "grants", "[revoke N]", "what you have allowed; take it back", "steering", "grants"),
+    ("look", "cost", "", "tokens and dollars, by model", "inspection", ""),
+    ("look", "sent", "", "what left this machine, and where to", "inspection", ""),
+    ("settings", "model", "[NAME]", "which models can be had; change to one", "settings", "models"),
+    ("settings", "mode", "[NAME]", "what may run unasked", "settings", "modes"),
+    ("settings", "grants", "[revoke N]", "what you have allowed; take it back", "settings", "grants"),
     ("settings", "add", "PATH[:rw]", "let code see one more path, or write there", "mounts", ""),
     ("settings", "data", "[NAME=]PATH", "give code data to read, at /mnt/datasets/NAME", "mounts", ""),
     ("settings", "init", "", "write an AGENTS.md from a look at this folder", "local_files", ""),
-    ("settings", "doctor", "", "what works here, and how to fix the rest", "steering", ""),
-    ("settings", "map", "", "this session: model, sandbox, tools, what is allowed", "steering", ""),
-    ("sessions", "sessions", "[WORDS]", "sessions on this machine", "going", ""),
-    ("sessions", "resume", "[SESSION]", "go on with another session", "going", "sessions"),
-    ("sessions", "rename", "TITLE", "give this session a name", "going", ""),
-    ("sessions", "export", "FORMAT [FILE]", "write this session to a file", "going", "formats"),
+    ("settings", "doctor", "", "what works here, and how to fix the rest", "settings", ""),
+    ("settings", "map", "", "this session: model, sandbox, tools, what is allowed", "settings", ""),
+    ("sessions", "sessions", "[WORDS]", "sessions on this machine", "session_commands", ""),
+    ("sessions", "resume", "[SESSION]", "go on with another session", "session_commands", "sessions"),
+    ("sessions", "rename", "TITLE", "give this session a name", "session_commands", ""),
+    ("sessions", "export", "FORMAT [FILE]", "write this session to a file", "session_commands", "formats"),
 )
 
 
@@ -134,7 +141,7 @@ def _command(row: _Row) -> Command:
         usage=f"/{name} {arguments}".rstrip(),
         words=words,
         group=group,
-        run=_loaded(module, f"{name}_command"),
+        run=_load_command(module, f"{name}_command"),
         at_rest=name in _AT_REST,
         complete=_completer(completer) if completer else None,
     )

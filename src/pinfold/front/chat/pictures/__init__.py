@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pinfold.front.chat.pictures.choosing import Way, cell_size, choose_way
 from pinfold.front.chat.pictures.raster import BadPicture, Raster
+from pinfold.front.chat.pictures.terminal_support import Way, cell_size, choose_way
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -79,7 +79,7 @@ def draw_picture(data: bytes, mime: str, way: Way, frame: Frame) -> Drawing:
 
 
 def _draw_decoded(data: bytes, way: Way, frame: Frame) -> Drawing:
-    from pinfold.front.chat.pictures.halves import render_half_blocks, sharpen_lines
+    from pinfold.front.chat.pictures.half_blocks import render_half_blocks, sharpen_lines
     from pinfold.front.chat.pictures.inline import place_on_rows
     from pinfold.front.chat.pictures.png import decode_png
     from pinfold.front.chat.pictures.sixel import encode_sixel

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from pinfold.events import Json
-from pinfold.model.local.serving.asking import Body
-from pinfold.model.local.serving.sifting import Chunk
+from pinfold.model.local.serving.call_extraction import Chunk
+from pinfold.model.local.serving.openai_requests import Body
 
 
 class Backend(Protocol):

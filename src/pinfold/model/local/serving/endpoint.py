@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pinfold.events import Json, PinfoldError, plain_json
-from pinfold.model.local.serving.asking import (
+from pinfold.model.local.serving.backend import Backend
+from pinfold.model.local.serving.call_extraction import Chunk, extract_calls, extract_calls_from_reply
+from pinfold.model.local.serving.openai_requests import (
     Body,
     Refusal,
     check_body,
@@ -20,8 +22,6 @@ from pinfold.model.local.serving.asking import (
     tools_in,
     user_texts_in,
 )
-from pinfold.model.local.serving.backend import Backend
-from pinfold.model.local.serving.sifting import Chunk, extract_calls, extract_calls_from_reply
 from pinfold.model.wire.payload import an_object
 
 if TYPE_CHECKING:

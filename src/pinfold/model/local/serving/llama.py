@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pinfold.events import Json
-from pinfold.model.local.hosting import Host, Served
-from pinfold.model.local.serving.asking import Body, Refusal
-from pinfold.model.local.serving.sifting import Chunk
+from pinfold.model.local.model_host import Host, Served
+from pinfold.model.local.serving.call_extraction import Chunk
+from pinfold.model.local.serving.openai_requests import Body, Refusal
 from pinfold.model.traits import ignores_declared_tools
 from pinfold.model.wire.failures import one_line
 from pinfold.model.wire.http import send

@@ -1,0 +1,191 @@
+"""What lies outside: models, MCP servers, databases. Each is really asked, side by side, and none for long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+
+from pinfold.app.databases import ConfiguredDatabases
+from pinfold.app.diagnostics.findings import CheckContext, Finding
+from pinfold.app.local_models import Reachable, reachable_models
+from pinfold.app.models import BreakerStore, CallOptions
+from pinfold.app.paths import config_dir
+from pinfold.app.project_files import SERVERS
+from pinfold.events import PinfoldError
+from pinfold.model import NoKey
+from pinfold.model.availability import check_reachable
+from pinfold.sandbox.doctor import LATE, WAIT
+from pinfold.text import join_names
+
+
+async def models(around: CheckContext) -> tuple[list[Finding], dict[str, Any]]:
+    """And what is here, as plain data."""
+    there: Reachable | None = None
+    named = [(role, name) for role, name in _list_configured_models(around) if name]
+    found: dict[tuple[str, str], Finding] = {}
+
+    async def look() -> None:
+        nonlocal there
+        there = await reachable_models()
+
+    async def ask(role: str, name: str) -> None:
+        found[role, name] = await _check_model(around, role, name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        for role, name in named:
+            tasks.start_soon(ask, role, name)
+    assert there is not None
+    findings = [
+        *(found[one] for one in named),
+        *_find_local_models(there, any_named=bool(named)),
+        *_find_paused_models(),
+    ]
+    return findings, _plain(there)
+
+
+def _list_configured_models(around: CheckContext) -> list[tuple[str, str]]:
+    config = around.config
+    return [
+        ("model", config.model.name),
+        *(("fallback", name) for name in config.models.fallback),
+        ("escalate", config.models.escalate),
+    ]
+
+
+async def _check_model(around: CheckContext, role: str, name: str) -> Finding:
+    what = name if role == "model" else f"{name} ({role})"
+    access = CallOptions.of(around.config, around.loaded.keys()).access()
+    try:
+        with anyio.fail_after(around.limit_s):
+            words = await check_reachable(name, access, limit_s=around.limit_s)
+    except TimeoutError:
+        cause = f"{LATE} {around.limit_s:g} s"
+        return Finding(section="models", what=what, standing="fault", cause=cause, fix=WAIT)
+    except NoKey as error:
+        cause, _, fix = str(error).partition(": ")
+        return Finding(section="models", what=what, standing="fault", cause=cause, fix=fix)
+    except PinfoldError as error:
+        cause, _, fix = str(error).rpartition("; ")
+        fix = fix if cause else "choose another: pinfold config set model.name NAME"
+        return Finding(section="models", what=what, standing="fault", cause=cause or str(error), fix=fix)
+    return Finding(section="models", what=what, words=words)
+
+
+def _find_local_models(there: Reachable, *, any_named: bool) -> list[Finding]:
+    found = [
+        Finding(section="models", what=inside.weights.name, words="is here, and runs inside Pinfold")
+        for inside in there.inside
+        if inside.path
+    ]
+    for server in there.servers:
+        has = join_names([model.id for model in server.models], 3) or "no model"
+        if server.needs_key:
+            has = "wants a key"
+        found.append(
+            Finding(section="models", what=server.kind, words=f"answers at {server.base_url}: {has}")
+        )
+    found += [
+        Finding(section="models", what=key.provider, words=f"{key.variable} is set; it is not asked")
+        for key in there.keys
+    ]
+    if found or any_named:
+        return found
+    return [
+        Finding(
+            section="models",
+            what="no model",
+            standing="note",
+            cause="none is configured, none runs here, and no provider's key is set",
+            fix="pinfold model pull builtin; or start Ollama; or set a key such as OPENAI_API_KEY",
+        )
+    ]
+
+
+def _find_paused_models() -> list[Finding]:
+    return [
+        Finding(
+            section="models",
+            what=what,
+            standing="note",
+            cause=f"it kept failing, and was paused {max(0, time.time() - at):.0f} s ago",
+            fix="it is tried again by itself; or choose another with --model",
+        )
+        for what, at in BreakerStore().all().items()
+    ]
+
+
+def _plain(there: Reachable) -> dict[str, Any]:
+    return {
+        "builtin": [inside.weights.name for inside in there.inside if inside.path],
+        "servers": [
+            {"kind": found.kind, "url": found.base_url, "models": [model.id for model in found.models]}
+            for found in there.servers
+        ],
+        "keys": [key.variable for key in there.keys],
+    }
+
+
+async def servers(around: CheckContext) -> list[dict[str, Any]]:
+    """Each MCP server of the user's and of this folder: whether it starts, why not, and what to do."""
+    if not (config_dir() / "mcp.json").exists() and SERVERS not in around.loaded.obeyed:
+        return []
+    from pinfold.app.mcp.inspection import check_servers
+
+    return await check_servers(around.workspace, around.limit_s)
+
+
+def server_finding(one: dict[str, Any]) -> Finding:
+    name = one["name"] or "an entry"
+    words = f"{one['where']}; {one['tools']} tools"
+    if one["cause"]:
+        return Finding(section="MCP servers", what=name, standing="fault", cause=one["cause"], fix=one["fix"])
+    if one["fix"]:
+        cause, _, fix = one["fix"].partition(": ")
+        return Finding(section="MCP servers", what=name, standing="note", cause=f"{words}; {cause}", fix=fix)
+    return Finding(section="MCP servers", what=name, words=words)
+
+
+async def databases(around: CheckContext) -> list[Finding]:
+    """Each of `[data.NAME]` is connected to and asked what it holds."""
+    if not around.config.data:
+        return []
+    from pinfold.tools.sql.workers import Workers
+
+    configured, workers = ConfiguredDatabases(around.config.data, (), _do_nothing), Workers()
+    found: dict[str, Finding] = {}
+
+    async def ask(name: str, kind: str) -> None:
+        try:
+            with anyio.fail_after(around.limit_s):
+                answered = await workers.ask(await configured.source(name), None)
+            found[name] = Finding(
+                section="databases", what=name, words=f"{kind}; {len(answered.told.value)} tables"
+            )
+        except TimeoutError:
+            cause, fix = f"{LATE} {around.limit_s:g} s", WAIT
+            found[name] = Finding(section="databases", what=name, standing="fault", cause=cause, fix=fix)
+        except PinfoldError as error:
+            found[name] = Finding(
+                section="databases",
+                what=name,
+                standing="fault",
+                cause=f"{around.config.data[name].rows()['url']}: {error}",
+                fix=f"is it right? pinfold config set data.{name}.url URL",
+            )
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for name, kind in configured.names.items():
+                tasks.start_soon(ask, name, kind)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await workers.close()
+            await configured.close()
+    return [found[name] for name in configured.names]
+
+
+async def _do_nothing() -> None:
+    """No session is there to have seen it."""

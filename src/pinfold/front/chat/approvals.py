@@ -1,0 +1,253 @@
+"""Approvals and the agent's own questions, answered in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from itertools import groupby
+from pathlib import PurePath
+from typing import Literal, TypeAlias
+
+import anyio
+from rich.console import RenderableType
+from rich.text import Text
+
+from pinfold.app import CommandRefused
+from pinfold.events import (
+    FLOW,
+    ActionFinished,
+    ActionId,
+    ActionProposed,
+    ApprovalDecided,
+    ApprovalRequested,
+    Command,
+    Decide,
+    Event,
+    Interrupt,
+    Scope,
+)
+from pinfold.front.chat.diffs import colour_lines
+from pinfold.front.chat.hanging_text import HangingText
+from pinfold.front.chat.input_queue import InputQueue, KeyQuestion, WordsQuestion
+from pinfold.front.chat.transcript import Transcript
+from pinfold.text import cap_text, exact, presentable, presentable_line
+
+Submit: TypeAlias = Callable[[Command], Awaitable[None]]
+_SHOWN = 200_000
+_GUTTER = "  │ "
+"""Before all that others wrote: what stands there alone is ours."""
+_SEEN = 20
+"""Lines that are surely on the screen with the question."""
+_BLANKS = 2
+"""Empty lines after each other; of more it is said how many they are, lest they push the rest out of sight."""
+_OF_SERVER = re.compile(r"(\S+) of server [0-9a-f]+")
+_SCOPES: dict[str, Scope] = {"y": "once", "s": "session", "a": "always"}
+
+
+class Approvals:
+    """Those that wait, the oldest asked first; what is answered elsewhere disappears."""
+
+    def __init__(self, desk: InputQueue, paper: Transcript, submit: Submit) -> None:
+        self._desk = desk
+        self._paper = paper
+        self._submit = submit
+        self._waiting: dict[ActionId, ApprovalRequested] = {}
+        self._asked: tuple[ActionId, anyio.CancelScope] | None = None
+        self._ours: set[ActionId] = set()
+        self._by_user: set[ActionId] = set()
+        """What the user runs without the agent, and what that calls."""
+        self._woken = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case ActionProposed() if event.by == "user" or event.parent in self._by_user:
+                self._by_user.add(event.id)
+            case ApprovalRequested():
+                self._waiting[event.id] = event
+                self._dismiss(event.id)  # asked anew: what was shown is not so any more
+                self._woken.set()
+            case ApprovalDecided() if event.id in self._waiting:
+                self._withdraw(event.id)
+                if event.id not in self._ours:
+                    self._paper.write(_render_decision(event))
+            case ActionFinished() if event.id in self._waiting:
+                self._withdraw(event.id)
+            case _:
+                pass
+
+    async def serve(self) -> None:
+        while True:
+            while self._waiting:
+                await self._ask(next(iter(self._waiting.values())))
+            self._woken = anyio.Event()
+            await self._woken.wait()
+
+    def _withdraw(self, id_: ActionId) -> None:
+        del self._waiting[id_]
+        self._dismiss(id_)
+
+    def _dismiss(self, id_: ActionId) -> None:
+        if self._asked is not None and self._asked[0] == id_:
+            self._asked[1].cancel()
+
+    async def _ask(self, event: ApprovalRequested) -> None:
+        self._paper.write(*render_request(event))
+        with anyio.CancelScope() as scope:
+            self._asked = event.id, scope
+            decide = await (self._question(event) if event.question else self._approval(event))
+            self._asked = None
+            await self._decide(event, decide)
+        self._asked = None
+
+    async def _decide(self, event: ApprovalRequested, decide: Decide | None) -> None:
+        """None: no, and whatever wants it stops."""
+        self._ours.add(event.id)
+        self._waiting.pop(event.id, None)
+        no = Decide(id=event.id, digest=event.digest, verdict="deny", words="the user stopped it")
+        try:
+            await self._submit(decide or no)
+        except CommandRefused as refusal:  # somebody was faster
+            self._paper.write(Text(f"  {presentable(str(refusal))}", style="dim"))
+            return
+        if decide is None:
+            await self._submit(Interrupt())
+
+    async def _approval(self, event: ApprovalRequested) -> Decide | None:
+        key = await self._desk.ask(KeyQuestion(self._title(_format_question(event)), _keys(event)))
+        if key is None:
+            return None
+        if key in _SCOPES:
+            return _decision(event, "allow", _SCOPES[key])
+        if event.id in self._by_user:  # there is no agent to tell what to do instead
+            return _decision(event, "deny")
+        why = WordsQuestion(
+            "Denied. Tell the agent what to do instead, or press Enter.",
+            "no:",
+            may_be_empty=True,
+            follows=True,
+        )
+        words = await self._desk.ask(why)
+        return None if words is None else _decision(event, "deny", words=words)
+
+    async def _question(self, event: ApprovalRequested) -> Decide | None:
+        label = "number or words:" if event.options else "answer:"
+        words = await self._desk.ask(
+            WordsQuestion(self._title("The agent waits for your answer."), label, may_be_empty=False)
+        )
+        if words is None:
+            return None
+        if words.isdecimal() and len(words) < 5 and 1 <= int(words) <= len(event.options):
+            words = event.options[int(words) - 1]
+        return _decision(event, "allow", words=words)
+
+    def _title(self, words: str) -> str:
+        more = len(self._waiting) - 1
+        return f"{words} ({more} more wait{'s' if more == 1 else ''})" if more > 0 else words
+
+
+def _decision(
+    event: ApprovalRequested, verdict: Literal["allow", "deny"], scope: Scope = "once", words: str = ""
+) -> Decide:
+    return Decide(id=event.id, digest=event.digest, verdict=verdict, scope=scope, words=words)
+
+
+def _keys(event: ApprovalRequested) -> dict[str, str]:
+    if len(event.shows) > _SHOWN:  # nobody agrees to what they do not see
+        return {"n": "no", "esc": "stop"}
+    keys = {"y": "once"}
+    if event.pattern:
+        is_flow = event.pattern.startswith(FLOW)
+        keys |= {"s": "to this destination, this session" if is_flow else "this session"}
+        if event.stored:
+            keys |= {"a": "always"}
+    return keys | {"n": "no", "esc": "stop"}
+
+
+def render_request(event: ApprovalRequested) -> list[RenderableType]:
+    """What is asked, for good: a yes can be read up on."""
+    asked = HangingText(Text(exact(event.reason), "bold yellow"), "? ", _GUTTER, "bold yellow")
+    if event.question:
+        return [
+            asked,
+            *(
+                Text(f"  {number}. {presentable_line(words)}")
+                for number, words in enumerate(event.options, 1)
+            ),
+        ]
+    parts: list[RenderableType] = [asked]
+    if event.shows:
+        parts += _render_effect(event.shows)
+    if event.pattern:
+        parts.append(_render_grants(event))
+    return parts
+
+
+def _render_grants(event: ApprovalRequested) -> RenderableType:
+    file = presentable_line(PurePath(event.stored).name)
+    allows = '"Session" and "always" allow' if event.stored else '"Session" allows'
+    words = Text(f"{allows} ", style="dim")
+    words.append(describe_pattern(exact(event.pattern).replace("\n", "\\n")), style="bold")
+    if event.stored:
+        words.append(f'; "always" is saved in {file}', style="dim")
+    if event.bundled:
+        words.append('; "once" allows all such calls of this cell', style="dim")
+    return HangingText(words, "  ", "    ", "dim")
+
+
+def describe_pattern(pattern: str) -> str:
+    """What a pattern allows."""
+    kind, _, what = pattern.partition(": ")
+    if of_server := _OF_SERVER.fullmatch(what):  # the digits are its program, which the user knows by name
+        what = f"{of_server[1]} (while the server {of_server[1].partition('.')[0]} is the same program)"
+    match kind:
+        case "edit":
+            folder = what.removesuffix("/*")
+            return "edits in this folder" if folder == "." else f"edits in {folder}/"
+        case "shell" if what.endswith(" *"):
+            return f"commands that begin with `{what.removesuffix(' *')}`"
+        case "shell":
+            return f"the command `{what}`"
+        case "network":
+            return f"connections to {what}"
+        case "install":
+            return f"installing {what}"
+        case "tool":
+            return f"calls of {what}"
+        case "flow":
+            return f"sending to {what}"
+        case _:
+            return pattern
+
+
+def _format_question(event: ApprovalRequested) -> str:
+    """What is not to be seen beside the question is said in it."""
+    if len(event.shows) > _SHOWN:
+        return f"Too long to be shown whole ({len(event.shows):,} characters), so it can only be denied."
+    lines = event.shows.count("\n") + 1
+    return f"Allow this? It is {lines:,} lines long, see above." if lines > _SEEN else "Allow this?"
+
+
+def _render_effect(shows: str) -> list[RenderableType]:
+    """Every line of it: a diff by its signs, anything else as it is."""
+    lines = _strip_blank_lines(cap_text(exact(shows.rstrip("\n")), _SHOWN).split("\n"))
+    is_diff = any(line.startswith("@@ -") for line in lines)
+    styled = colour_lines(lines) if is_diff else [Text(line.expandtabs(4)) for line in lines]
+    return [HangingText(line, _GUTTER, _GUTTER + "    ") for line in styled]
+
+
+def _strip_blank_lines(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    for is_blank, run in groupby(lines, key=lambda line: not line.strip("+- \t")):
+        some = list(run)
+        if is_blank and len(some) > _BLANKS:
+            some = [f"[{len(some):,} empty lines]"]
+        kept += some
+    return kept
+
+
+def _render_decision(event: ApprovalDecided) -> Text:
+    who = "another process" if event.by == "user" else presentable_line(event.by)
+    return Text(f"  answered by {who}", style="dim")

@@ -1,0 +1,147 @@
+"""How the session works from here on: its model, what may run unasked, what was allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
+
+import anyio.to_thread
+
+from pinfold.app import load_config
+from pinfold.events import Configure, Mode, PinfoldError
+from pinfold.front.chat.commands.cli_process import run_cli_command
+from pinfold.front.chat.commands.inspection import query_session
+from pinfold.front.chat.commands.output import (
+    BadArguments,
+    load_story,
+    parse_number,
+    write_lines,
+    write_note,
+)
+from pinfold.front.pages import columns
+from pinfold.text import presentable_line
+
+if TYPE_CHECKING:
+    from pinfold.app.local_models import Reachable
+    from pinfold.front.chat.commands.context import ChatContext
+
+MODES: Sequence[tuple[Mode, str]] = (
+    ("read-only", "changes nothing; asks before it uses a host you allowed"),
+    ("ask", "code may change files (undo); asks about other changes, sending, installing"),
+    ("auto", "changes files (undo takes it back), uses allowed hosts; asks about the rest"),
+    ("full", "asks only about protected files, other hosts and your own shell"),
+)
+
+
+async def mode_command(talk: ChatContext, rest: str) -> None:
+    now = (await talk.link.status()).mode
+    wanted = rest.strip() or await talk.choose(
+        "What the agent may do without asking you",
+        [(mode, f"{mode:<10}{words}{'  (now)' if mode == now else ''}") for mode, words in MODES],
+    )
+    if not wanted:
+        return
+    mode = next((mode for mode in get_args(Mode) if mode == wanted), None)
+    if mode is None:
+        raise BadArguments(f"there is no mode {wanted!r}; there are {', '.join(get_args(Mode))}")
+    await talk.link.submit(Configure(mode=mode))
+
+
+async def model_command(talk: ChatContext, rest: str) -> None:
+    wanted = rest.strip()
+    if not wanted:
+        from pinfold.app.default_model import SUGGESTED
+        from pinfold.app.local_models import reachable_models
+
+        now = (await talk.link.status()).model
+        reachable = await reachable_models()
+        held = {key.provider for key in reachable.keys}
+        away = [
+            (name, f"{name}  what is said goes to {provider}{'' if provider in held else '; needs a key'}")
+            for provider, name in SUGGESTED.items()
+        ]
+        title = f"Model (now {presentable_line(now)}); any other: /model PROVIDER:NAME"
+        wanted = await talk.choose(title, [*_options(reachable, now), *away]) or ""
+    if not wanted:
+        return
+    if await _can_be_had(talk, wanted):
+        await talk.link.submit(Configure(model=wanted))
+
+
+async def _can_be_had(talk: ChatContext, model: str) -> bool:
+    """After questions for what it needs; what is wrong with its name is said by who takes it."""
+    from pinfold.app.extras import extra_for
+    from pinfold.app.models import CallOptions
+    from pinfold.front.chat.downloads import ask_for_key, offer_extra
+
+    loaded = await anyio.to_thread.run_sync(load_config, talk.workspace)
+    calling = CallOptions.of(loaded.config, loaded.keys())
+    try:
+        extra = extra_for(model, calling)
+    except PinfoldError:
+        return True
+    if extra and not await offer_extra(extra, talk):
+        return True
+    return await ask_for_key(model, calling, talk)
+
+
+def _options(reachable: Reachable, now: str) -> list[tuple[str, str]]:
+    options = [
+        (inside.weights.name, f"{inside.weights.name}  {inside.weights.title}, runs here")
+        for inside in reachable.inside
+        if inside.path
+    ]
+    for server in reachable.servers:
+        for model in server.models:
+            size = f"context {model.context:,}" if model.context else "context unknown"
+            name = server.name_of(model)
+            options.append((name, presentable_line(f"{name}  {size}, at {server.base_url}")))
+    return [(name, f"{words}  (now)" if name == now else words) for name, words in options]
+
+
+async def grants_command(talk: ChatContext, rest: str) -> None:
+    # A yes for always is one for the session too; it is shown once, as what it is.
+    granted = list(
+        {str(one["pattern"]): str(one["scope"]) for one in await query_session(talk.link, "grants")}.items()
+    )
+    match rest.split():
+        case []:
+            if not granted:
+                write_note(talk, "No standing permissions; you'll be asked each time.")
+                return
+            rows = [(f"{number:>3}", scope, pattern) for number, (pattern, scope) in enumerate(granted, 1)]
+            write_lines(talk, columns(rows, width=talk.paper.width))
+            write_note(talk, "take one back: /grants revoke N")
+        case ["revoke", word]:
+            number = parse_number(word, "grant")
+            if number > len(granted):
+                raise BadArguments(f"there is no grant {number}; /grants lists {len(granted)}")
+            await _revoke(talk, *granted[number - 1])
+        case _:
+            raise BadArguments("write /grants, or /grants revoke N")
+
+
+async def _revoke(talk: ChatContext, pattern: str, scope: str) -> None:
+    if scope == "this run":
+        raise BadArguments(f"{pattern!r} was given on the command line and ends with this chat")
+    if scope == "always":
+        from pinfold.app.grants import Grants
+
+        await anyio.to_thread.run_sync(Grants().revoke, pattern, talk.workspace)
+    if pattern in (await load_story(talk)).granted:
+        await talk.link.submit(Configure(revoke=(pattern,)))
+    else:
+        write_note(talk, f"not granted any more: {pattern}")
+
+
+async def doctor_command(talk: ChatContext, _: str) -> None:
+    write_note(talk, "looking at every sandbox and model here")
+    await run_cli_command(talk, "doctor")
+
+
+async def map_command(talk: ChatContext, _: str) -> None:
+    from pinfold.app.system_map import build_session_map
+    from pinfold.front.cli.map import outline
+
+    write_lines(talk, outline(await build_session_map(talk.link), talk.paper.width))
+    write_note(talk, "of the whole installation: pinfold map")

@@ -1,0 +1,80 @@
+"""Commands that users wrote themselves: found, shown and said to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from pinfold.app.user_commands import UserCommands, fill_command, load_user_commands
+from pinfold.events import PinfoldError
+from pinfold.front.chat.commands.table import COMMANDS
+from pinfold.text import join_names
+
+if TYPE_CHECKING:
+    from pinfold.front.chat.commands.context import ChatContext
+
+_NAMED = 6
+_found: dict[Path, UserCommands] = {}
+"""As they were last looked at: completion asks at every key."""
+_said: set[str] = set()
+
+
+def find_commands(workspace: Path, *, again: bool = False) -> UserCommands:
+    """Those that can be used; one that has the name of a built-in command is not among them."""
+    if again or workspace not in _found:
+        try:
+            _found[workspace] = load_user_commands(workspace)
+        except PinfoldError as error:
+            _found[workspace] = UserCommands(faults=(str(error),))
+    found = _found[workspace]
+    usable = {name: one for name, one in found.commands.items() if name.lower() not in COMMANDS}
+    return UserCommands(commands=usable, untrusted=found.untrusted, faults=found.faults)
+
+
+def notices(workspace: Path) -> Iterator[str]:
+    """What must be said about them: what is ignored each time, the rest once."""
+    find_commands(workspace)
+    found = _found[workspace]
+    if found.untrusted:
+        names = join_names([f"/{name}" for name in found.untrusted], _NAMED)
+        yield f"ignored, this folder is not trusted: {names}; see and allow: pinfold trust {workspace}"
+    shadowing = [
+        f"your /{name} is never used: there is a built-in one"
+        for name in found.commands
+        if name.lower() in COMMANDS
+    ]
+    for line in (*shadowing, *found.faults):
+        if line not in _said:
+            _said.add(line)
+            yield line
+
+
+async def run_user_command(talk: ChatContext, name: str, arguments: str) -> bool:
+    """Raises PinfoldError."""
+    from pinfold.front.chat.commands.output import BadArguments, write_error
+
+    found = await anyio.to_thread.run_sync(lambda: find_commands(talk.workspace, again=True))
+    command = found.commands.get(name)
+    if command is not None:
+        await talk.say(await anyio.to_thread.run_sync(fill_command, command, arguments, talk.workspace))
+        return True
+    if name in found.untrusted:
+        raise BadArguments(
+            f"it comes with this folder, which is not trusted; see and allow: pinfold trust {talk.workspace}"
+        )
+    write_error(talk, no_such(name, talk))
+    return False
+
+
+def no_such(name: str, talk: ChatContext) -> str:
+    """In one line, with the nearest there is."""
+    known = [*(command.name for command in COMMANDS.values()), *find_commands(talk.workspace).commands]
+    near = get_close_matches(name.lower(), known, n=1) or [
+        one for one in known if name and one.startswith(name)
+    ]
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+    return f"there is no command /{name}; {hint}"

@@ -1,0 +1,190 @@
+"""The chat on a terminal that understands nothing but lines: no live region, no colours, no keys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pinfold.front.chat.input_queue import (
+    LEAVE_HINT,
+    ChoiceQuestion,
+    InputQueue,
+    KeyQuestion,
+    Question,
+    WordsQuestion,
+)
+
+
+class LineTerminal:
+    """A terminal that is written to and read from by the line."""
+
+    steered = False
+
+    def __init__(self, desk: InputQueue) -> None:
+        self._desk = desk
+        self._in = sys.stdin.fileno()
+        self._read = b""
+        self._begun = ""
+        """Lines that end with a backslash, so far."""
+        self._prompted = False
+        self._echoed = ""
+        """What stands on the screen already, since the terminal shows what is typed."""
+        self._soon: asyncio.Handle | None = None
+        desk.changed, desk.arms = self._prompt_soon, self._ask
+
+    @property
+    def columns(self) -> int:
+        return max(20, shutil.get_terminal_size().columns)
+
+    @property
+    def rows(self) -> int:
+        return shutil.get_terminal_size().lines
+
+    def append(self, text: str) -> None:
+        if self._echoed:
+            if text == "\n":
+                return
+            echoed, self._echoed = self._echoed, ""
+            if text == f"{echoed}\n":
+                return
+        if self._prompted:  # it stands at the end of a line already
+            text = f"\n{text}"
+            self._prompted = False
+        _write(text)
+        self._prompt_soon()
+
+    def set_live_lines(self, lines: list[str]) -> None:
+        """There is no such place."""
+
+    def set_completions(
+        self,
+        commands: Iterable[tuple[str, str]],
+        arguments: Callable[[str, str], Iterable[str]],
+        workspace: Path,
+    ) -> None:
+        """There is no key to ask for it."""
+
+    def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._in, self._take)
+        loop.add_signal_handler(signal.SIGINT, self._stop)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._desk.leave)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._in)
+
+    def _prompt_soon(self) -> None:
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._prompt)
+
+    def _prompt(self) -> None:
+        self._soon = None
+        desk = self._desk
+        desk.on_drawn()
+        if not (self._prompted or desk.is_busy or desk.queued or desk.question or desk.leaving):
+            self._prompted = True
+            _write(". " if self._begun else "> ")
+
+    def _take(self) -> None:
+        try:
+            data = os.read(self._in, 1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self._desk.leave()
+            return
+        *lines, self._read = (self._read + data).split(b"\n")
+        for line in lines:
+            self._enter(line.decode("utf-8", "replace"))
+
+    def _enter(self, line: str) -> None:
+        self._prompted = False
+        self._desk.hint = ""
+        question = self._desk.question
+        if question is not None and self._desk.armed:
+            _answer(question, line.strip())
+        elif line.endswith("\\"):
+            self._begun += line[:-1] + "\n"
+        else:
+            self._echoed = "" if self._begun or self._desk.is_busy else f"> {line.rstrip()}"
+            self._desk.enter(self._begun + line)
+            self._begun = ""
+        self._prompt_soon()
+
+    def _ask(self) -> None:
+        question = self._desk.question
+        if question is None:
+            return
+        lines = [question.title]
+        if isinstance(question, KeyQuestion):
+            lines.append(
+                "  ".join(f"[{key}] {words}" for key, words in question.keys.items() if len(key) == 1)
+            )
+        elif isinstance(question, ChoiceQuestion):
+            lines += [f"  {number}. {words}" for number, words in enumerate(question.options, 1)]
+            lines.append("a number, Enter; Ctrl-C leaves it")
+        label = question.label if isinstance(question, WordsQuestion) else "?"
+        _write("\n".join(lines) + f"\n{label} ")
+        termios.tcflush(self._in, termios.TCIFLUSH)  # what was typed before it was asked is no answer
+
+    def _stop(self) -> None:
+        desk = self._desk
+        if desk.question is not None:
+            _write("\n")
+            desk.question.settle(None)
+        elif desk.is_busy:
+            desk.interrupted()
+        elif desk.hint == LEAVE_HINT:
+            desk.leave()
+        else:
+            desk.hint = LEAVE_HINT
+            self.append(f"{LEAVE_HINT}\n")
+
+
+def _answer(question: Question, line: str) -> None:
+    match question:
+        case KeyQuestion():
+            if len(line) == 1:
+                question.press(line)
+            elif line.lower() in ("yes", "no"):
+                question.press(line[0])
+            elif line:
+                keys = ", ".join(key for key in question.keys if len(key) == 1)
+                _write(f"That is no answer; type one of {keys}, then Enter.\n? ")
+        case ChoiceQuestion() if line.isdecimal() and 1 <= int(line) <= len(question.options):
+            question.settle(str(int(line) - 1))
+        case WordsQuestion():
+            question.enter(line)
+        case _:
+            pass
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def chat_in_lines(given: dict[str, Any]) -> int:
+    """The whole of it; the exit code."""
+    return asyncio.run(_chat(given))
+
+
+async def _chat(given: dict[str, Any]) -> int:
+    from pinfold.front.chat.conversation import converse
+
+    desk = InputQueue(time.monotonic)
+    lines = LineTerminal(desk)
+    lines.open()
+    try:
+        return await converse(desk, lines, given)
+    finally:
+        lines.close()

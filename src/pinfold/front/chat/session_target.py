@@ -1,0 +1,193 @@
+"""Which session the chat is about: a new one, or one that goes on; and what of its past is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pinfold.app import (
+    BUILTIN,
+    ConfigError,
+    Link,
+    Options,
+    SessionStore,
+    connect,
+    current_folder,
+    is_too_wide,
+    load_config,
+    new_session_options,
+    open_session,
+    read_session,
+    resume_options,
+)
+from pinfold.app.extras import extra_for, missing_modules
+from pinfold.app.models import is_usable
+from pinfold.events import (
+    ActionFinished,
+    ActionId,
+    ApprovalDecided,
+    ApprovalRequested,
+    Entry,
+    SessionId,
+    UserSpoke,
+    new_session_id,
+)
+from pinfold.front.chat.downloads import (
+    UserInteraction,
+    ask_for_key,
+    build_environment,
+    fetch_weights,
+    offer_extra,
+)
+from pinfold.front.chat.status import Status
+from pinfold.front.cli.flags import flags_of, mount_settings
+from pinfold.text import exact_line, presentable_line
+
+TURNS = 20
+"""Of the past that are shown."""
+
+
+class SessionTarget(Struct, frozen=True, kw_only=True):
+    session: SessionId
+    folder: Path | None
+    """None: nothing of it is kept."""
+    options: Options
+    is_new: bool
+
+    def open_link(self) -> AbstractAsyncContextManager[Link]:
+        if self.folder is None:
+            return open_session(None, self.session, self.options)
+        return connect(self.folder, self.session, self.options)
+
+
+class Past(Struct, kw_only=True):
+    entries: list[Entry] = field(default_factory=list[Entry])
+    """Of the last turns."""
+    older: int = 0
+    """Turns before them."""
+    displays: int = 0
+    """What they have shown."""
+    status: Status = field(default_factory=Status)
+    asked: dict[ActionId, ApprovalRequested] = field(default_factory=dict[ActionId, ApprovalRequested])
+    """What still waits for an answer."""
+
+    def forget_entries(self) -> None:
+        """They are told already."""
+        from pinfold.app.exports import displays_in
+
+        self.displays += len(displays_in(self.entries))
+        self.entries, self.older = [], 0
+
+
+async def resolve_session(given: Mapping[str, Any], name: str | None, user: UserInteraction) -> SessionTarget:
+    """A session by name, or a new one. Raises PinfoldError."""
+    if name is None:
+        await _ask_trust(given["workspace"] or current_folder(), user)
+    place = await anyio.to_thread.run_sync(_resolve_target, given, name)
+    if not place.is_new:
+        return place
+    options = await _choose_model(place.options, user)
+    model = str(options.model)
+    if options.toolbox.data and missing_modules("sql") and not await offer_extra("sql", user):
+        user.tell("Databases cannot be read without it; later: pinfold extras add sql")
+    extra = extra_for(model, options.calling)
+    if (not extra or await offer_extra(extra, user)) and await ask_for_key(model, options.calling, user):
+        options = replace(options, calling=options.calling.with_stored_keys())
+    if model in BUILTIN:
+        await fetch_weights(model, user)
+    if is_usable(model, options.calling):
+        await build_environment(given["workspace"] or current_folder(), given["sandbox"], model, user)
+    return replace(place, options=options)
+
+
+async def _ask_trust(workspace: Path, user: UserInteraction) -> None:
+    """What a folder tells the agent is obeyed after one yes, for as long as none of it changes."""
+    from pinfold.app.trust import question, trust
+
+    asked = await anyio.to_thread.run_sync(question, workspace)
+    if asked is None:
+        return
+    changed = {f"{name} has changed since it was trusted" for name in asked.changed}
+    user.tell(
+        f"{presentable_line(str(workspace))}:",
+        *(f"  {exact_line(line)}" for line in (*asked.lines, *sorted(changed))),
+    )
+    if await user.confirm("This folder has instructions for the agent. Follow them"):
+        await anyio.to_thread.run_sync(trust, asked.found)
+
+
+def last_session_here(given: Mapping[str, Any]) -> str:
+    """The session used last in this folder; of all, where the folder is too wide to be worked in. Raises NoSuchSession."""
+    folder = (given["workspace"] or current_folder()).resolve()
+    return "last" if is_too_wide(folder) else SessionStore().last_in(folder)
+
+
+def _resolve_target(given: Mapping[str, Any], name: str | None) -> SessionTarget:
+    flags = flags_of(dict(given))
+    if name is not None:
+        session, folder = SessionStore().find(name)
+        options = resume_options(session, folder, given["workspace"], flags)
+    else:
+        session = new_session_id()
+        folder = None if given["ephemeral"] else SessionStore().folder_of(session)
+        if "run.mode" not in load_config(flags=flags).origins:
+            flags["run.mode"] = "ask"
+        options = new_session_options(session, given["workspace"], flags)
+        options = replace(options, title=given.get("title"))
+    options = replace(options, unattended=False, **mount_settings(dict(given)))
+    return SessionTarget(session=session, folder=folder, options=options, is_new=name is None)
+
+
+async def _choose_model(options: Options, user: UserInteraction) -> Options:
+    """Where nobody has named one: what was found, what will be used, and a question only where it would leave here."""
+    if not options.model:
+        from pinfold.app.first_run import agree_on_model, detect_setup
+        from pinfold.front.cli.first_screen import first_screen
+
+        there = await detect_setup()
+        user.tell(*first_screen(there))
+        options = replace(options, model=await agree_on_model(there, user.confirm) or None)
+        if not options.model:
+            raise ConfigError("The chat needs a model: use --model NAME, or try `pinfold demo`.")
+    return options
+
+
+async def load_past(place: SessionTarget, upto: int) -> Past:
+    """What happened before, up to event `upto`."""
+    if place.folder is None or place.is_new or upto == 0:
+        return Past()
+    return await anyio.to_thread.run_sync(_read_past, place.folder, place.session, upto)
+
+
+def _read_past(folder: Path, session: SessionId, upto: int) -> Past:
+    past = Past()
+    begins: list[int] = []
+    with read_session(folder, session) as (log, damage):
+        for entry in log.read(damage=damage):
+            if entry.seq > upto:
+                break
+            if isinstance(entry.event, UserSpoke):
+                begins.append(len(past.entries))
+            past.entries.append(entry)
+            past.status.take(entry.event)
+            match entry.event:
+                case ApprovalRequested():
+                    past.asked[entry.event.id] = entry.event
+                case ApprovalDecided() | ActionFinished():
+                    past.asked.pop(entry.event.id, None)
+                case _:
+                    pass
+    past.older = max(0, len(begins) - TURNS)
+    if past.older:
+        first = begins[past.older]
+        from pinfold.app.exports import displays_in
+
+        past.displays = len(displays_in(past.entries[:first]))
+        past.entries = past.entries[first:]
+    return past

@@ -1,0 +1,377 @@
+"""Servers of the user's, offered to our clients behind policy: tools under the server's name, the rest as it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, INVALID_REQUEST, NotificationParams, RequestParams
+from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict
+
+from pinfold import __version__
+from pinfold.app import CommandRefused, ConfigError
+from pinfold.app.client_sessions import ClientSessions
+from pinfold.app.mcp_passthrough import LATEST, Line, Speech, Upstream
+from pinfold.events import PinfoldError
+from pinfold.front.mcp_server.calls import Calls, Context
+from pinfold.front.mcp_server.clients import Client, client_of
+from pinfold.front.mcp_server.contents import failure
+from pinfold.front.mcp_server.peers import ClientPeer, NoClientPeer, RequestPeer
+
+Wire: TypeAlias = Mapping[str, Any]
+Answer: TypeAlias = dict[str, Any]
+_Handler: TypeAlias = Callable[[Context, BaseModel], Awaitable[Any]]
+TITLE = "mcp exports"
+BETWEEN = "__"
+"""Of a server's name and that of its tool or prompt."""
+_ENVELOPE = "io.modelcontextprotocol/"
+_LIST: Wire = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""Of every list that is made of several."""
+_US: Wire = {"name": "pinfold", "version": __version__}
+
+
+class _Params(RequestParams):
+    model_config = ConfigDict(extra="allow")
+
+
+class _Said(NotificationParams):
+    model_config = ConfigDict(extra="allow")
+
+
+class ExportingServer(Server[Any]):
+    """Tells of changes where the servers behind it do."""
+
+    changes = NotificationOptions()
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        return super().create_initialization_options(
+            notification_options or self.changes, experimental_capabilities, extensions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is judged, and the request that it stands for."""
+
+    server: str
+    tool: str
+    args: Wire
+    params: dict[str, Any]
+
+
+class Exports:
+    """`names` are servers of the user's, or `*` for all. `plain`: their tools and prompts keep their names."""
+
+    def __init__(
+        self, offering: ClientSessions, calls: Calls, names: tuple[str, ...], *, plain: bool
+    ) -> None:
+        self._offering = offering
+        self._calls = calls
+        self._wanted = names
+        self._plain = plain
+        self._names: tuple[str, ...] = ()
+        self._shared: Upstream | None = None
+        """For clients of whom one cannot be told from another."""
+        self._each: dict[str, tuple[Upstream, ClientPeer]] = {}
+        self._modern: dict[str, Line] = {}
+        """Servers that speak the newer protocol."""
+        self._seen: dict[str, Line] = {}
+        """Every server, by whichever line."""
+
+    async def look(self) -> None:
+        """Start them and see what they offer. Raises PinfoldError."""
+        upstream = await self._upstream_of_all()
+        self._names = upstream.names if self._wanted == ("*",) else self._wanted
+        if unknown := [name for name in self._names if name not in upstream.names]:
+            there = ", ".join(upstream.names) or "none is configured"
+            raise ConfigError(f"there is no MCP server {unknown[0]!r} to export; there is: {there}")
+        if self._plain and len(self._names) != 1:
+            raise ConfigError(
+                "--plain-names goes with one server; with several their names could be the same"
+            )
+        for name in self._names:
+            await self._line_of_all(upstream, name)
+
+    async def _upstream_of_all(self) -> Upstream:
+        if self._shared is None or self._shared.offered.gone.is_set():
+            self._shared = Upstream(await self._offering.open(TITLE, TITLE))
+        return self._shared
+
+    async def _line_of_all(self, upstream: Upstream, name: str) -> Line:
+        """In the newer version of the protocol if the server has it, for what need not know the client."""
+        nobody = NoClientPeer()
+        speech = Speech(version=LATEST_MODERN_VERSION, client=_US, capabilities={})
+        if name in self._modern or name not in self._seen:
+            try:
+                self._modern[name] = self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
+                return self._seen[name]
+            except (MCPError, PinfoldError):
+                if name in self._modern:
+                    raise
+        speech = Speech(version=LATEST, client=_US, capabilities={})
+        try:
+            self._seen[name] = await upstream.get_lasting_line(name, speech, nobody)
+        except MCPError as error:
+            raise ConfigError(f"{name} cannot be exported: {error.error.message}") from error
+        return self._seen[name]
+
+    # --- what is offered
+
+    def has(self, capability: str, *inside: str) -> bool:
+        found: list[Any] = [line.capabilities.get(capability) for line in self._seen.values()]
+        for key in inside:
+            found = [cast("Wire", one).get(key) for one in found if isinstance(one, dict)]
+        return any(one is not None and one is not False for one in found)
+
+    def schema_of(self, tool: str) -> Wire | None:
+        """Of the arguments of a tool, by the name a client knows."""
+        known = next((one for one in self._calls.tools if one.name == tool), None)
+        if known is not None:
+            return known.input_schema
+        try:
+            server, name = self._split(tool)
+        except MCPError:
+            return None
+        listed = self._seen[server].listed if server in self._seen else ()
+        return next((one.get("inputSchema") for one in listed if one.get("name") == name), None)
+
+    def install(self, server: ExportingServer) -> None:
+        """Handlers for what the servers behind us have."""
+        server.get_tool_input_schema = self.schema_of
+        handlers: dict[str, _Handler] = {"tools/list": self._list_tools, "tools/call": self._call_tool}
+        if self.has("resources"):
+            handlers["resources/list"] = self._make_list_handler("resources")
+            handlers["resources/templates/list"] = self._make_list_handler("resourceTemplates")
+            handlers["resources/read"] = self._read_resource
+        if self.has("resources", "subscribe"):
+            handlers["resources/subscribe"] = handlers["resources/unsubscribe"] = self._forward_to_first
+        if self.has("prompts"):
+            handlers["prompts/list"] = self._make_list_handler("prompts")
+            handlers["prompts/get"] = self._get_prompt
+        if self.has("completions"):
+            handlers["completion/complete"] = self._complete
+        if self.has("logging"):
+            handlers["logging/setLevel"] = self._forward_to_all
+        if len(self._modern) == 1 == len(self._names):
+            handlers["subscriptions/listen"] = self._listen
+        for method, handler in handlers.items():
+            server.add_request_handler(method, _Params, _with_protocol_errors(handler))
+        server.add_notification_handler("notifications/roots/list_changed", _Said, self._roots_changed)
+        server.changes = NotificationOptions(
+            prompts_changed=self.has("prompts", "listChanged"),
+            resources_changed=self.has("resources", "listChanged"),
+            tools_changed=self.has("tools", "listChanged"),
+        )
+
+    # --- lists
+
+    async def _list_tools(self, context: Context, _params: BaseModel) -> Answer:
+        found: list[Wire] = [
+            one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in self._calls.tools
+        ]
+        for name in self._names:
+            async with self._line(context, name) as (_client, line):
+                await line.look()
+                found += [
+                    {**one, "name": self._public_name(name, str(one.get("name")))}
+                    for one in line.listed
+                    if one.get("name") in line.agreed
+                ]
+                self._seen[name] = line
+        return {"tools": found, **_LIST}
+
+    def _make_list_handler(self, key: str) -> _Handler:
+        async def list_items(context: Context, _params: BaseModel) -> Answer:
+            found: list[Wire] = []
+            for name in self._names:
+                async with self._line(context, name) as (_client, line):
+                    if ("prompts" if key == "prompts" else "resources") not in line.capabilities:
+                        continue
+                    for one in await line.every(context.method, key):
+                        renamed = {**one, "name": self._public_name(name, str(one.get("name")))}
+                        found.append(renamed if key == "prompts" else one)
+            return {key: found, **_LIST}
+
+        return list_items
+
+    # --- what is judged
+
+    async def _call_tool(self, context: Context, _params: BaseModel) -> Any:
+        params = dict(context.params or {})
+        tool = str(params.get("name"))
+        if self._calls.has(tool):
+            return await self._calls.call(context, tool, dict(_table(params.get("arguments"))))
+        server, params["name"] = self._split(tool)
+        try:
+            async with self._line(context, server) as (client, line):
+                if params["name"] not in line.agreed:
+                    return failure(f"Unknown tool: {tool[:80]}")
+                call = _Call(server, params["name"], _table(params.get("arguments")), params)
+                return await self._judge_and_forward(context, client, line, call)
+        except PinfoldError as error:
+            return failure(str(error))
+
+    async def _read_resource(self, context: Context, _params: BaseModel) -> Answer:
+        params = dict(context.params or {})
+        refusal: MCPError | None = None
+        for server in self._names:
+            async with self._line(context, server) as (client, line):
+                if "resources" not in line.capabilities:
+                    continue
+                call = _Call(server, "read_resource", {"uri": params.get("uri")}, params)
+                try:
+                    return await self._judge_and_forward(context, client, line, call)
+                except CommandRefused as error:
+                    refusal = MCPError(code=INVALID_REQUEST, message=str(error))
+                except MCPError as error:
+                    refusal = error  # another one may have it
+        raise refusal or MCPError(code=INVALID_PARAMS, message="no server has resources")
+
+    async def _get_prompt(self, context: Context, _params: BaseModel) -> Answer:
+        params = dict(context.params or {})
+        server, params["name"] = self._split(str(params.get("name")))
+        args = {"name": params["name"], "arguments": _table(params.get("arguments"))}
+        async with self._line(context, server) as (client, line):
+            return await self._judge_and_forward(
+                context, client, line, _Call(server, "get_prompt", args, params)
+            )
+
+    async def _judge_and_forward(self, context: Context, client: Client, line: Line, call: _Call) -> Answer:
+        upstream = await self._upstream(client)
+
+        async def forward() -> Answer:
+            return await self._forward_request(context, line, call.params)
+
+        return await upstream.forward_call(line, call.server, (call.tool, call.args), forward, client.approve)
+
+    # --- what is not
+
+    async def _complete(self, context: Context, _params: BaseModel) -> Answer:
+        params = dict(context.params or {})
+        match params.get("ref"):
+            case {"type": "ref/prompt", "name": str(name), **rest}:
+                server, plain = self._split(name)
+                params["ref"] = {**rest, "type": "ref/prompt", "name": plain}
+                async with self._line(context, server) as (_client, line):
+                    return await self._forward_request(context, line, params)
+            case _:
+                return await self._forward_to_first(context, _params)
+
+    async def _forward_to_first(self, context: Context, _params: BaseModel) -> Answer:
+        """The first that does not refuse."""
+        refusal: MCPError | None = None
+        for server in self._names:
+            async with self._line(context, server) as (_client, line):
+                try:
+                    return await self._forward_request(context, line, dict(context.params or {}))
+                except MCPError as error:
+                    refusal = error
+        raise refusal or MCPError(code=INVALID_PARAMS, message="no server is exported")
+
+    async def _forward_to_all(self, context: Context, _params: BaseModel) -> Answer:
+        for server in self._names:
+            async with self._line(context, server) as (_client, line):
+                if "logging" in line.capabilities:
+                    await self._forward_request(context, line, dict(context.params or {}))
+        return {}
+
+    async def _listen(self, context: Context, _params: BaseModel) -> Answer:
+        (server,) = self._names
+        async with self._line(context, server) as (_client, line):
+            return await line.request(context.method, context.params, id_=context.request_id)
+
+    async def _roots_changed(self, context: Context, _params: BaseModel) -> None:
+        for server in self._names:
+            async with self._line(context, server) as (_client, line):
+                await line.notify(context.method, context.params)
+
+    async def _forward_request(self, context: Context, line: Line, params: dict[str, Any]) -> Answer:
+        meta = dict(params.get("_meta") or {})
+        wants_progress = meta.pop("progressToken", None) is not None
+        if line.version not in MODERN_PROTOCOL_VERSIONS:
+            meta = {key: value for key, value in meta.items() if not key.startswith(_ENVELOPE)}
+        params = {**params, "_meta": meta} if meta else {k: v for k, v in params.items() if k != "_meta"}
+        report = context.session.report_progress if wants_progress else None
+        return await line.request(context.method, params, on_progress=report)
+
+    # --- over which line
+
+    @asynccontextmanager
+    async def _line(self, context: Context, server: str) -> AsyncGenerator[tuple[Client, Line]]:
+        client = client_of(context)
+        upstream = await self._upstream(client)
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            peer = self._each[client.key][1]
+            with peer.track_request(context):
+                yield client, await upstream.get_lasting_line(server, _speech(context), peer)
+            return
+        known = await self._line_of_all(await self._upstream_of_all(), server)
+        if server in self._modern and upstream.is_remote(server):
+            speech = _speech(context)
+            async with upstream.open_request_line(server, speech, RequestPeer(context), known) as line:
+                yield client, line
+        else:
+            yield client, known
+
+    async def _upstream(self, client: Client) -> Upstream:
+        """In the client's own session, so that what it knows is what policy goes by."""
+        if not client.key:
+            return await self._upstream_of_all()
+        offered = await self._calls.session_of(client)
+        known = self._each.get(client.key)
+        if known is None or known[0].offered is not offered:
+            gone = [key for key, (one, _) in self._each.items() if one.offered.gone.is_set()]
+            for key in gone:
+                del self._each[key]
+            self._each[client.key] = known = Upstream(offered), ClientPeer()
+        return known[0]
+
+    def forget(self, client: str) -> None:
+        self._each.pop(client, None)
+
+    # --- names
+
+    def _public_name(self, server: str, name: str) -> str:
+        return name if self._plain else f"{server}{BETWEEN}{name}"
+
+    def _split(self, shown: str) -> tuple[str, str]:
+        if self._plain:
+            return self._names[0], shown
+        for server in self._names:
+            if shown.startswith(f"{server}{BETWEEN}"):
+                return server, shown.removeprefix(f"{server}{BETWEEN}")
+        raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {shown[:80]}")
+
+
+def _with_protocol_errors(handler: _Handler) -> _Handler:
+    """What is wrong with a server, or not allowed, as an error of the protocol."""
+
+    async def handle(context: Context, params: BaseModel) -> Any:
+        try:
+            return await handler(context, params)
+        except PinfoldError as error:
+            raise MCPError(code=INVALID_REQUEST, message=str(error)) from error
+
+    return handle
+
+
+def _table(value: Any) -> Wire:
+    return cast("Wire", value) if isinstance(value, dict) else {}
+
+
+def _speech(context: Context) -> Speech:
+    about, can = context.session.client_params, context.session.client_capabilities
+    client = about.client_info.model_dump(by_alias=True, mode="json", exclude_none=True) if about else _US
+    capabilities = can.model_dump(by_alias=True, mode="json", exclude_none=True) if can else {}
+    return Speech(version=context.protocol_version, client=client, capabilities=capabilities)

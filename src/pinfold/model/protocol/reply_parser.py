@@ -1,0 +1,266 @@
+"""Calls out of a reply's text: tolerant of how models write them, silent about all that is no call.
+
+Reading never runs anything and never fails. It looks at each place of the text a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from pinfold.events import Call, Finish, ToolSchema, new_action_id
+from pinfold.model.protocol import python_calls
+from pinfold.model.protocol.effort import Effort
+from pinfold.model.protocol.fences import Fence, fence_at, holds
+from pinfold.model.protocol.known_tools import Fault, KnownTools, ParsedCall
+from pinfold.model.protocol.lenient_json import Place, Unreadable, value_at
+from pinfold.model.protocol.marks import Marks, after_thoughts
+from pinfold.model.protocol.objects import calls_in, find_meant_tool
+from pinfold.model.protocol.quotes import Quotes
+from pinfold.model.protocol.tags import tag_at
+
+MOST_CALLS = 64
+"""Of one reply: more is a model that repeats itself."""
+LOOKED_AT = 1_000_000
+"""Characters of a reply in which calls begin. A call may be longer."""
+OUTPUT = "Output of {}"
+"""What comes before a tool's answer; a model that writes it has made the answer up."""
+MADE_UP = "You wrote the output of {} yourself: nothing was run. Write the call, and wait for its output."
+QUOTED = (
+    "The code is quoted from the user and was not run. "
+    'To run it write <tool name="{}">, the {}, </tool>; else answer in words.'
+)
+_RUNNABLE = re.compile(r"(?:```|~~~)[ \t]*+py|<tool", re.IGNORECASE)
+_TOOL_FIRST = re.compile(
+    r"(?:\s*+#[^\n]*+\n)*+\s*+\[?+\s*+(?:(?:functions|tools|default_api)\.)?+(?P<name>\w++)\s*+\("
+)
+_OF_OUTPUT = re.compile(r"\b(?:outputs?\b|prints?\b|printed\b|returns?\b|results?[ \t]*+[:=])", re.IGNORECASE)
+_NEAR = 200
+_NOTATIONS = ("{", "[", "<")
+_ENDS_A_CALL = re.compile(r"[ \t`;,.]*+(?:\r?+\n|\Z)")
+_WORD = re.compile(r"<[^<>\n]{0,80}+>|\[[A-Z_]{1,30}+\]|\w")
+
+
+class ParsedReply(Struct, frozen=True, kw_only=True):
+    """What a reply's text asks for."""
+
+    calls: tuple[Call, ...] = ()
+    correction: str = ""
+    """For the model: what was meant as a call, was none, and how to write it."""
+    unreadable: bool = False
+    """No call was understood, and one was clearly meant."""
+
+
+def parse_reply(
+    text: str, tools: Sequence[ToolSchema], *, quoted: Sequence[str] = (), finish: Finish = "stop"
+) -> ParsedReply:
+    """The calls in `text`, in order. `quoted` is what the user wrote: code out of it is not run by repeating it."""
+    if not tools:
+        return ParsedReply()
+    return _Reader(text, tools, quoted, finish).read()
+
+
+def is_code_only(code: str, known: KnownTools) -> bool:
+    """Whether a fenced block of it is read as exactly this code, and as no call of another kind."""
+    if code.lstrip().startswith(_NOTATIONS) or not holds(code):
+        return False
+    first = _TOOL_FIRST.match(code)
+    return first is None or first["name"] not in known
+
+
+class _Reader:
+    def __init__(self, text: str, tools: Sequence[ToolSchema], quoted: Sequence[str], finish: Finish) -> None:
+        self._text = text
+        self._finish: Finish = finish
+        self._known = KnownTools(tools)
+        self._user = Quotes(quoted)
+        self._effort = Effort()
+        self._wanted: list[ParsedCall] = []
+        self._faults: list[str] = []
+        self._repeated: list[str] = []
+        """Tools whose calls were the user's own words."""
+
+    def read(self) -> ParsedReply:
+        self._scan(after_thoughts(self._text), len(self._text), "prose")
+        calls = tuple(Call(id=new_action_id(), tool=call.tool, args=dict(call.args)) for call in self._wanted)
+        is_lost = bool(self._faults) and not calls
+        return ParsedReply(calls=calls, correction=self._correction(), unreadable=is_lost)
+
+    def _correction(self) -> str:
+        if self._faults:
+            return self._faults[0]
+        if self._wanted:
+            return ""
+        if made_up := self._find_invented_output():
+            return MADE_UP.format(made_up)
+        if not self._repeated:
+            return ""
+        tool = self._repeated[0]
+        return QUOTED.format(tool, "code" if tool == self._known.python else "arguments as JSON")
+
+    def _find_invented_output(self) -> str | None:
+        """The tool whose output the reply begins with, although it calls none."""
+        start = after_thoughts(self._text)
+        line = self._text[start : start + _NEAR].lstrip().partition("\n")[0]
+        return next((name for name in self._known.names if line.startswith(f"{OUTPUT.format(name)}:")), None)
+
+    @property
+    def _found(self) -> int:
+        return len(self._wanted) + len(self._faults) + len(self._repeated)
+
+    def _scan(self, start: int, stop: int, place: Place) -> None:
+        marks = Marks(self._text, min(stop, start + LOOKED_AT), place)
+        at = start
+        while self._found < MOST_CALLS and self._effort.step():
+            mark = marks.next(at)
+            if mark is None:
+                return
+            match mark:
+                case "quote", match:
+                    end = self._blockquote(match)
+                case "fence", match:
+                    end = self._fence(match, stop)
+                case "tag", match:
+                    end = self._tag(match, stop)
+                case "object", match:
+                    end = self._object(match, stop, place)
+                case "call", match:
+                    end = self._line(match, stop)
+            at = max(end, at + 1)
+
+    def _take(
+        self, calls: Sequence[ParsedCall | Fault], source: str, *, form: Literal["tag", "other"] = "other"
+    ) -> None:
+        """Count them in, unless they only say again what the user wrote; `source` is their text."""
+        is_quoted: bool | None = None
+        for call in calls[: MOST_CALLS - self._found]:
+            if isinstance(call, Fault):
+                self._faults.append(call.words)
+                continue
+            code = call.args.get("code") if call.tool == self._known.python else None
+            # A tag says that it is to be run, unless the user wrote the tag as well.
+            if isinstance(code, str) and form == "other":
+                repeats = self._user.hold(code) and not python_calls.calls_nothing(code, self._effort)
+            else:
+                is_quoted = self._user.hold(source) if is_quoted is None else is_quoted
+                repeats = is_quoted
+            if repeats:
+                self._repeated.append(call.tool)
+            else:
+                self._wanted.append(call)
+
+    def _blockquote(self, match: re.Match[str]) -> int:
+        if self._known.python and _RUNNABLE.search(match.group()):
+            self._repeated.append(self._known.python)
+        return match.end()
+
+    def _fence(self, match: re.Match[str], stop: int) -> int:
+        fence = fence_at(self._text, match, stop, self._effort)
+        if fence is None:
+            return match.end("run")
+        if not fence.body.strip():
+            return fence.end
+        match fence.language:
+            case "python":
+                if not self._calls_of_block(fence):
+                    self._code(fence.body)
+            case "calls":
+                if not self._calls_of_block(fence) and not fence.body.lstrip().startswith(_NOTATIONS):
+                    self._scan(fence.start, fence.stop, "block")
+            case "bare":
+                if not self._calls_of_block(fence) and self._is_meant_to_run(fence.body, match.start()):
+                    self._code(fence.body)
+            case "other":
+                pass
+        return fence.end
+
+    def _code(self, body: str) -> None:
+        if self._known.python:
+            self._take([ParsedCall(self._known.python, {"code": body})], body)
+
+    def _is_meant_to_run(self, body: str, start: int) -> bool:
+        """Of a block without a language: it is code, and no line before says that it is output."""
+        return not _OF_OUTPUT.search(self._line_before(start)) and python_calls.is_code(body, self._effort)
+
+    def _line_before(self, start: int) -> str:
+        return self._text[max(0, start - _NEAR) : start].rstrip().rpartition("\n")[2]
+
+    def _calls_of_block(self, fence: Fence) -> bool:
+        """Whether the block holds calls in a notation of their own, which are taken."""
+        before = self._found
+        if fence.body.lstrip().startswith(_NOTATIONS):
+            self._scan(fence.start, fence.stop, "block")
+        first = _TOOL_FIRST.match(fence.body)
+        if self._found == before and first and first["name"] in self._known:
+            calls = python_calls.calls_of(fence.body, self._known, self._effort)
+            # With a variable in it, it is code like any other.
+            if all(isinstance(call, ParsedCall) for call in calls) or fence.language == "calls":
+                self._take(calls, fence.body)
+        return self._found > before
+
+    def _tag(self, match: re.Match[str], stop: int) -> int:
+        tag = tag_at(self._text, match, stop, self._known, finish=self._finish, effort=self._effort)
+        source = self._text[match.start() : tag.end]
+        self._take(tag.calls, source, form="tag" if tag.explicit else "other")
+        return tag.end
+
+    def _object(self, match: re.Match[str], stop: int, place: Place) -> int:
+        start = match.start()
+        if self._effort.json_chars < 0:
+            return match.end()
+        try:
+            found = value_at(self._text, start, stop, place=place, effort=self._effort)
+        except Unreadable as error:
+            if self._text[start] == "{":
+                self._unreadable(start, stop, error)
+            return start + 1
+        calls = calls_in(found.value, self._known, "perhaps", self._effort)
+        if not calls or (place == "prose" and self._is_mentioned(start, found.end)):
+            return found.end
+        if found.mended:
+            calls = [self._check_args(call) for call in calls]
+        self._take(calls, self._text[start : found.end])
+        return found.end
+
+    def _check_args(self, call: ParsedCall | Fault) -> ParsedCall | Fault:
+        """Mended JSON counts only where it gives arguments the tool has."""
+        if isinstance(call, Fault) or call.tool not in self._known:
+            return call
+        if call.args.keys() <= set(self._known.properties(call.tool)):
+            return call
+        return self._known.fault(call.tool, "its JSON is broken")
+
+    def _unreadable(self, start: int, stop: int, error: Unreadable) -> None:
+        tool = find_meant_tool(self._text, start, stop, self._known)
+        if tool:
+            cut = error.cut and self._finish == "length"
+            why = "the reply was cut off within it; make it shorter" if cut else str(error)
+            self._take([self._known.fault(tool, why)], "")
+
+    def _is_mentioned(self, start: int, end: int) -> bool:
+        """Words before and behind it on its line: it is spoken of."""
+        before = self._text[max(0, start - _NEAR) : start].rpartition("\n")[2]
+        behind = self._text[end : end + _NEAR].partition("\n")[0]
+        return _is_words(before) and _is_words(behind)
+
+    def _line(self, match: re.Match[str], stop: int) -> int:
+        start = match.start("call")
+        if match["name"] not in self._known:
+            return match.end()
+        bracket = start if self._text[start] == "[" else match.end() - 1
+        end = python_calls.bracket_end(self._text, bracket, stop, self._effort)
+        if end is None or not _ENDS_A_CALL.match(self._text, end, stop):
+            return match.end()
+        source = self._text[start:end]
+        calls = python_calls.calls_of(source, self._known, self._effort)
+        # `read_file(path)` describes the tool; with a value among its arguments it is a call.
+        described = '"' not in source and "'" not in source
+        self._take([call for call in calls if isinstance(call, ParsedCall) or not described], source)
+        return end
+
+
+def _is_words(text: str) -> bool:
+    return any(not word.group().startswith(("<", "[")) for word in _WORD.finditer(text))

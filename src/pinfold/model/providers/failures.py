@@ -1,0 +1,185 @@
+"""From what an SDK raises to the one failure that the engine knows: what happened, whether and when to ask again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pinfold.events import ContextTooLong, RequestFailed
+from pinfold.model.providers.provider_registry import Key
+from pinfold.model.wire.http import Patience
+from pinfold.text import first_line, redact
+
+if TYPE_CHECKING:
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+
+_WORDS = 400
+_THEIRS = {"stop": "stop_sequences", "max_tokens": "max_output_tokens"}
+_REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-goog-request-id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureContext:
+    """What a failure may have to name."""
+
+    key: Key
+    base_url: str | None
+    settings: Iterable[str]
+    patience: Patience
+
+
+def failure(error: Exception, asking: FailureContext) -> RequestFailed:
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
+
+    if isinstance(error, RequestFailed):
+        return error
+    if isinstance(error, ModelHTTPError):
+        return _refusal(error, error, asking)
+    if isinstance(error, ModelAPIError):
+        return RequestFailed(_describe_no_answer(error, asking))
+    words = _one_line(str(error), asking)
+    if isinstance(error, UnexpectedModelBehavior):
+        return RequestFailed(f"the answer cannot be read: {words}")
+    if isinstance(error, UserError):
+        return RequestFailed(f"cannot be asked this: {words}", retryable=False)
+    if isinstance(error, OSError):
+        return RequestFailed(f"{type(error).__name__}: {words}")
+    # Nobody has answered: the SDK could make no request of this, most likely because of a setting.
+    named = ", ".join(asking.settings)
+    hint = f"; is every setting right ({named})?" if named else ""
+    return RequestFailed(f"cannot be asked this: {type(error).__name__}: {words}{hint}", retryable=False)
+
+
+def _refusal(error: ModelHTTPError, kind: ModelAPIError, asking: FailureContext) -> RequestFailed:
+    """A status of 400 or more, or what a stream said in its place. `kind` is the same error by its other base."""
+    from pydantic_ai import exceptions as of
+
+    status, retryable = error.status_code, None
+    words = _one_line(_error_message(error.body), asking)
+    match kind:
+        case of.ModelContextWindowExceededError():
+            return _too_long(words, error)
+        case of.ModelAuthenticationError():
+            said = f"{asking.key.words} is refused ({status}): {words}"
+        case of.ModelNotFoundError():
+            meant = f"; did you mean {error.suggested_model_id}?" if error.suggested_model_id else ""
+            said = f"there is no such model{_address(asking)} ({status}): {words}{meant}"
+        case of.ModelQuotaExceededError():
+            # Often a 429, like too many requests; but waiting does not help.
+            retryable, said = False, f"the account has no credit left ({status}): {words}"
+        case of.ModelRateLimitError():
+            said = f"too many requests ({status}): {words}"
+            if _spend_limit_reached(error.body):
+                retryable, said = False, f"the account has reached its limit ({status}): {words}"
+        case of.ModelOverloadedError():
+            said = f"overloaded ({status}): {words}"
+        case of.ModelRequestRejectedError() if setting := _find_setting(words, asking.settings):
+            said = f"refuses the setting {setting!r} ({status}): {words}; take it out of [model]"
+        case _:
+            said = f"{words} ({status})"
+    return RequestFailed(
+        said,
+        status=status,
+        retry_after_s=_wait_s(error),
+        request_id=_request_id(error),
+        retryable=retryable,
+    )
+
+
+def _too_long(words: str, error: ModelHTTPError) -> ContextTooLong:
+    """Anthropic: `212000 tokens > 200000 maximum`; Google: `count (1200000) exceeds the maximum ... (1048576)`."""
+    counts = [int(count) for count in re.findall(r"\d{4,}", words)]
+    needed, size = counts if len(counts) == 2 else (None, None)
+    return ContextTooLong(
+        f"the conversation does not fit into the model: {words}",
+        size=size,
+        needed=needed,
+        status=error.status_code,
+        request_id=_request_id(error),
+    )
+
+
+def _describe_no_answer(error: ModelAPIError, asking: FailureContext) -> str:
+    """No status at all: asking again may help."""
+    from pydantic_ai.exceptions import ModelConnectionError, ModelRequestTimeout, ModelTimeoutError
+
+    words = _one_line(error.message, asking)
+    match error:
+        case ModelRequestTimeout():
+            return f"no answer within {asking.patience.first_s:g} s"
+        case ModelTimeoutError(phase="connect"):
+            return f"cannot be reached{_address(asking)}: no connection in time"
+        case ModelTimeoutError():
+            return f"nothing came for {asking.patience.idle_s:g} s"
+        case ModelConnectionError(phase="connect"):
+            return f"cannot be reached{_address(asking)}: {words}"
+        case ModelConnectionError():
+            return f"the reply broke off: {words}"
+        case _:
+            return words
+
+
+def _address(asking: FailureContext) -> str:
+    return f" at {asking.base_url}" if asking.base_url else ""
+
+
+def _one_line(text: str, asking: FailureContext) -> str:
+    return redact(first_line(text, _WORDS), [asking.key.value] if asking.key.value else ())
+
+
+# Reading what providers send with an error
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    """An object of the body; some send a list of one."""
+    if isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _error_message(body: object) -> str:
+    fields = _fields(body)
+    inner = _fields(fields.get("error")) or fields
+    message = inner.get("message") or inner.get("detail") or body
+    return message if isinstance(message, str) and message.strip() else "no reason given"
+
+
+def _request_id(error: ModelHTTPError) -> str:
+    headers = error.headers or {}
+    found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
+    return str(found or _fields(error.body).get("request_id") or "")
+
+
+def _wait_s(error: ModelHTTPError) -> float | None:
+    return error.retry_after if error.retry_after is not None else _retry_info_s(error.body)
+
+
+def _retry_info_s(body: object) -> float | None:
+    """Google says when to come back in the body: `{"@type": ".../google.rpc.RetryInfo", "retryDelay": "17.5s"}`."""
+    details = _fields(_fields(body).get("error")).get("details")
+    for detail in cast("list[object]", details) if isinstance(details, list) else []:
+        delay = _fields(detail).get("retryDelay")
+        if isinstance(delay, str) and re.fullmatch(r"\d+(\.\d+)?s", delay):
+            return float(delay[:-1])
+    return None
+
+
+def _spend_limit_reached(body: object) -> bool:
+    details = _fields(_fields(_fields(body).get("error")).get("details"))
+    return details.get("error_code") == "enforced_spend_limit_reached"
+
+
+def _find_setting(words: str, settings: Iterable[str]) -> str | None:
+    """The setting that a refusal speaks of. Providers write names in their own case: `topK` is `top_k`."""
+    # An everyday word such as `stop` counts only where it is marked as a name.
+    marked = re.findall(r"[\"'`](\w+)[\"'`]|(\w+):", words)
+    said = {_bare(word) for word in re.findall(r"\w+", words) if not word.islower() or "_" in word}
+    said |= {_bare(word) for pair in marked for word in pair if word}
+    said |= {word for word in ("temperature", "seed", "thinking") if word in words.lower()}
+    return next((name for name in settings if said & {_bare(name), _bare(_THEIRS.get(name, name))}), None)
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "").lower()

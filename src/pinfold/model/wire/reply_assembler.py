@@ -1,0 +1,281 @@
+"""A chat completion put together from its chunks, by whatever habits the server has. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from pinfold.events import (
+    BadEvent,
+    Call,
+    Finish,
+    Json,
+    Reply,
+    RequestFailed,
+    Thought,
+    Usage,
+    new_action_id,
+)
+from pinfold.model.wire.payload import a_count, a_list, a_text, an_object, parse_payload
+from pinfold.model.wire.reasoning import Speech
+
+_FINISH: Mapping[str, Finish] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "filter",
+    "safety": "filter",
+}
+_GAVE_UP = ("error", "insufficient_system_resource", "network_error")
+_CUT = "The reply was cut off within the call of {}, which was not run. Write it again, shorter."
+_MOST_GLUED = 64
+_SPACE = re.compile(r"\s*")
+_REASONING = ("reasoning_content", "reasoning")
+
+
+class _Slot(Struct):
+    """One call as its pieces come."""
+
+    index: int | None = None
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = []
+    whole: Json = None
+    """Arguments that came as an object."""
+    extra: Json = None
+    """What the server wants back with the call."""
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.pieces) or self.whole is not None
+
+    def add(self, piece: Mapping[str, Json]) -> None:
+        function = an_object(piece.get("function")) or piece
+        name = a_text(function.get("name"))
+        self.id = self.id or a_text(piece.get("id"))
+        self.extra = piece.get("extra_content") or self.extra
+        if name != self.name:
+            self.name += name
+        match function.get("arguments"):
+            case str(text):
+                self.pieces.extend([text] if text else [])
+            case None:
+                pass
+            case whole:
+                self.whole = whole
+
+    def calls(self) -> list[Call]:
+        values = [self.whole] if self.whole is not None else arguments_in("".join(self.pieces))
+        return [Call(id=new_action_id(), tool=self.name, args=args) for args in values]
+
+    @property
+    def is_cut(self) -> bool:
+        """Its arguments are not whole."""
+        if self.whole is not None:
+            return False
+        try:
+            parse_payload("".join(self.pieces))
+        except BadEvent:
+            return True
+        return False
+
+
+class ReplyAssembler:
+    """Takes chunks, gives the pieces to show, and in the end the reply."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.finished = False
+        """Nothing of the answer itself can follow."""
+        self.begun = False
+        """There was a choice in some chunk."""
+        self._speech = Speech()
+        self._reasoning_key = ""
+        self._finish: Finish = "stop"
+        self._usage = Usage()
+        self._slots: list[_Slot] = []
+        self._at: dict[int, _Slot] = {}
+        self._by_id: dict[str, _Slot] = {}
+
+    def add(self, chunk: Mapping[str, Json]) -> list[str | Thought]:
+        self.id = self.id or a_text(chunk.get("id"))[:200]
+        choices = [an_object(choice) for choice in a_list(chunk.get("choices"))]
+        choice = next((choice for choice in choices if not choice.get("index")), None)
+        self._count(chunk, choice or {})
+        if choice is None:
+            return []
+        pieces = self._add_choice(choice)
+        if reason := a_text(choice.get("finish_reason")):
+            if reason in _GAVE_UP:
+                raise RequestFailed(f"the server gave up in the middle of the reply ({reason})")
+            self._finish = _FINISH.get(reason, "stop")
+            self.finished = True
+        return pieces
+
+    def end(self) -> list[str | Thought]:
+        """What was held back."""
+        return self._speech.end()
+
+    def reply(self, *, model: str, request_id: str) -> Reply:
+        in_order = self._in_order()
+        cut = in_order.pop() if self._finish == "length" and in_order and in_order[-1].is_cut else None
+        slots = [(slot, call) for slot in in_order for call in slot.calls()]
+        thoughts = self._speech.thoughts
+        return Reply(
+            text=self._speech.text,
+            calls=tuple(call for _, call in slots),
+            usage=self._usage,
+            request_id=request_id or self.id,
+            reasoning=thoughts.strip(),
+            finish=self._finish,
+            correction=_CUT.format(cut.name) if cut else "",
+            unreadable=cut is not None,
+            echo=self._echo(model, [slot for slot, _ in slots], thoughts) if slots else None,
+        )
+
+    def _in_order(self) -> list[_Slot]:
+        """As the server counts them, if it does."""
+        indexes = {slot.index for slot in self._slots}
+        if None in indexes or len(indexes) < len(self._slots):
+            return list(self._slots)
+        return sorted(self._slots, key=lambda slot: slot.index or 0)
+
+    def _add_choice(self, choice: Mapping[str, Json]) -> list[str | Thought]:
+        delta, message = an_object(choice.get("delta")), an_object(choice.get("message"))
+        if message and not delta and not self.begun:
+            delta, self.finished = message, True
+        self.begun = True
+        pieces: list[str | Thought] = []
+        for key in _REASONING:
+            if thought := a_text(delta.get(key)):
+                self._reasoning_key = key
+                pieces.extend(self._speech.think(thought))
+                break
+        for part in _parts(delta.get("content")):
+            heard = self._speech.say(part) if isinstance(part, str) else self._speech.think(part.text)
+            pieces.extend(heard)
+        pieces.extend(self._speech.say(a_text(delta.get("refusal"))))
+        self._add_calls(delta, whole=bool(message))
+        return pieces
+
+    def _add_calls(self, delta: Mapping[str, Json], *, whole: bool) -> None:
+        for place, entry in enumerate(a_list(delta.get("tool_calls"))):
+            piece = an_object(entry)
+            self._slot_for(piece, place if whole else None).add(piece)
+        # How calls were before there could be several.
+        if single := an_object(delta.get("function_call")):
+            self._slot_for(single, 0).add(single)
+
+    def _slot_for(self, piece: Mapping[str, Json], place: int | None) -> _Slot:
+        index = piece.get("index") if isinstance(piece.get("index"), int) else place
+        id_, name = a_text(piece.get("id")), a_text(an_object(piece.get("function")).get("name"))
+        if index is None:
+            slot = self._without_index(id_, name)
+        else:
+            slot = self._at.get(index)
+            # Some servers give every call the same index: another name or another id begins another call.
+            if slot is not None and name and slot.name:
+                other = bool(id_ and slot.id and id_ != slot.id) or (slot.begun and name != slot.name)
+                slot = None if other else slot
+        if slot is None:
+            slot = _Slot(index=index)
+            self._slots.append(slot)
+        if index is not None:
+            self._at[index] = slot
+        if id_:
+            self._by_id[id_] = slot
+        return slot
+
+    def _without_index(self, id_: str, name: str) -> _Slot | None:
+        if id_:
+            return self._by_id.get(id_)
+        return None if name or not self._slots else self._slots[-1]
+
+    def _count(self, chunk: Mapping[str, Json], choice: Mapping[str, Json]) -> None:
+        found = (chunk.get("usage"), choice.get("usage"), an_object(chunk.get("x_groq")).get("usage"))
+        usage = next((an_object(usage) for usage in found if usage), None)
+        if usage is None:
+            return
+        details = an_object(usage.get("prompt_tokens_details"))
+        self._usage = Usage(
+            input_tokens=a_count(usage.get("prompt_tokens")),
+            output_tokens=a_count(usage.get("completion_tokens")),
+            cached_tokens=a_count(details.get("cached_tokens"))
+            or a_count(usage.get("prompt_cache_hit_tokens")),
+            written_tokens=a_count(details.get("cache_write_tokens")),
+        )
+
+    def _echo(self, model: str, slots: Sequence[_Slot], thoughts: str) -> Json:
+        """Models that think between calls want their thoughts back with the calls, under the same name."""
+        echo: dict[str, Json] = {"model": model, "ids": [slot.id for slot in slots]}
+        if any(slot.extra for slot in slots):
+            echo["extra"] = [slot.extra for slot in slots]
+        if self._reasoning_key:
+            echo[self._reasoning_key] = thoughts
+        return echo
+
+
+def _parts(content: Json) -> list[str | Thought]:
+    """Content is text, or a list of parts of which some may be reasoning."""
+    if isinstance(content, str):
+        return [content] if content else []
+    parts: list[str | Thought] = []
+    for entry in a_list(content):
+        part = an_object(entry)
+        if part.get("type") == "thinking":
+            inner = part.get("thinking")
+            texts = [a_text(an_object(each).get("text")) for each in a_list(inner)] or [a_text(inner)]
+            parts.extend(Thought(text) for text in texts if text)
+        elif text := a_text(part.get("text")):
+            parts.append(text)
+    return parts
+
+
+def arguments_in(text: str) -> list[Json]:
+    """The arguments a model wrote: one object, or several glued together; what cannot be read stays text."""
+    if not text.strip():
+        return [{}]
+    try:
+        value = parse_payload(text)
+        # Written as JSON and then written as JSON once more.
+        inner = parse_payload(value) if isinstance(value, str) else value
+    except BadEvent:
+        return _split_objects(text) or [_repair_json(text)]
+    return [inner]
+
+
+def _repair_json(text: str) -> Json:
+    """An object with the usual slips in it: raw line ends, Python's quotes and words, a missing bracket."""
+    from pinfold.model.protocol.effort import Effort
+    from pinfold.model.protocol.lenient_json import Unreadable, value_at
+
+    begins = len(text) - len(text.lstrip())
+    if not text.startswith("{", begins):
+        return text
+    try:
+        found = value_at(text, begins, len(text), place="block", effort=Effort())
+    except Unreadable:
+        return text
+    rest = text[found.end :].strip("]}; \t\r\n")
+    return text if rest else an_object(found.value)
+
+
+def _split_objects(text: str) -> list[Json]:
+    """`{...}{...}`: the calls of a server that told them apart by nothing."""
+    decoder = json.JSONDecoder()
+    found: list[Json] = []
+    place = 0
+    try:
+        while place < len(text) and len(found) < _MOST_GLUED:
+            value, end = decoder.raw_decode(text, place)
+            if not isinstance(value, dict):
+                return []
+            found.append(parse_payload(text[place:end]))
+            space = _SPACE.match(text, end)
+            place = space.end() if space else end
+    except (ValueError, RecursionError):
+        return []
+    return found if len(found) > 1 and place == len(text) else []

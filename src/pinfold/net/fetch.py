@@ -1,0 +1,259 @@
+"""Fetches one URL, each hop canonicalised, judged and pinned anew; no cookies, no proxies of the environment's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+import anyio
+from msgspec import Struct
+
+from pinfold.net.egress import Egress
+from pinfold.net.errors import BadDestination, Refused, Unreachable
+from pinfold.net.hosts import Address, Destination, Url, parse_url
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpcore2
+
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_KEPT_IN_URL = "".join(map(chr, range(0x21, 0x7F)))
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t -~]*")
+_CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:+-]+)", re.IGNORECASE)
+_USUAL = (("User-Agent", "pinfold"), ("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"))
+_NOT_GIVEN = frozenset(("host", "connection", "content-length", "transfer-encoding", "accept-encoding"))
+
+
+class FetchLimits(Struct, frozen=True, kw_only=True):
+    redirects: int = 5
+    body_bytes: int = 10_000_000
+    """Decoded; the rest is not read."""
+    whole_s: float = 60.0
+    """All hops together, but for the time the gate takes."""
+    idle_s: float = 20.0
+    """Between two pieces of an answer."""
+
+
+class Fetched(Struct, frozen=True, kw_only=True):
+    url: str
+    """Where it came from in the end."""
+    status: int
+    mime: str
+    """As the server says, in lower case, without parameters; empty if it does not."""
+    charset: str
+    """As the server says; empty if it does not."""
+    body: bytes
+    is_whole: bool
+    """False: the body was longer than the limit."""
+    hops: tuple[str, ...]
+    """The URLs asked, in order, `url` being the last."""
+    sent: int
+    """Bytes of the requests, about: what they say, not how it was wrapped."""
+
+
+async def fetch(
+    url: str,
+    *,
+    egress: Egress,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    limits: FetchLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Fetched:
+    """`headers` and `body` go to the scheme, host and port of `url` only, not to where it redirects.
+
+    Redirects of a GET or HEAD are followed; of any other method they are the answer.
+    Raises BadDestination, Refused and Unreachable; an answer with a status of failure is an answer.
+    """
+    first = read_url(url)
+    given = dict(headers or {})
+    _check(given)
+    bounds = limits or FetchLimits()
+    fetcher = _Fetcher(egress, bounds, tls, method, body)
+    here, hops, sent = first, list[str](), 0
+    for _ in range(bounds.redirects + 1):
+        hops.append(str(here))
+        if (here.scheme, here.destination) != (first.scheme, first.destination):
+            given = {}  # once away they stay away
+        addresses = await egress.resolve_allowed(here.destination, "request")
+        sent += len(str(here)) + sum(map(len, (*given, *given.values()))) + len(body or b"")
+        got = await fetcher.got(here, given, addresses)
+        if isinstance(got, Url):
+            here = got
+            continue
+        return Fetched(
+            url=str(here),
+            status=got.status,
+            mime=got.mime,
+            charset=got.charset,
+            body=got.body[: bounds.body_bytes],
+            is_whole=len(got.body) <= bounds.body_bytes,
+            hops=tuple(hops),
+            sent=sent,
+        )
+    raise Refused(f"{first} redirects more than {bounds.redirects} times")
+
+
+class _Answer(Struct, frozen=True, kw_only=True):
+    status: int
+    mime: str
+    charset: str
+    body: bytes
+    """With one byte over the limit if it is longer."""
+
+
+@cache
+def _usual_tls() -> ssl.SSLContext:
+    """Takes longer to make than a request."""
+    import httpx2
+
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+def read_url(url: str) -> Url:
+    """A person may write spaces and other alphabets in path and query; never in the host."""
+    scheme, separator, rest = url.strip().partition("://")
+    authority = re.match(r"[^/?#]*", rest)
+    host = authority[0] if authority else ""
+    return parse_url(scheme + separator + host + quote(rest[len(host) :], safe=_KEPT_IN_URL))
+
+
+def _check(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise BadDestination(f"the header {name!r} cannot be sent: it holds a character no header has")
+        if name.lower() in _NOT_GIVEN:
+            raise BadDestination(f"the header {name!r} is not the caller's to set")
+
+
+class _Fetcher:
+    def __init__(
+        self,
+        egress: Egress,
+        limits: FetchLimits,
+        tls: ssl.SSLContext | None,
+        method: str,
+        body: bytes | None,
+    ) -> None:
+        self._method = method
+        self._body = body
+        self._follows = method in ("GET", "HEAD") and body is None
+        self._egress = egress
+        self._limits = limits
+        self._left_s = limits.whole_s
+        self._tls = tls
+
+    async def got(
+        self, url: Url, headers: Mapping[str, str], addresses: tuple[Address, ...]
+    ) -> Url | _Answer:
+        """Where it redirects to, or the answer. Raises BadDestination and Unreachable."""
+        import httpcore2
+        import httpx2
+
+        if url.scheme == "https":
+            self._tls = self._tls or _usual_tls()
+        backend = _pinned_backend(url.destination, self._egress, addresses)
+        began = anyio.current_time()
+        try:
+            with anyio.fail_after(max(0.0, self._left_s)):
+                async with httpcore2.AsyncConnectionPool(
+                    ssl_context=self._tls, network_backend=backend, http2=False, max_connections=1
+                ) as pool:
+                    return await self._send_request(pool, url, headers)
+        except TimeoutError:
+            raise Unreachable(f"{url} was not fetched within {self._limits.whole_s:g} s") from None
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+            raise Unreachable(f"{url} was not fetched: {str(error) or type(error).__name__}") from None
+        except httpx2.DecodingError as error:
+            raise Unreachable(f"{url} came in an encoding that could not be read: {error}") from None
+        finally:
+            self._left_s -= anyio.current_time() - began
+
+    async def _send_request(
+        self, pool: httpcore2.AsyncConnectionPool, url: Url, headers: Mapping[str, str]
+    ) -> Url | _Answer:
+        import httpcore2
+
+        place = url.destination
+        whole = httpcore2.URL(scheme=url.scheme, host=place.host, port=place.port, target=url.target)
+        known = {name.lower() for name in headers}
+        ours = [(name, value) for name, value in _USUAL if name.lower() not in known]
+        said = [("Host", url.host_header), *ours, *headers.items()]
+        patience = dict.fromkeys(("connect", "read", "write", "pool"), self._limits.idle_s)
+        if self._body is not None:
+            said.append(("Content-Length", str(len(self._body))))
+        async with pool.stream(
+            self._method, whole, headers=said, content=self._body, extensions={"timeout": patience}
+        ) as answer:
+            named = _first_of(answer.headers)
+            if self._follows and answer.status in _REDIRECTS and "location" in named:
+                return url.join(named["location"])
+            body = await _decode_body(answer, self._limits.body_bytes)
+        mime, _, parameters = named.get("content-type", "").partition(";")
+        charset = _CHARSET.search(parameters)
+        return _Answer(
+            status=answer.status,
+            mime=mime.strip().lower(),
+            charset=charset[1].lower() if charset else "",
+            body=body,
+        )
+
+
+async def _decode_body(answer: httpcore2.Response, limit: int) -> bytes:
+    import httpx2
+
+    class Pieces(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for piece in answer.aiter_stream():
+                yield piece
+
+    reader = httpx2.Response(answer.status, headers=answer.headers, stream=Pieces())
+    body = bytearray()
+    async for piece in reader.aiter_bytes(1 << 16):
+        body += piece
+        if len(body) > limit:
+            break
+    return bytes(body[: limit + 1])
+
+
+def _first_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
+    return found
+
+
+def _pinned_backend(
+    destination: Destination, egress: Egress, addresses: tuple[Address, ...]
+) -> httpcore2.AsyncNetworkBackend:
+    """Connects to these addresses and to nothing else; the name is for TLS alone."""
+    import httpcore2
+
+    plain = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+
+    class Pinned(httpcore2.AsyncNetworkBackend):
+        async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+            if (host, port) != (destination.host, destination.port):
+                raise httpcore2.ConnectError(f"{host}:{port} is not where this connection was to go")
+
+            async def open_one(address: Address, at: int) -> httpcore2.AsyncNetworkStream:
+                try:
+                    return await plain.connect_tcp(str(address), at)
+                except httpcore2.ConnectError as error:
+                    raise OSError(str(error)) from error
+
+            return await egress.first_open(destination, addresses, open_one)
+
+        async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+            raise httpcore2.ConnectError("nothing is fetched from a socket of this machine")
+
+        async def sleep(self, seconds: float) -> None:
+            await anyio.sleep(seconds)
+
+    return Pinned()

@@ -1,0 +1,327 @@
+"""OAuth: the user signs in with a browser, which comes back to a port of this machine; or a secret is shown for a token."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractContextManager
+from html import escape
+from typing import Any, Literal, cast
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx2
+from anyio.abc import SocketStream
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+)
+from pydantic import AnyUrl, ValidationError
+
+from pinfold.events import Json
+from pinfold.net import BadDestination, parse_url
+from pinfold.tools.mcp.ports import Credentials, Person
+from pinfold.tools.mcp.server_config import why_not_led_to
+from pinfold.tools.mcp.spec import OAuth, ServerSpec
+
+_PATH = "/callback"
+_BASIC: Literal["client_secret_basic"] = "client_secret_basic"
+"""What every authorisation server must understand."""
+_OURS = (
+    "response_type",
+    "client_id",
+    "redirect_uri",
+    "state",
+    "code_challenge",
+    "code_challenge_method",
+    "resource",
+    "scope",
+)
+_NOBODYS = ("request", "request_uri", "response_mode")
+"""These would replace ours."""
+_HEAD_BYTES = 16_384
+_VISIT_S = 10.0
+_PAGE = (
+    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"
+    "Referrer-Policy: no-referrer\r\nConnection: close\r\n\r\n<!doctype html><title>Pinfold</title><p>{words}</p>"
+)
+
+
+def signing_in(
+    spec: ServerSpec,
+    credentials: Credentials,
+    person: Person,
+    asking: Callable[[], AbstractContextManager[None]],
+    within_s: float,
+) -> httpx2.Auth | None:
+    """How to sign in where the server wants that; None where the user brings a header of their own."""
+    if any(name.lower() == "authorization" for name in spec.headers):
+        return None
+    said = spec.oauth or OAuth()
+    kept = _Kept(spec, credentials)
+    if said.grant == "client_credentials":
+        provider: OAuthClientProvider = ClientCredentialsOAuthProvider(
+            server_url=spec.url,
+            storage=kept,
+            client_id=said.client_id,
+            client_secret=said.client_secret,
+            token_endpoint_auth_method=_BASIC,
+            scope=said.scope or None,
+            issuer=said.issuer,
+        )
+    else:
+        visit = _Visit(spec, kept.port or said.callback_port or _free_port(), person, asking, within_s)
+        provider = OAuthClientProvider(
+            server_url=spec.url,
+            client_metadata=OAuthClientMetadata(
+                client_name="Pinfold",
+                redirect_uris=[AnyUrl(visit.address)],
+                scope=said.scope or None,
+                token_endpoint_auth_method=_BASIC if said.client_secret else "none",
+            ),
+            storage=kept,
+            redirect_handler=visit.go,
+            callback_handler=visit.result,
+        )
+        kept.redirect = visit.address
+    kept.provider = provider
+    return _WhenAsked(provider, kept)
+
+
+class _WhenAsked(httpx2.Auth):
+    """Signs in when the server wants it. The SDK's own lets no second request out before the first is answered."""
+
+    def __init__(self, provider: OAuthClientProvider, kept: _Kept) -> None:
+        self._provider = provider
+        self._kept = kept
+        self._is_loaded = False
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        context = self._provider.context
+        if not self._is_loaded:
+            self._is_loaded = True
+            context.current_tokens = await self._kept.get_tokens()
+        if context.current_tokens is None or context.is_token_valid():
+            if context.current_tokens:
+                request.headers["authorization"] = f"Bearer {context.current_tokens.access_token}"
+            response = yield request
+            if not _is_unwelcome(response):
+                return
+        flow = self._provider.async_auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                response = yield outgoing
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+
+def _is_unwelcome(response: httpx2.Response) -> bool:
+    wants = response.headers.get("www-authenticate", "")
+    return response.status_code == 401 or (response.status_code == 403 and "insufficient_scope" in wants)
+
+
+class _Kept:
+    """Tokens and registration of one server, for one URL: with another they are worth nothing."""
+
+    def __init__(self, spec: ServerSpec, credentials: Credentials) -> None:
+        self._spec = spec
+        self._credentials = credentials
+        self.provider: OAuthClientProvider | None = None
+        self.redirect = ""
+
+    @property
+    def port(self) -> int:
+        """To which the browser came back when the registration was made."""
+        port = self._read().get("port", 0)
+        return port if isinstance(port, int) else 0
+
+    async def get_tokens(self) -> OAuthToken | None:
+        kept = self._read()
+        try:
+            tokens = OAuthToken.model_validate(kept["tokens"])
+            metadata = OAuthMetadata.model_validate(kept["server"]) if kept.get("server") else None
+        except (KeyError, ValidationError):
+            return None
+        if self.provider is not None:
+            # The SDK asks for the token alone, and would take an old one for good and refresh it at the wrong place.
+            self.provider.context.oauth_metadata = metadata
+            expires = kept.get("expires_at")
+            self.provider.context.token_expiry_time = float(expires) if expires else None
+        return tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        context = self.provider.context if self.provider else None
+        self._write(
+            tokens=tokens.model_dump(mode="json", exclude_none=True),
+            expires_at=context.token_expiry_time if context else None,
+            server=context.oauth_metadata.model_dump(mode="json", exclude_none=True)
+            if context and context.oauth_metadata
+            else None,
+        )
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        said = self._spec.oauth
+        if said and said.client_id:
+            return OAuthClientInformationFull(
+                client_id=said.client_id,
+                client_secret=said.client_secret or None,
+                redirect_uris=[AnyUrl(self.redirect)] if self.redirect else None,
+                token_endpoint_auth_method=_BASIC if said.client_secret else "none",
+                issuer=said.issuer or None,
+            )
+        try:
+            return OAuthClientInformationFull.model_validate(self._read()["client"])
+        except (KeyError, ValidationError):
+            return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._write(
+            client=client_info.model_dump(mode="json", exclude_none=True), port=urlsplit(self.redirect).port
+        )
+
+    def _read(self) -> dict[str, Json]:
+        text = self._credentials.get(self._spec.name)
+        try:
+            kept: Json = json.loads(text) if text else {}
+        except ValueError:
+            return {}
+        match kept:
+            case {"url": self._spec.url}:
+                return cast("dict[str, Json]", kept)
+            case _:
+                return {}
+
+    def _write(self, **more: Json) -> None:
+        kept = {**self._read(), "url": self._spec.url, **more}
+        self._credentials.put(self._spec.name, json.dumps(kept))
+
+
+class _Visit:
+    """The browser's way to the sign-in page and back."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        port: int,
+        person: Person,
+        asking: Callable[[], AbstractContextManager[None]],
+        within_s: float,
+    ) -> None:
+        self._server = spec.name
+        self._home = spec.url
+        self._port = port
+        self._person = person
+        self._asking = asking
+        self._within_s = within_s
+        self._came: Mapping[str, str] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._port}{_PATH}"
+
+    async def go(self, url: str) -> None:
+        state = check_page(url, self._home)
+        came = anyio.Event()
+        try:
+            listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._port)
+        except OSError as error:
+            raise OAuthFlowError(
+                f"port {self._port} of this machine is taken, to which the browser comes back ({error})"
+            ) from None
+
+        async def serve(stream: SocketStream) -> None:
+            async with stream:
+                if found := await _read_callback(stream, state):
+                    self._came = found
+                    came.set()
+
+        self._came, agreed = None, False
+        with self._asking():
+            async with listener, anyio.create_task_group() as tasks:
+                tasks.start_soon(listener.serve, serve)
+                with anyio.move_on_after(self._within_s):
+                    why = f"{self._server} wants you to sign in"
+                    agreed = await self._person.open_page(self._server, url, why)
+                    if agreed:
+                        await came.wait()
+                tasks.cancel_scope.cancel()
+        if not agreed:
+            raise OAuthFlowError("you declined to sign in")
+
+    async def result(self) -> AuthorizationCodeResult:
+        came = self._came
+        if came is None:
+            raise OAuthFlowError(f"nobody signed in within {self._within_s:g} s")
+        if "error" in came:
+            raise OAuthFlowError(f"the sign-in page says {came['error'][:80]!r}")
+        return AuthorizationCodeResult(
+            code=came.get("code", ""), state=came.get("state"), iss=came.get("iss")
+        )
+
+
+def check_page(url: str, home: str) -> str:
+    """The state that must come back. Raises OAuthFlowError for a page that nobody should be sent to."""
+    try:
+        page, server = parse_url(url), parse_url(home)
+    except BadDestination as error:
+        raise OAuthFlowError(f"the sign-in page has no good address: {error}") from None
+    if why := why_not_led_to(page, server):
+        raise OAuthFlowError(f"the sign-in page is at {page.scheme}://{page.destination}, {why}")
+    said = parse_qs(urlsplit(url).query, keep_blank_values=True)
+    # A page that brings some of these itself could have the user agree to something else than what is asked here.
+    is_changed = any(len(said.get(name, [])) > 1 for name in _OURS) or any(name in said for name in _NOBODYS)
+    if is_changed or "state" not in said:
+        raise OAuthFlowError(
+            "the sign-in page's address has parameters of its own that only this sign-in may set"
+        )
+    return said["state"][0]
+
+
+async def _read_callback(stream: SocketStream, state: str) -> Mapping[str, str] | None:
+    """What a browser brought back; None for whatever else knocks."""
+    head = bytearray()
+    with anyio.move_on_after(_VISIT_S):
+        try:
+            while b"\r\n\r\n" not in head and len(head) < _HEAD_BYTES:
+                head += await stream.receive()
+            found = _parse_callback(bytes(head), state)
+            status, words = (
+                ("404 Not Found", "Nothing is here.")
+                if found is None
+                else ("200 OK", "Not signed in. You can close this page.")
+                if "error" in found
+                else ("200 OK", "You are signed in. You can close this page.")
+            )
+            await stream.send(_PAGE.format(status=status, words=escape(words)).encode())
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return None
+        return found
+    return None
+
+
+def _parse_callback(head: bytes, state: str) -> Mapping[str, str] | None:
+    line = head.split(b"\r\n", 1)[0].decode("ascii", "replace").split(" ")
+    if len(line) != 3 or line[0] != "GET":
+        return None
+    path, _, query = line[1].partition("?")
+    found = {key: values[0] for key, values in parse_qs(query).items()}
+    return found if path == _PATH and state and found.get("state") == state else None
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: Any = one.getsockname()[1]
+        return int(port)

@@ -1,0 +1,277 @@
+"""A server's own protocol over a connection of its own: for clients of ours that speak it themselves.
+
+Messages go through as they are. What the server asks is passed on too; nothing is answered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from pinfold.events import Json
+from pinfold.tools.errors import BadCall
+from pinfold.tools.mcp.connection import EXTRAS, explain
+from pinfold.tools.mcp.limits import Limits
+from pinfold.tools.mcp.manifest import Manifest, read_tools, why_not
+from pinfold.tools.mcp.oauth import signing_in
+from pinfold.tools.mcp.over_http import over_http
+from pinfold.tools.mcp.patience import Patience
+from pinfold.tools.mcp.ports import Pins
+from pinfold.tools.mcp.spec import ServerSpec
+from pinfold.tools.mcp.stdio import over_stdio
+from pinfold.tools.mcp.traffic import Over, Watch
+from pinfold.tools.mcp.world import World
+
+Wire = Mapping[str, Any]
+LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speech:
+    """Who speaks, in which version, and what they can be asked."""
+
+    version: str
+    client: Wire
+    capabilities: Wire
+
+    @property
+    def is_modern(self) -> bool:
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+
+class Peer(Protocol):
+    """The client for whom the line is held."""
+
+    async def on_request(self, method: str, params: Wire | None) -> dict[str, Any]:
+        """What the server wants of it. Raises MCPError."""
+        ...
+
+    async def on_notification(self, method: str, params: Wire | None) -> None: ...
+
+    async def on_resumed(self) -> None:
+        """The server let go of the stream of a request, and has been asked for the rest."""
+        ...
+
+
+class Line:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        dispatcher: JSONRPCDispatcher[TransportContext],
+        over: Over,
+        speech: Speech,
+        *,
+        pins: Pins,
+        limits: Limits,
+    ) -> None:
+        self.over = over
+        self.capabilities: Wire = {}
+        self.manifest = Manifest()
+        self.listed: Sequence[Wire] = ()
+        """Tools, as the server tells them."""
+        self.agreed: frozenset[str] = frozenset()
+        """Names of what is just as the user agreed to; at the first sight, all that can be offered."""
+        self.has_changed = False
+        """It told of a change since it was looked at."""
+        self._spec = spec
+        self._pins = pins
+        self._limits = limits
+        self._dispatcher = dispatcher
+        self._speech = speech
+        self._headers = {MCP_PROTOCOL_VERSION_HEADER: speech.version}
+        self._mirrored: dict[str, Mapping[tuple[str, ...], str]] = {}
+        """Arguments of tools that go as headers too."""
+
+    @property
+    def version(self) -> str:
+        return self._headers[MCP_PROTOCOL_VERSION_HEADER]
+
+    async def request(
+        self,
+        method: str,
+        params: Wire | None = None,
+        *,
+        on_progress: ProgressFnT | None = None,
+        id_: str | int | None = None,
+    ) -> dict[str, Any]:
+        """Raises MCPError. Cancelling tells the server."""
+        options: CallOptions = {"headers": self._headers_of(method, params)}
+        if on_progress is not None:
+            options["on_progress"] = on_progress
+        if id_ is not None:
+            options["request_id"] = id_
+        return await self._dispatcher.send_raw_request(method, params, options)
+
+    async def notify(self, method: str, params: Wire | None = None) -> None:
+        await self._dispatcher.notify(method, params, {"headers": dict(self._headers)})
+
+    def _headers_of(self, method: str, params: Wire | None) -> dict[str, str]:
+        headers = dict(self._headers)
+        if not self._speech.is_modern:
+            return headers
+        headers[MCP_METHOD_HEADER] = method
+        given: Wire = params or {}
+        named = NAME_BEARING_METHODS.get(method)
+        name = given.get(named) if named else None
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and name in self._mirrored:
+                headers |= mcp_param_headers(self._mirrored[name], given.get("arguments") or {})
+        return headers
+
+    async def begin(self) -> None:
+        """Raises MCPError, BadCall."""
+        if self._speech.is_modern:
+            answer = await self.request("server/discover", {"_meta": self.envelope()})
+        else:
+            answer = await self._dispatcher.send_raw_request(
+                "initialize",
+                {
+                    "protocolVersion": self._speech.version,
+                    "capabilities": self._speech.capabilities,
+                    "clientInfo": self._speech.client,
+                },
+                {"cancel_on_abandon": False},
+            )
+            self._headers[MCP_PROTOCOL_VERSION_HEADER] = str(answer.get("protocolVersion"))
+            await self.notify("notifications/initialized")
+        self.capabilities = cast("Wire", answer.get("capabilities") or {})
+
+    def envelope(self) -> dict[str, Any]:
+        return {
+            types.PROTOCOL_VERSION_META_KEY: self._speech.version,
+            types.CLIENT_INFO_META_KEY: self._speech.client,
+            types.CLIENT_CAPABILITIES_META_KEY: self._speech.capabilities,
+        }
+
+    async def look(self) -> None:
+        """See what it offers. Raises MCPError, BadCall."""
+        self.has_changed = False
+        self.listed = await self.every("tools/list", "tools") if "tools" in self.capabilities else ()
+        there = [
+            (name, kind) for kind, names in EXTRAS.items() if kind in self.capabilities for name in names
+        ]
+        self.manifest = read_tools(cast("Sequence[Mapping[str, Json]]", self.listed), there)
+        self._mirrored = {
+            str(one.get("name")): x_mcp_header_map(one.get("inputSchema")) for one in self.listed
+        }
+        self._agree()
+
+    def looks_like(self, other: Line) -> None:
+        """It is the same server, which was looked at a moment ago."""
+        self.capabilities, self.manifest, self.listed = other.capabilities, other.manifest, other.listed
+        self.agreed, self._mirrored = other.agreed, other._mirrored
+
+    def _agree(self) -> None:
+        good = self.manifest.only(name for name, entry in self.manifest.entries.items() if not why_not(entry))
+        kept = self._pins.get(self._spec.name)
+        if kept is None:
+            self._pins.put(self._spec.name, good.to_json())
+        pinned = good if kept is None else Manifest.from_json(kept)
+        self.agreed = frozenset(
+            name
+            for name, entry in good.entries.items()
+            if name in pinned.entries and pinned.entries[name].digest == entry.digest
+        )
+
+    async def every(self, method: str, key: str) -> list[Wire]:
+        """All pages of a list. Raises MCPError, BadCall."""
+        found: list[Wire] = []
+        limits = self._limits
+        cursor: Any = None
+        for _ in range(limits.pages):
+            params: dict[str, Any] = {"_meta": self.envelope()} if self._speech.is_modern else {}
+            page = await self.request(method, {**params, "cursor": cursor} if cursor else params)
+            more: Any = page.get(key)
+            found += cast("list[Wire]", more) if isinstance(more, list) else []
+            if len(found) > limits.tools:
+                raise BadCall(f"{self._spec.name} lists more than {limits.tools:,}; that is too many")
+            cursor = page.get("nextCursor")
+            if not cursor:
+                return found
+        raise BadCall(f"a list of {self._spec.name} has more than {limits.pages} pages")
+
+
+@asynccontextmanager
+async def line_to(
+    spec: ServerSpec, world: World, limits: Limits, speech: Speech, peer: Peer, *, like: Line | None = None
+) -> AsyncGenerator[Line]:
+    """Ready, and looked at unless it is `like` another. Raises BadCall, and MCPError where the server will not speak so."""
+    over, patience = Over(), Patience()
+    watch = Watch(over, limits)
+    watch.on_resume = peer.on_resumed
+
+    async def on_request(
+        _: DispatchContext[TransportContext], method: str, params: Wire | None
+    ) -> dict[str, Any]:
+        return {} if method == "ping" else await peer.on_request(method, params)
+
+    async def on_notification(_: DispatchContext[TransportContext], method: str, params: Wire | None) -> None:
+        if line and method.endswith("/list_changed"):
+            line.has_changed = True
+        await peer.on_notification(method, params)
+
+    line: Line | None = None
+    begun = False
+    try:
+        async with AsyncExitStack() as stack:
+            streams = await _streams(stack, spec, world, watch, patience)
+            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(*streams)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            await tasks.start(dispatcher.run, on_request, on_notification)
+            line = Line(spec, dispatcher, over, speech, pins=world.pins, limits=limits)
+            if like is not None:
+                line.looks_like(like)
+            else:
+                with anyio.fail_after(max(limits.start_s, spec.timeout_s)):
+                    await line.begin()
+                    await line.look()
+            begun = True
+            yield line
+    except BaseException as error:
+        only = _only(error)
+        if begun or not isinstance(only, Exception) or isinstance(only, MCPError):
+            raise only from None
+        raise BadCall(f"{spec.name} did not start: {explain(only, over)}") from error
+    finally:
+        over.end("it was closed")
+
+
+def _only(error: BaseException) -> BaseException:
+    """Task groups wrap what went wrong in one of them."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return _only(group.exceptions[0]) if len(group.exceptions) == 1 else group
+
+
+async def _streams(
+    stack: AsyncExitStack, spec: ServerSpec, world: World, watch: Watch, patience: Patience
+) -> Any:
+    if spec.transport == "stdio":
+        process = await stack.enter_async_context(world.programs.start(spec))
+        opening = over_stdio(process, watch, lambda words: world.notice(f"{spec.name}: {words}"))
+    else:
+        auth = signing_in(spec, world.credentials, world.person, patience.asking, watch.limits.sign_in_s)
+        opening = over_http(spec, watch, auth)
+    return await stack.enter_async_context(opening)

@@ -1,0 +1,392 @@
+"""Finds tools by words, and tells of each what a call needs. Starts no server."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice, pairwise
+from os.path import commonprefix
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pinfold.events import Json
+from pinfold.text import cap_text, join_names, printable_line
+from pinfold.tools.stubs import (
+    Form,
+    argument_lines,
+    bare_call,
+    first_sentence,
+    form_of,
+    local_name,
+    module_names,
+    short_call,
+    tools_by_name,
+)
+from pinfold.tools.stubs.schema_types import as_list, as_object
+from pinfold.tools.tool import Tool
+from pinfold.tools.word_forms import (
+    GRAMMAR,
+    MEANS,
+    PASSING,
+    WORD,
+    is_slip,
+    meant_by,
+    squash_name,
+    stem_of,
+    stems_of,
+)
+
+LIMIT = 8
+_IDENTIFIER = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z0-9]+)+")
+_SENTENCE_END = re.compile(r"[.:!]\s+|\n+")
+_MANY = 3
+"""Tools of a server of which it can be said what they share."""
+_CLAUSE = re.compile(r"[,:;(]| - ")
+_QUERY_CHARS = 400
+_QUERY_WORDS = 24
+_MESSAGE_CHARS = 4_000
+_MESSAGE_WORDS = 200
+_TELLING = 0.22
+"""Of what a word counts that one tool alone has: the score below which a tool has nothing to do with a message."""
+_FITTING = 0.3
+"""Of the best score; what has less is not told with a message."""
+_AGAIN = 3.0
+"""Times its score for a tool of a server that was used before."""
+_ASKED = 1.6
+"""Times its score for a tool that only looks, where the message is a question."""
+_TEXT_CHARS = 2_000
+_PARAMETERS = 40
+_PARAMETER_CHARS = 160
+_VALUES = 20
+_DETAIL_CHARS = 800
+_SERVERS = 20
+
+# How much a word counts by where it stands.
+_NAME, _SERVER, _SENTENCE, _TEXT, _PARAMETER, _PARAMETER_TEXT = 5.0, 3.0, 2.0, 0.7, 1.0, 0.3
+_SATURATION = 1.6
+_PART = 0.5
+"""Of a word of which only the beginning is alike: `repo`, `repository`."""
+_SAME_FORM = 0.5
+"""More for a word in the very form that was asked for: who says `issues` wants more than one."""
+_MEANT = 0.5
+"""Of a word that was not said, but is what tools call it."""
+_LIKE = 0.3
+"""Of a word that is spelled nearly so."""
+_EXACT = 1e9
+"""The score of a tool that is asked for by its name."""
+_FULL = 4
+"""Hits whose types are told; of the others the names of what they need."""
+_LEAST = 3
+"""Hits that are told even if they are poor: the best one may be the wrong one."""
+_RELATED = 0.4
+"""Of the best score; what has less is not told."""
+_ELSEWHERE = 0.6
+"""Of a tool of another server than the one that was named."""
+_DOMINANT = 2.0
+
+
+class _Entry(Struct, frozen=True):
+    tool: Tool[..., Any]
+    identifier: str
+    module: str
+    names: frozenset[str]
+    """It is asked for by name with one of these, written together."""
+    words: frozenset[str]
+    """Of its name, without those of its server's."""
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.tool, self.identifier)
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.identifier}"
+
+    def share(self, stems: Collection[str]) -> float:
+        """How much of its name was asked for."""
+        return len(self.words & set(stems)) / len(self.words) if self.words else 0.0
+
+
+def search(words: str, tools: Iterable[Tool[..., Any]], limit: int = LIMIT) -> list[str]:
+    """The tools that fit best, each as a line that is enough to call it. The index of the last tools is kept."""
+    return _index_of(_ByIdentity(tuple(tools))).search(words, limit)
+
+
+class Index:
+    """The words of many tools, read when the first question comes."""
+
+    def __init__(self, tools: Iterable[Tool[..., Any]], *, servers: Iterable[str] = ()) -> None:
+        """`servers` are those whose tools are not known yet."""
+        self._tools = tuple(tools)
+        names = dict.fromkeys([*(tool.server for tool in self._tools), *servers])
+        self._modules = module_names(list(names))
+        self._entries: list[_Entry] = []
+        self._named: dict[str, list[int]] = {}
+        self._postings: dict[str, dict[int, float]] = {}
+        self._vocabulary: list[str] = []
+        self._forms: list[str] = []
+        self._lines: dict[int, str] = {}
+        self._hints: dict[int, str] = {}
+
+    def search(self, words: str, limit: int = LIMIT) -> list[str]:
+        """Never empty: where nothing fits, it says so and what there is."""
+        if not self._entries:
+            self._read()
+        asked = words[:_QUERY_CHARS]
+        scores = self._scores(asked)
+        exact = self._named.get(squash_name(asked), [])
+        scores |= dict.fromkeys(exact, _EXACT)
+        if len(WORD.findall(asked)) > 1 and exact:  # one word may be a name, or what many tools are about
+            scores = dict.fromkeys(exact, _EXACT)
+        ranked = sorted(scores, key=lambda at: -scores[at])[: max(limit, 1)]
+        if not ranked:
+            return [self._nothing(asked)]
+        least = _RELATED * max((score for score in scores.values() if score < _EXACT), default=0.0)
+        related = [at for at in ranked if scores[at] >= least]
+        told = ranked[: max(len(related), _LEAST)]
+        full = related[:_FULL]
+        lines = [self._line(at) if at in full else self._short_line(at) for at in told]
+        if len(told) == 1 or scores[told[0]] >= _DOMINANT * scores[told[1]]:
+            lines[0] = self._in_detail(told[0])
+        return lines
+
+    def fitting(
+        self, text: str, limit: int, *, without: Collection[str] = (), used: Collection[str] = ()
+    ) -> list[str]:
+        """Lines of tools that may be of use for a whole message; empty where none shares a telling word with it.
+
+        Those of servers in `used` come first among equals: conversations stay with their subject.
+        """
+        if not self._entries:
+            self._read()
+        said = text[:_MESSAGE_CHARS]
+        scores = self._scores(said, most=_MESSAGE_WORDS)
+        asks = said.rstrip().endswith("?")
+        for at in scores:
+            tool = self._entries[at].tool
+            if tool.server in used:
+                scores[at] *= _AGAIN
+            if asks and tool.effect == "pure":
+                scores[at] *= _ASKED
+        least = max(_TELLING * self._rarity(1), _FITTING * max(scores.values(), default=0.0))
+        # The name of a server is in each of its tools, so that as a word it tells them not apart, and counts little.
+        named = self._servers_in(said)
+        best = [at for at in scores if scores[at] >= least or self._entries[at].tool.server in named]
+        best.sort(key=lambda at: (-scores[at], at))
+        with_sources = dict.fromkeys(one for at in best for one in (at, *self._named_by(at)))
+        lines = (self._hint(at) for at in with_sources)
+        return list(islice((line for line in lines if line not in without), limit))
+
+    def _servers_in(self, text: str) -> set[str]:
+        """Those that it names, in one form or another."""
+        stems = stems_of(text)
+        return {server for server, module in self._modules.items() if set() < stems_of(module) <= stems}
+
+    def _named_by(self, at: int) -> list[int]:
+        """Tools that this one's author names: mostly where an argument comes from."""
+        tool = self._entries[at].tool
+        told = [tool.description[:_TEXT_CHARS]]
+        for schema in islice(
+            as_object(as_object(tool.schema.parameters).get("properties")).values(), _PARAMETERS
+        ):
+            description: Json = as_object(schema).get("description")
+            told.append(description[:_PARAMETER_CHARS] if isinstance(description, str) else "")
+        words = set(_IDENTIFIER.findall(" ".join(told)))
+        return [
+            other
+            for other, entry in enumerate(self._entries)
+            if other != at and entry.tool.server == tool.server and local_name(entry.tool) in words
+        ]
+
+    def _read(self) -> None:
+        by_server: dict[str, list[Tool[..., Any]]] = {}
+        for tool in self._tools:
+            by_server.setdefault(tool.server, []).append(tool)
+        for server, tools in by_server.items():
+            module = self._modules[server]
+            for identifier, tool in tools_by_name(_in_own_words(tools)).items():
+                name = local_name(tool)
+                own = squash_name(name)
+                names = frozenset((own, squash_name(module) + own, squash_name(server) + own)) - {""}
+                for one in names:
+                    self._named.setdefault(one, []).append(len(self._entries))
+                words = stems_of(name) - stems_of(server) or stems_of(name)
+                self._entries.append(_Entry(tool, identifier, module, names, words))
+        for at, entry in enumerate(self._entries):
+            for word, weight in _weights(entry).items():
+                self._postings.setdefault(word, {})[at] = weight
+        self._vocabulary = sorted(word for word in self._postings if word[0] != "=")
+        self._forms = [word for word in self._postings if word[0] == "="]
+
+    def _scores(self, asked: str, most: int = _QUERY_WORDS) -> dict[int, float]:
+        given = [word.lower() for word in WORD.findall(asked)][:most]
+        kept = [word for word in given if word not in PASSING] or given
+        stems = {stem_of(word): (word, 1.0) for word in kept}
+        for word in meant_by(asked):
+            stems.setdefault(stem_of(word), (word, _MEANT))
+        together = {stem_of(first + second) for first, second in pairwise(kept)} & self._postings.keys()
+        prefix = squash_name(asked)
+        scores: dict[int, float] = {}
+        covered: dict[int, float] = {}
+        whole = 0.0
+        for stem, (word, share) in stems.items():
+            found = self._weights_of(stem, word)
+            for at, weight in self._postings.get(f"={word}", {}).items():
+                found[at] = found.get(at, 0.0) + _SAME_FORM * weight
+            rarity = share * self._rarity(len(found))
+            if found or stem not in MEANS:  # what tools call otherwise is looked for by that
+                whole += rarity
+            for at, weight in found.items():
+                scores[at] = scores.get(at, 0.0) + rarity * weight / (_SATURATION + weight)
+                covered[at] = covered.get(at, 0.0) + rarity * min(1.0, weight)
+        for stem in together:
+            for at, weight in self._postings[stem].items():
+                scores[at] = scores.get(at, 0.0) + self._rarity(1) * weight / (_SATURATION + weight)
+        meant = {module for module in self._modules.values() if stems_of(module) <= stems.keys()}
+        for at in scores:
+            if meant and self._entries[at].module not in meant:
+                scores[at] *= _ELSEWHERE
+            scores[at] *= 0.25 + 0.75 * covered.get(at, whole) / whole if whole else 1.0
+            scores[at] *= 1 + 0.5 * self._entries[at].share(stems)
+            if len(prefix) > 2 and any(name.startswith(prefix) for name in self._entries[at].names):
+                scores[at] *= 1.5
+        return scores
+
+    def _rarity(self, count: int) -> float:
+        return math.log(1 + (len(self._entries) - count + 0.5) / (count + 0.5))
+
+    def _weights_of(self, stem: str, word: str) -> dict[int, float]:
+        """Weights of a word by tool: the word itself, longer and shorter ones, else those spelled nearly so."""
+        found = dict(self._postings.get(stem, {}))
+        others = [one for one in self._alike(stem) if one != stem]
+        share = _PART
+        if not found and not others:
+            others, share = [form for form in self._forms if is_slip(word, form[1:])], _LIKE
+        for one in others:
+            for at, weight in self._postings[one].items():
+                found[at] = max(found.get(at, 0.0), share * weight)
+        return found
+
+    def _alike(self, stem: str) -> list[str]:
+        if len(stem) < 3:
+            return []
+        start = bisect_left(self._vocabulary, stem)
+        longer = [word for word in self._vocabulary[start : start + 50] if word.startswith(stem)]
+        if stem in self._postings:
+            return longer
+        shorter = [stem[:end] for end in range(3, len(stem)) if stem[:end] in self._postings]
+        return [*longer, *shorter[-1:]]
+
+    def _hint(self, at: int) -> str:
+        """A line that is read again with every request: of words only what the call itself does not say."""
+        if at not in self._hints:
+            entry = self._entries[at]
+            call = short_call(entry.form, entry.path)
+            clause = _CLAUSE.split(first_sentence(entry.tool.description), maxsplit=1)[0].rstrip()
+            self._hints[at] = f"{call}  # {clause}" if _says_more(clause, call, PASSING) else call
+        return self._hints[at]
+
+    def _line(self, at: int) -> str:
+        if at not in self._lines:
+            entry = self._entries[at]
+            self._lines[at] = _add_description(short_call(entry.form, entry.path), entry)
+        return self._lines[at]
+
+    def _short_line(self, at: int) -> str:
+        entry = self._entries[at]
+        return _add_description(bare_call(entry.form, entry.path), entry)
+
+    def _in_detail(self, at: int) -> str:
+        entry = self._entries[at]
+        lines = argument_lines(entry.form)
+        told = cap_text("\n".join(f"    {line}" for line in lines), _DETAIL_CHARS)
+        return f"{self._line(at)}\n{told}" if lines else self._line(at)
+
+    def _nothing(self, asked: str) -> str:
+        counts = Counter(entry.module for entry in self._entries)
+        servers = [f"{name} ({counts[name]})" if counts[name] else name for name in self._modules.values()]
+        if not servers:
+            return "there are no tools besides those you were told of"
+        what = (
+            f"no tool fits {printable_line(asked[:80])!r}" if asked.strip() else "search for words of a task"
+        )
+        return f"{what}; there are servers {join_names(servers, _SERVERS)}; print(servers.NAME.__doc__) lists the tools of one"
+
+
+def _in_own_words(tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
+    """Without the sentences that the descriptions of all tools of a server begin with: they tell none from another."""
+    shared = commonprefix([tool.description for tool in tools])  # noqa: RUF071 - these are no paths
+    ends = [match.end() for match in _SENTENCE_END.finditer(shared)]
+    if len(tools) < _MANY or not ends or any(len(tool.description) <= ends[-1] for tool in tools):
+        return list(tools)
+    return [msgspec.structs.replace(tool, description=tool.description[ends[-1] :]) for tool in tools]
+
+
+class _ByIdentity:
+    """Tools compared by being the same ones: their schemas have no hash."""
+
+    def __init__(self, tools: tuple[Tool[..., Any], ...]) -> None:
+        self.tools = tools
+        self._ids = tuple(map(id, tools))
+
+    def __hash__(self) -> int:
+        return hash(self._ids)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self._ids == other._ids
+
+
+@lru_cache(2)
+def _index_of(tools: _ByIdentity) -> Index:
+    return Index(tools.tools)
+
+
+def _weights(entry: _Entry) -> Mapping[str, float]:
+    tool = entry.tool
+    weights: dict[str, float] = {}
+    sentence = first_sentence(tool.description)
+    for text, weight in ((local_name(tool), _NAME), (tool.server, _SERVER), (sentence, _SENTENCE)):
+        _count(weights, text, weight, forms=True)
+    names: list[str] = []
+    texts: list[str] = []
+    properties = as_object(as_object(tool.schema.parameters).get("properties"))
+    for name, schema in islice(properties.items(), _PARAMETERS):
+        names.append(str(name)[:100])
+        said = as_object(schema)
+        description: Json = said.get("description")
+        if isinstance(description, str):
+            texts.append(description[:_PARAMETER_CHARS])
+        names += [value[:100] for value in as_list(said.get("enum"))[:_VALUES] if isinstance(value, str)]
+    rest = tool.description[len(sentence) :]
+    for text, weight in ((rest, _TEXT), (" ".join(names), _PARAMETER), (" ".join(texts), _PARAMETER_TEXT)):
+        _count(weights, text[:_TEXT_CHARS], weight)
+    return weights
+
+
+def _count(weights: dict[str, float], text: str, weight: float, *, forms: bool = False) -> None:
+    words = set(WORD.findall(text))
+    # Long texts have more words of every kind: each of them says less.
+    each = weight / (1 + len(words) / 40)
+    for word in words:
+        stem = stem_of(word)
+        weights[stem] = weights.get(stem, 0.0) + each
+        if forms:
+            form = f"={word.lower()}"
+            weights[form] = weights.get(form, 0.0) + each
+
+
+def _add_description(call: str, entry: _Entry) -> str:
+    sentence, known = first_sentence(entry.tool.description), f"{local_name(entry.tool)} {entry.tool.server}"
+    return f"{call}  # {sentence}" if _says_more(sentence, known, GRAMMAR) else call
+
+
+def _says_more(sentence: str, known: str, nothing: Collection[str]) -> bool:
+    """Whether it is worth its room: more than one word of it is new. Words in `nothing` say nothing."""
+    said = {stem_of(word) for word in WORD.findall(sentence) if word.lower() not in nothing}
+    return len(said - stems_of(known)) > 1
