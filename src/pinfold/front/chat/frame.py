@@ -252,6 +252,10 @@ class Frame:
         if not app.is_running or app.context is None:
             self._pen.write_raw(text.replace("\n", "\r\n"))
             self._pen.flush()
+        elif app.is_away:
+            if text:
+                self._pending.insert(0, text)
+                self._soon()
         elif text or self._shrunk:
             self._shrunk = False
             with self._pen.hold_output():
@@ -298,7 +302,7 @@ class Frame:
     def _echo(self, _: object) -> None:
         """A key is seen at once, however much else there is to do."""
         now = time.monotonic()
-        if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running:
+        if now - self._echoed_at > _BEAT_S / 4 and self._app.is_running and not self._app.is_away:
             self._echoed_at = now
             with self._pen.hold_output():
                 self._draw()

@@ -65,6 +65,11 @@ class ThrottledApplication(Application[None]):
 
     beat: Callable[[], None] | None = None
 
+    @property
+    def is_away(self) -> bool:
+        """Another program, such as the user's editor, has the terminal."""
+        return self._running_in_terminal
+
     def invalidate(self) -> None:
         if self.beat is None:
             super().invalidate()
